@@ -1,11 +1,15 @@
-"""The coverage of our intervals: ``python -m benchmarks.intervals [--draws 10000] [--processes 2]``.
+"""Coverage of our intervals and false alarms of our verdicts: ``python -m benchmarks.intervals [--only one-sided]``.
 
-*Checkpoints*: agent A solves task i with probability q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)),
-theta .3; under the null, B's probability equals A's. Prints the coverage of the paired difference over tasks, and the
-false alarms of the exact test at 5 %.
+*Checkpoints*: agent A solves task i with chance q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)), theta .3. Under
+the null B's chance is A's. Shown: coverage of the paired difference over tasks, and false alarms of the exact test at 5 %.
 
-*Recipes*: a run's score is its arm's mean plus its seed's deviation, measured on 400 tasks; some seeds collapse to .1.
-Prints the coverage of t over paired seed differences, and that of the interval over the tasks of one run per arm.
+*Recipes*: a run's score is its arm's mean plus its seed's deviation, measured on 400 tasks; some seeds collapse to .1. Shown:
+coverage of t over paired seed differences, and false alarms of an interval over the tasks of one run each.
+
+*One-sided collapse*: one arm never collapses; the other does in 3 to 25 % of its runs, down to .1. Where the means of all runs are
+equal, its other runs score higher, and the score part should see that. Where the runs that held are equal, the score part has nothing
+to find, and its alarms are false. Shown: how often the former rule (t of paired differences at .02 a look) and both parts of the rule
+declare a direction, at each look and at any.
 """
 
 from __future__ import annotations
@@ -13,17 +17,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from scipy import stats
 
 from userrl_core.measure.checkpoints import difference
 from userrl_core.measure.recipes import contrast
+from userrl_core.measure.verdict import ALPHA, LOOKS
 
 SHAPES = ((0.5, 0.5), (0.3, 0.7), (0.05, 0.45))
 TASKS, ATTEMPTS, THETA = (40, 50, 115, 400), (1, 4), 0.3
 SEEDS, DEVIATIONS, COLLAPSED = (3, 5, 8, 16, 25), (0.05, 0.07), (0.0, 0.1, 0.3)
 RUN_TASKS, FLOOR = 400, 0.1
+ONE_SIDED, HELD_DEVIATION, STABLE = (0.0, 0.03, 0.05, 0.10, 0.14, 0.25), 0.04, 0.846
 
 
 def checkpoints(cell: tuple[tuple[float, float], int, int, int]) -> tuple[float, float]:
@@ -59,6 +67,65 @@ def recipes(cell: tuple[int, float, float, int]) -> tuple[float, float]:
     return covered / draws, alarms / draws
 
 
+@dataclass(frozen=True, slots=True)
+class OneSided:
+    """Shares of data sets in which a direction is declared, at each of the looks alone and at any of them.
+
+    former: t of paired differences at .02. share, score: the parts of the two-part rule, each at .01. either: of the two.
+    """
+
+    former: list[float]
+    share: list[float]
+    score: list[float]
+    either: list[float]
+
+
+def one_sided(cell: tuple[float, bool, int]) -> OneSided:
+    """Return the alarms of one cell: share of collapses in one arm, whether the means over all runs are equal, draws."""
+    collapsed, equal_means, draws = cell
+    rng = np.random.default_rng(0)
+    most = LOOKS[-1]
+    mode = (STABLE - collapsed * FLOOR) / (1 - collapsed) if equal_means else STABLE
+    stable = rng.normal(STABLE, HELD_DEVIATION, (draws, most)).clip(0, 1)
+    fell = rng.random((draws, most)) < collapsed
+    other = np.where(fell, FLOOR, rng.normal(mode, HELD_DEVIATION, (draws, most)).clip(0, 1))
+    former, share, score = [], [], []
+    for n in LOOKS:
+        difference_DS = other[:, :n] - stable[:, :n]
+        former.append(stats.ttest_1samp(difference_DS, 0, axis=1).pvalue < ALPHA)
+        by_count = [stats.fisher_exact([[k, n - k], [0, n]]).pvalue < ALPHA / 2 for k in range(n + 1)]
+        share.append(np.array(by_count)[fell[:, :n].sum(axis=1)])
+        held = np.where(fell[:, :n], np.nan, other[:, :n])
+        enough = n - fell[:, :n].sum(axis=1) >= 4
+        p = stats.ttest_ind(held, stable[:, :n], axis=1, equal_var=False, nan_policy="omit").pvalue
+        score.append((np.ma.filled(p, 1.0) < ALPHA / 2) & enough)
+    either = [a | b for a, b in zip(share, score, strict=True)]
+
+    def alarms(looks: list[np.ndarray]) -> list[float]:
+        return [float(look.mean()) for look in (*looks, np.any(looks, axis=0))]
+
+    return OneSided(alarms(former), alarms(share), alarms(score), alarms(either))
+
+
+def _one_sided(draws: int, processes: int) -> None:
+    print("| collapses of one arm | what is equal | rule | 8 seeds | 16 | 24 | any look |")
+    print("| ---: | --- | --- | ---: | ---: | ---: | ---: |")
+    cells = [(share, equal, draws) for equal in (True, False) for share in ONE_SIDED if share or not equal]
+    with ProcessPoolExecutor(processes) as pool:
+        for (share, equal, _), found in zip(cells, pool.map(one_sided, cells), strict=True):
+            rows = {
+                "former: t at .02": found.former,
+                "two-part: Fisher at .01": found.share,
+                "two-part: Welch at .01": found.score,
+                "two-part: either": found.either,
+            }
+            for rule, alarms in rows.items():
+                what = "means of all runs" if equal else "runs that held"
+                print(
+                    f"| {share:.0%} | {what} | {rule} | {' | '.join(f'{alarm:.3f}' for alarm in alarms)} |", flush=True
+                )
+
+
 def _inside(q: np.ndarray) -> np.ndarray:
     return q.clip(1e-12, 1 - 1e-12)
 
@@ -77,7 +144,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", choices=["one-sided"])
     given = parser.parse_args()
+    if given.only:
+        print(f"{given.draws} data sets a cell\n")
+        _one_sided(given.draws, given.processes)
+        return
     with ProcessPoolExecutor(given.processes) as pool:
         print(f"{given.draws} data sets a cell\n")
         print("| q ~ Beta | tasks | attempts | coverage | false alarms |\n| --- | ---: | ---: | ---: | ---: |")
@@ -89,6 +161,8 @@ def main() -> None:
         runs = [(*cell, given.draws) for cell in product(SEEDS, DEVIATIONS, COLLAPSED)]
         for (seeds, deviation, collapsed, _), (covered, alarms) in zip(runs, pool.map(recipes, runs), strict=True):
             print(f"| {seeds} | {deviation} | {collapsed:.0%} | {covered:.3f} | {alarms:.3f} |", flush=True)
+    print()
+    _one_sided(given.draws, given.processes)
 
 
 if __name__ == "__main__":

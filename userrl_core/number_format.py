@@ -41,7 +41,12 @@ def with_error(value: float | None, error: float | None, digits: int = 3) -> str
 
 
 def with_limits(interval: Limits, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.125 [0.100, 0.150]``, with dashes for the limits that a single task or seed lacks."""
+    """Return ``0.125 [0.100, 0.150]``; the values alone where an interval has too few for limits.
+
+    Dashes stand for limits that a single task or seed does not have.
+    """
+    if values := getattr(interval, "values", ()):
+        return ", ".join(number(value, digits, sign=sign) for value in values)
     return f"{number(interval.estimate, digits, sign=sign)} {limits(interval, digits, sign=sign)}"
 
 

@@ -1,7 +1,7 @@
-"""A claim: arms that differ in one thing, and one primary contrast with its direction.
+"""Claims: arms that differ in one thing, and one primary contrast with its direction.
 
-A claim is YAML under this folder, or a person's own file. All its values are fixed before its first arm starts: its hash is
-registered then (`flows.reproduce`), and later changes are exploratory.
+A claim is a YAML file in this folder, or a person's own. Everything in it is fixed before its first arm starts: its hash is
+registered then (`userrl.claims.register`), and what is changed later is exploratory.
 """
 
 from __future__ import annotations
@@ -34,41 +34,43 @@ CHECKS: Mapping[str, str] = {
     "terminal-reward": "with a reward at the end alone",
     "follow-up": "on fresh seeds",
 }
-"""Checks of a verdict: ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one change, a separate claim
-with a separate hash. The rates need 6 seeds. A verdict against its paper gets a follow-up. AgentGym-RL's environments
-pay only at the end.
-"""
+"""Checks of a verdict. ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed: a claim with a hash of
+its own. The learning rates take 6 seeds. Every decided verdict gets a follow-up, whatever its direction. AgentGym-RL's environments
+pay at the end alone."""
 
 _RATES = {"half-rate": 0.5, "double-rate": 2.0}
 _REWARD = "gyms.errand.config.reward"
 _FRESH = 100
 """Distance of a follow-up's seeds from the claim's."""
 
-Metric = Literal["score", "early", "collapsed", "cpu_seconds", "time_weighted"]
+_LATER = ("interval", "test_tasks", "published")
+"""Fields that claims did not have at first. They enter the hash where they differ from their default; `published` never does."""
+
+Metric = Literal["score", "early", "collapsed", "cpu_seconds", "tokens", "time_weighted"]
 
 
 class Arm(Settings):
-    """One of the training settings in a comparison."""
+    """One of the ways of training that are compared."""
 
     recipe: str | None = None
     """Recipe by name or file; null: the claim's."""
 
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """The arm's own settings: dotted keys into the recipe. They win over the settings that all arms share."""
+    """Dotted keys into the recipe that this arm alone has; they replace those that all arms share."""
 
 
 class Contrast(Settings):
-    """The claimed difference: one arm has more of the metric than the other."""
+    """The claim about two arms: one has more of the metric than the other."""
 
     more: str
-    """The arm with more, according to the claim."""
+    """The arm that has more, by the claim."""
 
     than: str
-    """The arm with less, according to the claim."""
+    """The arm that has less, by the claim."""
 
 
 class Claim(Settings):
-    """One small experiment, written down before it was run."""
+    """One small experiment, written down before it is run."""
 
     name: str
     """Name of the claim."""
@@ -80,23 +82,33 @@ class Claim(Settings):
     """Paper, section and table or figure; or ours."""
 
     text: str
-    """The claim in one sentence."""
+    """The claim in a sentence."""
 
     arms: dict[str, Arm] = Field(min_length=2)
-    """The compared training settings by name."""
+    """The arms by name."""
 
     contrast: Contrast
     """The primary contrast and its direction. Other differences are shown without a verdict."""
 
     metric: Metric = "score"
-    """Quantity measured for each run. score: mean test score of the last three evaluations within the last fifth of
-    the budget. early: validation score at a sixth of the budget. collapsed: 1 if the last step is far below the best
-    one, else 0. cpu_seconds: logarithm of the processor time of training until validation first reaches the target
-    (of all training if it never does). time_weighted: mean of r_t / t summed over the turns, at the last step.
-    """
+    """What is measured of each run. score: mean test score of the last three evaluations within the last fifth of the budget.
+    early: validation score at a sixth of the budget. collapsed: whether the score fell at the horizon the run was trained at.
+    tokens: the logarithm of the tokens of training until validation stays at or above the target (of all of it, where it never
+    does). cpu_seconds: the same of the processor time until validation first reaches the target; it depends on the machine.
+    time_weighted: mean of r_t / t summed over the turns, at the last step."""
 
     target: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Validation score at which cpu_seconds stops."""
+    """Validation score that the metrics tokens and cpu_seconds wait for."""
+
+    interval: Literal["welch", "paired"] = "welch"
+    """The primary interval of scores, named beforehand: Welch's, or of paired seed differences. Both are shown."""
+
+    test_tasks: Literal["all"] | PositiveInt | None = None
+    """Test tasks of each evaluation: all of the family, or a number drawn by the seed; none: the profile's number."""
+
+    published: dict[str, Any] = Field(default_factory=dict)
+    """Fields of this file as they were when the published runs were registered. A home that holds such a registration continues
+    it (`as_published`)."""
 
     horizon: Turns = 16
     """Maximum agent turns in validation and evaluation, and in training for arms without a schedule."""
@@ -113,7 +125,7 @@ class Claim(Settings):
     mix: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(
         default_factory=lambda: {"errand": 1.0}
     )
-    """Gyms and their shares of the tokens. A verdict is about this family of tasks."""
+    """Gyms and their shares of the tokens. A verdict is about these gyms alone."""
 
     recipe: str = "equalized-r2g"
     """Recipe of arms that name none."""
@@ -128,24 +140,24 @@ class Claim(Settings):
     """Whether the arms of a seed start from the same weights; false if the cold starts differ on purpose."""
 
     first_seed: PositiveInt = 101
-    """First seed. No seed was looked at before."""
+    """The first seed. No result of these seeds was seen before."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Claim:
         missing = [arm for arm in (self.contrast.more, self.contrast.than) if arm not in self.arms]
         if missing or self.contrast.more == self.contrast.than:
             raise ValueError(f"contrast needs two of the arms {', '.join(self.arms)}")
-        if (self.metric == "cpu_seconds") != (self.target is not None):
-            raise ValueError("metric cpu_seconds needs a target, and no other metric has one")
+        if (self.metric in ("cpu_seconds", "tokens")) != (self.target is not None):
+            raise ValueError("metrics cpu_seconds and tokens need a target, and no other metric has one")
         return self
 
     @property
     def family(self) -> str:
-        """The task family of a verdict."""
+        """Return the gyms that a verdict is about."""
         return " and ".join(self.mix)
 
     def overrides_of(self, arm: Arm) -> dict[str, Any]:
-        """Return all settings of an arm on top of its recipe and profile."""
+        """Return all settings of an arm beside its recipe and profile."""
         shared = {
             "stages": [{"tokens": self.tokens, "mix": self.mix, "weigh": "tokens"}],
             "schedule": {"kind": "fixed", "turns": self.horizon},
@@ -156,21 +168,32 @@ class Claim(Settings):
             "evaluate.last": EVALUATIONS,
             "evaluate.draw": "seed",
         }
+        if self.test_tasks is not None:
+            shared["evaluate.tasks"] = None if self.test_tasks == "all" else self.test_tasks
         return {**shared, **self.overrides, **arm.overrides}
 
     def recipe_of(self, arm: Arm) -> Recipe:
-        """Return the arm's resolved recipe. Raises ConfigError if the recipe refuses the settings."""
+        """Return the arm's resolved recipe. Raises ConfigError where the recipe refuses it."""
         return load(arm.recipe or self.recipe, profile=self.profile, overrides=self.overrides_of(arm))
 
     @cached_property
     def hash(self) -> str:
-        """Hash of all values of the file and of every arm's resolved recipe."""
+        """The hash of everything in the file and of every arm's resolved recipe."""
         # Former hashes: a claim that was registered before citations left the identity must keep its registration.
         recipes = {name: self.recipe_of(arm).former_hash for name, arm in self.arms.items()}
-        return content_hash({"claim": self.model_dump(mode="json"), "recipes": recipes})[:16]
+        values = self.model_dump(mode="json")
+        for name in _LATER:
+            if name == "published" or values[name] == type(self).model_fields[name].default:
+                del values[name]
+        return content_hash({"claim": values, "recipes": recipes})[:16]
+
+    @cached_property
+    def as_published(self) -> Claim:
+        """The claim as it was when the published runs were registered; the claim itself where nothing was changed."""
+        return self.model_copy(update={**self.published, "published": {}}) if self.published else self
 
     def with_tokens(self, tokens: int) -> Claim:
-        """Return the claim with another budget. Validations, and schedules that count steps, are scaled with it."""
+        """Return the claim with another budget; validations, and schedules that count steps, are scaled with it."""
         share = tokens / self.tokens
         arms = {
             name: arm.model_copy(update={"overrides": _scaled(arm.overrides, share)}) for name, arm in self.arms.items()
@@ -179,9 +202,7 @@ class Claim(Settings):
         return self.model_copy(update={"tokens": tokens, "every": every, "arms": arms})
 
     def check(self, which: str) -> Claim:
-        """Return one of `CHECKS`: the two arms of the primary contrast with one change. Raises ConfigError if the
-        claim has no such check.
-        """
+        """Return one of `CHECKS`: the two arms of the contrast with one thing changed. Raises ConfigError where there is none."""
         arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
         keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
         changed: dict[str, Any] = {}
@@ -219,7 +240,7 @@ def load_claim(name: str | Path) -> Claim:
 
 
 def load_arm(path: str) -> tuple[str, Arm]:
-    """Load a person's own arm from a YAML file with `recipe` and `overrides`. The file names the arm. Raises ConfigError."""
+    """Load a person's own arm from a YAML file with `recipe` and `overrides`; its name is the file's. Raises ConfigError."""
     if not Path(path).is_file():
         raise ConfigError(
             f"There is no arm file {path}; write one with recipe: and overrides:, as under arms of a claim."

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from curricula.claims import CHECKS, Claim, claim_names, load_arm, load_claim
 from flows.cli.main import app
 from tests.warehouse.makers import play
-from userrl.claims.register import registered
+from userrl.claims.code import measuring_code, registration, training_code
+from userrl.claims.register import as_registered, registered
 from userrl.claims.reproduction import asked, request_of
 from userrl.reports.claim_document import claim_document
 from userrl.reports.claim_report import claim_report
@@ -80,7 +81,41 @@ def test_there_are_twelve_claims_of_the_papers_and_each_takes_a_line() -> None:
 @pytest.mark.parametrize("name", claim_names())
 def test_the_page_shows_every_claim_with_the_hash_that_it_has(name: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
-    assert f"hash `{load_claim(name).hash}`" in page.partition(f"### {name}\n")[2].partition("###")[0]
+    claim = load_claim(name)
+    section = page.partition(f"### {name}\n")[2].partition("###")[0]
+    assert f"hash `{claim.hash}`" in section
+    assert f"registered as `{claim.as_published.hash}`" in section
+
+
+def test_a_home_with_the_published_registration_continues_it(home: Path) -> None:
+    claim = load_claim("r2g-above-sum")
+    assert as_registered(claim).hash == claim.hash
+    with registered(claim.as_published, changed_budget=False) as register:
+        assert register.claim.overrides_of(claim.arms["r2g"]).get("evaluate.tasks", "unset") == "unset"
+    assert as_registered(claim).hash == claim.as_published.hash == "eb7aae2cdcd7e5c6"
+    assert claim.overrides_of(claim.arms["r2g"])["evaluate.tasks"] is None
+
+
+def test_runs_of_other_code_are_listed_apart_and_in_no_verdict(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = load_claim(written(tmp_path))
+    trained(home / "warehouse", "a", {("RL", 100): [1.0] * 4})
+    with registered(claim, changed_budget=False) as register:
+        register.note("r2g", 101, run="a", began=register.registered + 1, state="started")
+        monkeypatch.setattr("userrl.claims.register.training_code", lambda: "other")
+        register.note("r2g", 101, run="a", began=register.registered + 1, state="ended")
+        for arm in ("r2g", "mean"):
+            register.note(arm, 102, run=f"b-{arm}", began=register.registered + 1, state="started")
+            register.note(arm, 102, run=f"b-{arm}", began=register.registered + 1, state="crashed")
+    with open_warehouse(home / "warehouse") as warehouse:
+        table = claim_report(warehouse, claim)
+        (row,) = warehouse.rows("from claims()")
+    assert (row["code"], row["measure"]) == (training_code(), measuring_code())
+    assert row["registration"] == registration(claim.hash)
+    assert [arm.measured.seeds for arm in table.arms] == [(101,)]
+    assert {code: [arm.arm for arm in arms] for code, arms in table.other_code.items()} == {"other": ["mean", "r2g"]}
+    assert "trained by other code (other)" in claim_document(table).markdown()
 
 
 def test_the_hash_is_of_everything_in_the_file_and_of_the_recipes(tmp_path: Path) -> None:
@@ -245,9 +280,9 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
     }
     said = claim_document(table).markdown()
     assert "**Reproduced, in miniature, on errand and wish, but its sign changes at half the learning rate.**" in said
-    assert "At half the learning rate, 6 seeds: −1.000 [−1.000, −1.000] (98 %)." in said
-    assert "With a reward at the end alone, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said
-    assert "On fresh seeds, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said
+    assert "At half the learning rate, 6 seeds: collapsed 0 of 6 against 0 of 6, −1.000 [−1.000, −1.000] (99%)." in said
+    assert "collapsed 0 of 8 against 0 of 8, −1.000 [−1.000, −1.000] (99%): the reverse." in said
+    assert "`r2g` by seed: 1.000 1.000 1.000" in said
     assert table.as_json()["checks"]["second-family"] == {
         "verdict": "reproduced",
         "seeds": 8,

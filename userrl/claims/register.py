@@ -1,7 +1,11 @@
-"""What is written down before an arm starts: the claim, its hash, and which run every arm and seed is.
+"""The register of a claim: the claim, its hashes, and the run of every arm and seed, written before an arm starts.
 
-A claim has a run of its own in the warehouse, ``claim-<name>``, which holds no conversations: its events ``claim`` and
-``claim_arm`` are the register (queries ``claims`` and ``claim_arms``). The first ``claim`` event of a name is its registration.
+Each claim has a run in the warehouse, ``claim-<name>``, without conversations. Its events ``claim`` and ``claim_arm`` are the
+register (queries ``claims`` and ``claim_arms``). The first ``claim`` event of a name is its registration. It holds three hashes: of
+the claim's file and recipes, of the code that trains, and of the code that measures. Registrations up to 25 November 2026 hold the
+first alone, and still open.
+
+A register is a file in one's own home. It shows what was registered there first, and cannot show what was run elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curricula.claims import CHECKS, Claim
+from userrl.claims.code import measuring_code, registration, training_code
 from userrl.machine.home import warehouse_dir
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -26,9 +31,10 @@ EARLIER = "the run began before the claim was registered"
 
 @dataclass(slots=True)
 class Register:
-    """The open register of one claim. exploratory: why all of its arms are, "" where it stands as it was registered.
+    """The open register of one claim.
 
-    registered: Unix seconds of this hash's first event. rows: the newest event of each arm and seed under this hash.
+    exploratory: why all arms are exploratory, "" where the claim is as it was registered. registered: Unix seconds of this hash's
+    first event. rows: the newest event of each arm and seed under this hash.
     """
 
     claim: Claim
@@ -38,10 +44,17 @@ class Register:
     rows: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
 
     def note(self, arm: str, seed: int, *, run: str, began: float, state: str, own: bool = False, **more: Any) -> None:
-        """Which run an arm's seed is, and how it stands; durable on return.
+        """Write down the run of an arm's seed and its state; durable on return.
 
-        began: Unix seconds, when the run did. own: a person's arm. more: what the next start wants to know.
+        began: Unix seconds when the run started. own: a person's arm. more: fields that the next start reads. A run keeps the hash
+        of the code that it was started with.
         """
+        earlier = self.rows.get((arm, seed))
+        if earlier is not None and earlier["run"] == run:
+            code = earlier.get("code")
+        else:
+            known = None if state == "started" else _code_of(run)
+            code = known or (training_code() if began >= self.registered else None)
         reasons = [self.exploratory, OWN_ARM if own else "", EARLIER if began < self.registered and not own else ""]
         fields = {
             "claim": self.claim.name,
@@ -52,6 +65,7 @@ class Register:
             "state": state,
             "exploratory": "; ".join(filter(None, reasons)),
             "target": self.claim.target,
+            "code": code,
             **more,
         }
         self.log.event("claim_arm", **fields)
@@ -60,7 +74,7 @@ class Register:
 
 @contextmanager
 def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
-    """The claim's register; a hash that is not in it is registered first, exploratory unless it is the claim's first one."""
+    """Open the claim's register. A new hash is registered first, as exploratory unless it is the claim's first one."""
     events = _events(claim.name)
     hashes = [fields for kind, _, fields in events if kind == "claim"]
     # A budget of one's own is no registration of the claim, whoever came first.
@@ -73,6 +87,9 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
                 "claim",
                 claim=claim.name,
                 hash=claim.hash,
+                code=training_code(),
+                measure=measuring_code(),
+                registration=registration(claim.hash),
                 of_kind=claim.kind,
                 text=claim.text,
                 exploratory=exploratory,
@@ -85,16 +102,31 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
         yield found
 
 
+def as_registered(claim: Claim) -> Claim:
+    """Return the claim in the form that this home has registered: the published one where that alone is there."""
+    if not warehouse_dir().is_dir():
+        return claim
+    hashes = {fields["hash"] for kind, _, fields in _events(claim.name) if kind == "claim"}
+    return claim.as_published if claim.hash not in hashes and claim.as_published.hash in hashes else claim
+
+
 def runs_of(names: Iterable[str]) -> set[str]:
-    """The runs that tables of these claims and of their checks are made of, and the registers: what to open a warehouse for."""
+    """Return the runs behind the tables of these claims and of their checks, and the registers."""
     registers = {f"claim-{each}" for name in names for each in (name, *(f"{name}.{which}" for which in CHECKS))}
     text = "SELECT DISTINCT fields->>'run' AS run FROM events WHERE kind = 'claim_arm'"
     with open_warehouse(warehouse_dir(), run=registers) as warehouse:
         return registers | {row["run"] for row in warehouse.rows(text)}
 
 
+def _code_of(run: str) -> str | None:
+    """Return the code that another claim started a run with; None where no claim of this home did."""
+    text = "SELECT max(fields->>'code') AS code FROM events WHERE kind = 'claim_arm' AND fields->>'run' = $run"
+    with open_warehouse(warehouse_dir()) as warehouse:
+        return str(code) if (code := warehouse.rows(text, run=run)[0]["code"]) else None
+
+
 def _events(name: str) -> list[tuple[str, float, dict[str, Any]]]:
-    """Kind, time and fields of the claim's events, the oldest first."""
+    """Return kind, time and fields of the claim's events, the oldest first."""
     with open_warehouse(warehouse_dir(), run=f"claim-{name}") as warehouse:
         rows = warehouse.rows(
             """SELECT kind, logged_at, fields FROM events WHERE run_id = $run AND kind IN ('claim', 'claim_arm')

@@ -1,4 +1,4 @@
-"""A claim of the papers in miniature: its arms over paired seeds as ordinary runs, then its table and verdict."""
+"""Reproduction of a claim in miniature: its arms over shared seeds as ordinary runs, then its table and verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from curricula.claims import Arm, Claim, load_arm, load_claim
 from sweeps.launcher import StartedTrial, Status
-from userrl.claims.register import Register, registered, runs_of
+from userrl.claims.register import Register, as_registered, registered, runs_of
 from userrl.machine.home import check_writable, home, runs_dir, warehouse_dir
 from userrl.machine.slots import alone
 from userrl.reports.claim_document import claim_document
@@ -22,7 +22,7 @@ from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 
 STARTS = 2
-"""How often a run is started before it counts as crashed."""
+"""Starts of a run before it counts as crashed."""
 
 
 class RunLauncher(Protocol):
@@ -44,9 +44,9 @@ class RunLauncher(Protocol):
 def reproduce_claim(
     request: ReproduceRequest, launcher_of: Callable[..., RunLauncher], say: Callable[..., None]
 ) -> ClaimReport:
-    """Run every arm of a claim over its seeds, and return what came of it.
+    """Run every arm of a claim over its seeds, and return the report.
 
-    Running it again continues where it stopped, and gives the same report. launcher_of: takes the claim, ``say`` and a folder.
+    A second call continues where the first stopped, and gives the same report. launcher_of: takes the claim, ``say`` and a folder.
     """
     claim, own = asked(request)
     arms = {**claim.arms, **own}
@@ -58,7 +58,9 @@ def reproduce_claim(
     folder = home() / "claims" / claim.name
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / "claim.lock", f"Claim {claim.name}"):
-        with registered(claim, changed_budget=claim.tokens != load_claim(request.claim).tokens) as register:
+        with registered(
+            claim, changed_budget=request.tokens not in (None, as_registered(load_claim(request.claim)).tokens)
+        ) as register:
             launcher = launcher_of(claim, say, home() / "claims")
             _Runs(register, launcher, requests, frozenset(own), say).run(request.parallel, request.poll_seconds)
         with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
@@ -68,8 +70,8 @@ def reproduce_claim(
 
 
 def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
-    """The claim as it is to be run, and the person's own arm. Raises ConfigError."""
-    claim = load_claim(request.claim)
+    """Return the claim to run, and the person's own arm. Raises ConfigError."""
+    claim = as_registered(load_claim(request.claim))
     own = dict([load_arm(request.arm)]) if request.arm else {}
     if taken := own.keys() & claim.arms.keys():
         raise ConfigError(f"Claim '{claim.name}' has an arm '{min(taken)}' already; give the file another name.")
@@ -77,14 +79,14 @@ def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
 
 
 def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
-    """What ``train`` is asked for an arm's seed: an ordinary run, which claims with the same arm share."""
+    """Return the request to train an arm's seed: an ordinary run, which claims with the same arm share."""
     recipe = arm.recipe or claim.recipe
     return TrainRequest(recipe=recipe, profile=claim.profile, seed=seed, overrides=claim.overrides_of(arm), wandb="off")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A run at work. starts: how often it was started."""
+    """A run that is at work. starts: number of times it was started."""
 
     seed: int
     arm: str
@@ -95,7 +97,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs of a claim, seed by seed, so that what is cut off leaves whole pairs."""
+    """The runs of a claim, seed by seed, so that an interrupted claim has whole pairs."""
 
     register: Register
     launcher: RunLauncher
@@ -104,7 +106,7 @@ class _Runs:
     say: Any
 
     def run(self, parallel: int, poll_seconds: float) -> None:
-        """Until every one is over; those that are over already are only noted."""
+        """Run until all have finished. Runs that had finished before are only written down."""
         waiting, active = deque(self.requests), list[_Place]()
         try:
             while waiting or active:
@@ -116,13 +118,13 @@ class _Runs:
                     time.sleep(poll_seconds)
                 active = [kept for place in active if (kept := self._look(place)) is not None]
         except BaseException:
-            # Stopped or broken: the runs leave a checkpoint each, from which the next start goes on.
+            # Each run leaves a checkpoint, from which the next start continues.
             for place in active:
                 self.launcher.cancel(place.started.handle)
             raise
 
     def _begin(self, seed: int, arm: str) -> _Place | None:
-        """The run on its way, None where it is over already."""
+        """Start or find the run; None where it has finished."""
         noted = self.register.rows.get((arm, seed))
         run_id = goes_on_as(plan_run(self.requests[seed, arm]).run_id)
         if read_status(runs_dir() / run_id).state == "completed":
@@ -134,7 +136,7 @@ class _Runs:
         return self._start(seed, arm, run_id, starts=1, label=int(noted.get("label", 0)) + 1 if noted else 1)
 
     def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _Place:
-        """label: counts the starts of this seed and arm by all flow runs, so that no two are one."""
+        """Start a run. label: counts the starts of this seed and arm by all flow runs, so that each is distinct."""
         hashed = f"{self.register.claim.name}-{self.register.claim.hash[:8]}-{arm}-s{seed}-start-{label}"
         started = self.launcher.launch(self.requests[seed, arm], run_id, label=hashed, shown=f"{arm}, seed {seed}")
         self._note(seed, arm, run_id, "started", handle=started.handle, label=label)
@@ -142,7 +144,7 @@ class _Runs:
         return _Place(seed, arm, started, starts, label)
 
     def _look(self, place: _Place) -> _Place | None:
-        """The run while it is at work or was started again, None when it is over."""
+        """Return the run while it is at work or was started again, None when it is over."""
         status = self.launcher.status(place.started.handle)
         if status == "running":
             return place

@@ -1,4 +1,4 @@
-"""The page of a claim: its arms with intervals over seeds, the verdict on its contrast, its checks."""
+"""Show a claim: its arms with intervals over seeds, the verdict on its contrast, its checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from curricula.claims import CHECKS
 from userrl.reports.claim_report import METRICS, ArmRow, ClaimReport
 from userrl.reports.document import Block, Code, Document, Inline, Items, Line, TableBlock, Text
 from userrl_core.measure.verdict import ClaimVerdict
-from userrl_core.number_format import NULL, p_value, with_limits
+from userrl_core.number_format import NULL, limits, number, p_value, with_limits
 
 ALSO_SHOWN = ("score", "collapsed")
 """Metrics that have a column in every claim's table."""
@@ -22,9 +22,9 @@ def claim_document(report: ClaimReport, adjusted: float | None = None) -> Docume
 
 def _blocks(report: ClaimReport, adjusted: float | None) -> Iterator[Block]:
     yield _arms(report)
-    yield _contrast(report, adjusted)
+    yield from _contrast(report, adjusted)
     yield Text(f"{str(report.verdict).capitalize()}, in miniature, {scope(report)}.", strong=True)
-    if said := [*_exploratory(report), *_checked(report), *report.says]:
+    if said := [*_exploratory(report), *_checked(report), *_by_seed(report), *report.says, *_other_code(report)]:
         yield Items(tuple(said))
 
 
@@ -32,7 +32,8 @@ def _arms(report: ClaimReport) -> TableBlock:
     metric = report.claim.metric
     own = () if metric in ALSO_SHOWN else (f"{metric} [95 %]",)
     score = "score" if own else "score [95 %]"
-    head = ("arm", "seeds", *own, score, "best on validation", "collapsed", "crashed", "CPU seconds per run")
+    cost = ("tokens", "updates")
+    head = ("arm", "seeds", *own, score, "best on validation", "collapsed", "forgot", "crashed", *cost, "CPU seconds per run")
     return TableBlock(head, tuple(_row(row, of_metric=bool(own)) for row in report.arms))
 
 
@@ -43,7 +44,9 @@ def _row(row: ArmRow, *, of_metric: bool) -> tuple[Line, ...]:
         _named(row),
         str(len(measured.seeds)),
         *(with_limits(interval) for interval in intervals),
+        str(measured.forgot),
         str(measured.crashed),
+        *(NULL if math.isnan(cost) else f"{cost:,.0f}" for cost in (measured.tokens, measured.updates)),
         NULL if row.cpu_seconds is None else f"{row.cpu_seconds:.0f}",
     )
 
@@ -53,13 +56,52 @@ def _named(row: ArmRow) -> tuple[Inline, ...]:
     return (Code(row.arm), "*") if row.exploratory else (Code(row.arm),)
 
 
-def _contrast(report: ClaimReport, adjusted: float | None) -> Text:
+def _contrast(report: ClaimReport, adjusted: float | None) -> Iterator[Text]:
+    """Return the parts of the verdict, each with its limits and its test."""
     contrast, verdict = report.claim.contrast, report.verdict
-    p = "" if math.isnan(verdict.p) else f"; p {p_value(verdict.p)}"
-    p += "" if adjusted is None else f", {p_value(adjusted)} by Holm"
-    more = f"98 %, {verdict.seeds} seeds{p}"
-    seen = "no paired seeds yet" if verdict.interval is None else f"{with_limits(verdict.interval)} ({more})"
-    return Text((Code(contrast.more), " − ", Code(contrast.than), f", {METRICS[report.claim.metric]}: {seen}."))
+    pair = (Code(contrast.more), " − ", Code(contrast.than))
+    p = "" if adjusted is None else f" Over both parts and all claims, p {p_value(adjusted)} by Holm."
+    if verdict.shares is None and verdict.scores is None:
+        yield Text((*pair, f", {METRICS[report.claim.metric]}: too few runs are finished."))
+    if (shares := verdict.shares) is not None:
+        scores_follow = verdict.scores is not None
+        level = 99 if verdict.scores is not None or report.claim.metric != "collapsed" else 98
+        yield Text(
+            (
+                *pair,
+                f", collapsed: {shares}, {with_limits(shares.interval)} (Newcombe, {level} %; Fisher's p {p_value(shares.p)}).",
+                "" if scores_follow else p,
+            )
+        )
+    if (scores := verdict.scores) is not None:
+        who = "among the runs that held" if scores.held else "all runs"
+        runs = f"{scores.runs[0]} and {scores.runs[1]}"
+        paired = "" if scores.paired is None else f"; paired {limits(scores.paired)}"
+        primary = " (primary)" if report.claim.interval == "welch" else ""
+        yield Text(
+            (
+                *pair,
+                f", {METRICS[report.claim.metric]}, {who} ({runs}): {with_limits(scores.welch)} by Welch{primary}{paired} "
+                f"({scores.level:.0%}; p {p_value(scores.p)}).{p}",
+            )
+        )
+
+
+def _by_seed(report: ClaimReport) -> Iterator[Line]:
+    """Return the values of every arm by seed, so that a reader can test them otherwise."""
+    for row in report.arms:
+        values = [number(by_arm.get(row.arm)) for by_arm in report.values.values()]
+        yield (Code(row.arm), f" by seed: {' '.join(values)}.")
+
+
+def _other_code(report: ClaimReport) -> Iterator[Line]:
+    for code, rows in report.other_code.items():
+        for row in rows:
+            seeds = ", ".join(map(str, row.measured.seeds))
+            yield (
+                Code(row.arm),
+                f" at seeds {seeds}, trained by other code ({code}): {with_limits(row.measured.metric)}. No verdict.",
+            )
 
 
 def _exploratory(report: ClaimReport) -> Iterator[Line]:
@@ -83,11 +125,14 @@ def scope(report: ClaimReport) -> str:
 def _checked(report: ClaimReport) -> Iterator[str]:
     for which, check in report.checks.items():
         where = f"on {report.claim.check(which).family}" if which == "second-family" else CHECKS[which]
-        yield f"{where.capitalize()}, {check.seeds} seeds: {_seen(check)} (98 %){_word(which, check)}."
+        yield f"{where.capitalize()}, {check.seeds} seeds: {_seen(check)}{_word(which, check)}."
 
 
 def _seen(check: ClaimVerdict) -> str:
-    return "no paired seeds yet" if check.interval is None else with_limits(check.interval)
+    shares, scores = check.shares, check.scores
+    said = [] if shares is None else [f"collapsed {shares}"]
+    said += [] if scores is None else [f"{with_limits(scores.interval)} ({scores.level:.0%})"]
+    return ", ".join(said) or "too few runs are finished"
 
 
 def _word(which: str, check: ClaimVerdict) -> str:

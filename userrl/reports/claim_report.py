@@ -1,10 +1,10 @@
-"""The report on a registered claim, measured from its runs: the arms over their seeds, and the verdict on the contrast."""
+"""Gather the runs of a registered claim and measure them: the arms over their seeds, and the verdict on the contrast."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from curricula.claims import CHECKS, Claim
@@ -21,6 +21,7 @@ METRICS = {
     "early": "validation score at a sixth of the budget",
     "collapsed": "share of collapsed runs",
     "cpu_seconds": "logarithm of the CPU-seconds to the target",
+    "tokens": "logarithm of the tokens until validation stays at the target",
     "time_weighted": "time-weighted reward at the last step",
 }
 
@@ -43,8 +44,8 @@ class ArmRow:
 class ClaimReport:
     """All results of a claim under one hash.
 
-    values: the metric by seed and arm. checks: verdicts of the `CHECKS` that were run. says: departures from the
-    claim's file.
+    values: the metric by seed and arm. checks: the verdicts of those of `CHECKS` that were run. other_code: arms of runs that other
+    code trained, by the hash of that code; they are in no verdict. says: departures from what the claim's file promises.
     """
 
     claim: Claim
@@ -55,6 +56,7 @@ class ClaimReport:
     verdict: ClaimVerdict
     checks: Mapping[str, ClaimVerdict]
     says: tuple[str, ...]
+    other_code: Mapping[str, tuple[ArmRow, ...]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report for programs. The same runs give the same text, whenever they were made."""
@@ -67,6 +69,8 @@ class ClaimReport:
             "seeds": self.verdict.seeds,
             "difference": _difference(self.verdict),
             "p": None if math.isnan(self.verdict.p) else self.verdict.p,
+            "parts": _parts(self.verdict),
+            "continues": self.verdict.continues,
             "checks": {
                 which: {"verdict": str(verdict), "seeds": verdict.seeds, "difference": _difference(verdict)}
                 for which, verdict in self.checks.items()
@@ -77,9 +81,15 @@ class ClaimReport:
                     "seeds": len(row.measured.seeds),
                     "crashed": row.measured.crashed,
                     **{name: _limits(getattr(row.measured, name)) for name in ("metric", "score", "best", "collapsed")},
+                    "forgot": row.measured.forgot,
+                    "tokens": _number(row.measured.tokens),
+                    "updates": _number(row.measured.updates),
                     "exploratory": row.exploratory,
                 }
                 for row in self.arms
+            },
+            "other_code": {
+                code: {row.arm: list(row.measured.seeds) for row in rows} for code, rows in self.other_code.items()
             },
         }
 
@@ -90,24 +100,41 @@ def claim_report(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> C
     """
     rows = list(warehouse.rows("FROM claim_arms(of_claim := $claim)", claim=claim.name))
     rows = [row for row in rows if row["hash"] == claim.hash and row["state"] != "started"]
+    registrations = list(warehouse.rows("FROM claims(of_claim := $claim)", claim=claim.name))
+    code = next((row["code"] for row in registrations if row["hash"] == claim.hash), None)
+    # A registration without a hash of its code (up to 25 November 2026) tells no runs apart.
+    apart = [row for row in rows if code is not None and row["code"] != code]
+    rows = [row for row in rows if code is None or row["code"] == code]
     names = [*claim.arms, *dict.fromkeys(row["arm"] for row in rows if row["arm"] not in claim.arms)]
     by_arm = {name: own for name in names if (own := [row for row in rows if row["arm"] == name])}
-    values = values_by_seed([_result(row) for row in rows], claim.metric)
+    results = [_result(row) for row in rows]
+    contrast = claim.contrast
     known = {str(row["claim"]) for row in warehouse.rows("FROM claims()")}
     return ClaimReport(
         claim,
         claim.hash,
         exploratory,
         tuple(_arm(name, own, claim, exploratory) for name, own in by_arm.items()),
-        values,
-        contrast_verdict(values, claim.contrast.more, claim.contrast.than, claim.delta),
+        values_by_seed(results, claim.metric),
+        contrast_verdict(results, claim.metric, contrast.more, contrast.than, claim.delta, claim.interval),
         {
             which: check.verdict
             for which in CHECKS
             if f"{claim.name}.{which}" in known and (check := _check(warehouse, claim, which)) is not None
         },
         tuple(_says(claim, rows)),
+        _by_code(apart, claim, exploratory),
     )
+
+
+def _by_code(rows: Sequence[Mapping[str, Any]], claim: Claim, exploratory: str) -> dict[str, tuple[ArmRow, ...]]:
+    """Return the arms of runs that other code trained, by that code."""
+    by_code: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        by_code.setdefault(row["code"] or "unknown", {}).setdefault(row["arm"], []).append(row)
+    return {
+        code: tuple(_arm(name, own, claim, exploratory) for name, own in arms.items()) for code, arms in by_code.items()
+    }
 
 
 def _check(warehouse: Warehouse, claim: Claim, which: str) -> ClaimReport | None:
@@ -132,8 +159,10 @@ def _arm(name: str, rows: Sequence[Mapping[str, Any]], claim: Claim, exploratory
 
 
 def _result(row: Mapping[str, Any]) -> SeedResult:
-    measured = {name: row[name] for name in ("score", "best", "early", "cpu_seconds", "time_weighted")}
-    return SeedResult(row["arm"], row["seed"], row["state"] == CRASHED, row["ending"] == "collapsed", **measured)
+    names = ("score", "best", "early", "cpu_seconds", "time_weighted", "tokens", "updates")
+    measured = {name: row[name] for name in names}
+    crashed, collapsed = row["state"] == CRASHED, row["ending"] == "collapsed"
+    return SeedResult(row["arm"], row["seed"], crashed, collapsed, **measured, forgot=bool(row["forgot"]))
 
 
 def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -152,12 +181,35 @@ def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"Fewer than three evaluations in the last fifth of the budget at seeds {', '.join(map(str, few))}; "
             "their score is the mean of these evaluations."
         )
-    never = [row for row in rows if claim.target is not None and row["reached_step"] is None]
+    reached = "held_step" if claim.metric == "tokens" else "reached_step"
+    never = [row for row in rows if claim.target is not None and row[reached] is None]
     if never:
-        said.append(
-            f"{len(never)} runs never reached {claim.target:g} on validation; all their CPU seconds are counted."
-        )
+        stay = "stayed at" if claim.metric == "tokens" else "reached"
+        said.append(f"{len(never)} runs never {stay} {claim.target:g} on validation; all of their training counts.")
     return said
+
+
+def _parts(verdict: ClaimVerdict) -> dict[str, Any]:
+    """Return both parts of a verdict for programs."""
+    parts: dict[str, Any] = {}
+    if (shares := verdict.shares) is not None:
+        limits = [shares.interval.estimate, shares.interval.low, shares.interval.high]
+        parts["collapsed"] = {
+            "more": shares.more,
+            "than": shares.than,
+            "newcombe": limits,
+            "p": shares.p,
+            "word": shares.word,
+        }
+    if (scores := verdict.scores) is not None:
+        intervals = {"welch": scores.welch, "paired": scores.paired}
+        limits_of = {name: None if each is None else _limits(each) for name, each in intervals.items()}
+        parts["score"] = {"runs": scores.runs, "level": scores.level, "p": scores.p, "word": scores.word, **limits_of}
+    return parts
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _difference(verdict: ClaimVerdict) -> list[float] | None:

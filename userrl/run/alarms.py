@@ -19,7 +19,8 @@ import duckdb
 from userrl.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
-from userrl_core.measure.collapse import LEAST, ValidationScores, fallen
+from userrl_core.measure.collapse import ValidationScores, fallen
+from userrl_core.measure.collapse_rule import MIN_FALL
 from userrl_core.records import branch_of
 from userrl_core.rewards.push import WARN_ABOVE
 from userrl_core.suggest import nearest
@@ -82,7 +83,7 @@ RULES: Mapping[str, AlarmRule] = {
         "above",
     ),
     "null_reward": AlarmRule("too many trajectories could not be scored", 0.1, "above"),
-    VALIDATION_FELL: AlarmRule("two validations in a row are far below the best three", LEAST, "below"),
+    VALIDATION_FELL: AlarmRule("two validations in a row are far below the best three", MIN_FALL, "below"),
     "user_errors": AlarmRule("too many calls of the user model fail", 0.1, "above"),
 }
 

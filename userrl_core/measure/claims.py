@@ -1,6 +1,6 @@
-"""Measure the arms of a claim over their seeds: intervals of each arm, and the values that the verdict pairs.
+"""Measure the arms of a claim over their seeds: intervals of each arm, and the verdict on two of them.
 
-A run that crashed counts: with score 0 and as collapsed. An arm that crashes where the other one learns is no missing value.
+A run that crashed twice counts as collapsed. An arm that crashes where the other one learns is not a missing value.
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ from typing import Literal
 
 import numpy as np
 
-from userrl_core.measure.interval import Interval, share_interval, t_interval
-from userrl_core.measure.verdict import ClaimVerdict, verdict
+from userrl_core.measure.interval import Interval, score_interval, share_interval, t_interval
+from userrl_core.measure.verdict import ArmOutcomes, ClaimVerdict, Primary, verdict
 
-ClaimMetric = Literal["score", "early", "collapsed", "cpu_seconds", "time_weighted"]
+ClaimMetric = Literal["score", "early", "collapsed", "cpu_seconds", "tokens", "time_weighted"]
 NOT_MEASURED = Interval(math.nan, math.nan, math.nan, 0, "t")
+
+PARTS: Mapping[ClaimMetric, Literal["both", "shares", "scores"]] = {
+    "score": "both",
+    "time_weighted": "both",
+    "collapsed": "shares",
+    "early": "scores",
+    "cpu_seconds": "scores",
+    "tokens": "scores",
+}
+"""The parts of a verdict by metric: outcomes at the end have both, since a run may collapse before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One run of an arm that is over. None: what was not measured of it.
+    """One finished run of an arm. None: what was not measured of it.
 
-    score: of the last evaluations. best: of the checkpoint that validation chose. early: validation after a sixth of the
-    budget. cpu_seconds: to the claim's target.
+    score: mean of the last evaluations. best: of the checkpoint that validation chose. early: validation after a sixth of the
+    budget. cpu_seconds: until validation first reaches the claim's target. tokens, updates: until it stays there. forgot: the
+    score fell at the horizon of the evaluation, though not at the one of training.
     """
 
     arm: str
@@ -36,42 +47,53 @@ class SeedResult:
     early: float | None
     cpu_seconds: float | None
     time_weighted: float | None
+    tokens: float | None = None
+    updates: float | None = None
+    forgot: bool = False
 
-    def value(self, metric: ClaimMetric | Literal["best"]) -> float | None:
-        """Return the metric as it is compared: processor time by its logarithm."""
+    def value(self, metric: ClaimMetric | Literal["best", "updates"]) -> float | None:
+        """Return the metric as it is compared: costs by their logarithm."""
         if metric == "collapsed":
             return float(self.crashed or self.collapsed)
-        if metric == "cpu_seconds":
-            return None if self.cpu_seconds is None else math.log(self.cpu_seconds)
+        if metric in ("cpu_seconds", "tokens", "updates"):
+            cost = {"cpu_seconds": self.cpu_seconds, "tokens": self.tokens, "updates": self.updates}[metric]
+            return math.log(cost) if cost else None
         known = {"score": self.score, "best": self.best, "early": self.early, "time_weighted": self.time_weighted}
         return 0.0 if self.crashed else known[metric]
 
 
 @dataclass(frozen=True, slots=True)
 class ArmIntervals:
-    """One arm over its seeds. Intervals are of 95 %: Student's t, Clopper and Pearson's for the collapsed share.
+    """One arm over its seeds. Intervals are of 95 %: Student's t inside [0, 1], Clopper and Pearson's for the collapsed share.
 
-    metric: what the claim measures; best: of the checkpoint that validation chose.
+    metric: what the claim measures; best: of the checkpoint that validation chose. forgot: runs that lost ability beyond the
+    horizon they were trained at. tokens, updates: mean cost to the claim's target, or of all training; nan where not recorded.
     """
 
     seeds: tuple[int, ...]
     crashed: int
+    forgot: int
     metric: Interval
     score: Interval
     best: Interval
     collapsed: Interval
+    tokens: float
+    updates: float
 
 
 def arm_intervals(results: Sequence[SeedResult], metric: ClaimMetric) -> ArmIntervals:
     """Measure one arm, of which there is at least one result."""
-    fallen = sum(result.value("collapsed") == 1 for result in results)
+    collapsed = sum(result.value("collapsed") == 1 for result in results)
     return ArmIntervals(
         tuple(result.seed for result in results),
         sum(result.crashed for result in results),
+        sum(result.forgot for result in results),
         _interval(results, metric),
         _interval(results, "score"),
         _interval(results, "best"),
-        share_interval(fallen, len(results)),
+        share_interval(collapsed, len(results)),
+        _mean([result.tokens for result in results]),
+        _mean([result.updates for result in results]),
     )
 
 
@@ -84,12 +106,35 @@ def values_by_seed(results: Sequence[SeedResult], metric: ClaimMetric) -> dict[i
     return {seed: values[seed] for seed in sorted(values)}
 
 
-def contrast_verdict(values: Mapping[int, Mapping[str, float]], more: str, than: str, delta: float) -> ClaimVerdict:
-    """Return the verdict on `more` less `than` over the seeds that have both."""
-    paired = [by_arm for by_arm in values.values() if {more, than} <= by_arm.keys()]
-    return verdict([by_arm[more] - by_arm[than] for by_arm in paired], delta)
+def contrast_verdict(
+    results: Sequence[SeedResult],
+    metric: ClaimMetric,
+    more: str,
+    than: str,
+    delta: float,
+    primary: Primary = "welch",
+) -> ClaimVerdict:
+    """Return the verdict on `more` less `than` over the seeds that both arms have."""
+    by_arm = {arm: {result.seed: result for result in results if result.arm == arm} for arm in (more, than)}
+    seeds = sorted(by_arm[more].keys() & by_arm[than].keys())
+    score: ClaimMetric = "score" if metric == "collapsed" else metric
+    outcomes = [
+        ArmOutcomes(
+            tuple(by_arm[arm][seed].value(score) for seed in seeds),
+            tuple(by_arm[arm][seed].value("collapsed") == 1 for seed in seeds),
+        )
+        for arm in (more, than)
+    ]
+    return verdict(*outcomes, delta, parts=PARTS[metric], primary=primary, more_is_collapse=metric == "collapsed")
 
 
 def _interval(results: Sequence[SeedResult], metric: ClaimMetric | Literal["best"]) -> Interval:
-    values = [value for result in results if (value := result.value(metric)) is not None]
-    return t_interval(np.array(values)) if values else NOT_MEASURED
+    values = np.array([value for result in results if (value := result.value(metric)) is not None])
+    if not values.size:
+        return NOT_MEASURED
+    return t_interval(values) if metric in ("cpu_seconds", "tokens", "time_weighted") else score_interval(values)
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else math.nan

@@ -1,9 +1,8 @@
 """Decide whether a run collapsed: on held-out tasks at its end, and over its validations while it trains.
 
-A fall counts when it is more than .1 and more than three standard errors of the paired difference, task by task. At the end
-the last step is compared with the run's best checkpoint. While a run trains (the alarm ``validation_fell``) the rule is
-stricter, since the alarm may stop the run: runs that did not collapse swing by .12 between two validations. So two
-validations in a row must be that far below the median of the three best.
+At the end, the last step is compared with the run's best checkpoint by the rule of `collapse_rule`. While a run trains, the alarm
+``validation_fell`` applies a stricter rule, since it may stop the run: two validations in a row must be that far below the median
+of the three best. Runs that did not collapse swing by .12 between two validations.
 """
 
 from __future__ import annotations
@@ -16,12 +15,8 @@ from statistics import fmean, stdev
 import numpy as np
 from scipy import stats
 
+from userrl_core.measure.collapse_rule import MIN_FALL, min_fall
 from userrl_core.measure.interval import Interval, share_interval
-
-LEAST = 0.1
-"""Smallest fall that counts."""
-ERRORS = 3.0
-"""Standard errors of the paired difference that a fall has to exceed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class ValidationScores:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Two validations in a row, the second at ``step``, lie far below the reference.
+    """Two validations in a row that are far below the reference. step: of the second one.
 
     score: mean of the second. reference: median of the three best means so far. bound: what both had to stay above.
     """
@@ -50,8 +45,8 @@ class Fall:
     bound: float
 
 
-def fallen(history: Sequence[ValidationScores], least: float = LEAST) -> Fall | None:
-    """The first fall in a run's validations, oldest first; None where there is none, or fewer than four validations.
+def fallen(history: Sequence[ValidationScores], least: float = MIN_FALL) -> Fall | None:
+    """Return the first fall in a run's validations, oldest first; None where there is none, or fewer than four validations.
 
     least: smallest fall that counts, in units of the score.
     """
@@ -67,12 +62,12 @@ def fallen(history: Sequence[ValidationScores], least: float = LEAST) -> Fall | 
 
 
 def _bound(reference: ValidationScores, validation: ValidationScores, least: float) -> float | None:
-    """The mean below which the validation has fallen; None where too few tasks were scored both times."""
+    """Return the mean below which a validation has fallen; None where too few tasks were scored both times."""
     pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
     if len(pairs) < 2:
         return None
     error = stdev(pairs) / math.sqrt(len(pairs))
-    return reference.mean - max(least, ERRORS * error)
+    return reference.mean - min_fall(error, least)
 
 
 def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | None:
@@ -83,8 +78,8 @@ def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | N
     if len(best_M) < 2:
         return None
     fall_M = best_M - last_M
-    far = max(LEAST, ERRORS * fall_M.std(ddof=1) / math.sqrt(len(fall_M)))
-    return (float(best_M.mean()), float(last_M.mean())) if fall_M.mean() > far else None
+    error = float(fall_M.std(ddof=1)) / math.sqrt(len(fall_M))
+    return (float(best_M.mean()), float(last_M.mean())) if fall_M.mean() > min_fall(error) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
 recipes differ?* asks about many seeds of each: seeds are the unit, paired. One run of each says nothing about the recipes.
 
 The table has a row per side, checkpoint, run and task: `side`, `which` (best, last), `run_id`, `seed`, `gym`, `tier` (with
-its gym), `task`, `source`, `scores` of the attempts, `score` (their mean) and `shared` (whether every side played the task).
+its gym), `task`, `source`, `scores` of the attempts, `score` (their mean), `own_score` (within the horizon that the run was trained
+at) and `shared` (whether every side played the task).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy import stats
 
 from userrl_core.measure.checkpoints import Consistency, Resolution, consistency, difference, mean_score, resolution
 from userrl_core.measure.collapse import CollapsedSeeds, collapsed_seeds, far_below
-from userrl_core.measure.interval import Interval, t_interval
+from userrl_core.measure.interval import Interval, score_interval, seed_difference_interval
 from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
 ALL = "all tasks"
@@ -204,7 +205,7 @@ def _by_seed(own: pl.DataFrame) -> dict[int, float]:
 
 def _score(own: pl.DataFrame, side: ComparedSide) -> Interval:
     if side.of_recipe:
-        return t_interval(np.array(list(_by_seed(own).values())))
+        return score_interval(np.array(list(_by_seed(own).values())))
     return mean_score(own["scores"].to_list())
 
 
@@ -231,11 +232,14 @@ def _pair_recipes(
         return None
     less = contrast(by_seed[0], by_seed[1])
     differences = np.array([by_seed[1][seed] - by_seed[0][seed] for seed in common])
-    p = float(stats.ttest_1samp(differences, 0).pvalue) if differences.std() > 0 else math.nan
-    interval = less.interval
+    interval = seed_difference_interval(differences)
+    tested = not interval.values and differences.std() > 0
+    p = float(stats.ttest_1samp(differences, 0).pvalue) if tested else math.nan
     if one["source"].str.starts_with("published").all():
         interval = _over_tasks_too(one, other, common) or interval
     left_out = len(set(by_seed[0]) ^ set(by_seed[1]))
+    if interval.values:
+        return PairedDifference(a.name, b.name, which, row, interval, p, left_out, less.deviation)
     flipped = stats.permutation_test((differences,), np.mean, permutation_type="samples", vectorized=False)
     return PairedDifference(a.name, b.name, which, row, interval, p, left_out, less.deviation, float(flipped.pvalue))
 
@@ -270,7 +274,7 @@ def _fall(table: pl.DataFrame, side: ComparedSide, run: ComparedRun) -> tuple[fl
     own = table.filter(pl.col("side") == side.name, pl.col("run_id") == run.run_id)
     best, last = (own.filter(pl.col("which") == which) for which in WHICH)
     both = best.join(last, on="task")
-    return far_below(both["score"].to_numpy(), both["score_right"].to_numpy())
+    return far_below(both["own_score"].to_numpy(), both["own_score_right"].to_numpy())
 
 
 def _agreement(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[AttemptAgreement]:

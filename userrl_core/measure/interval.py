@@ -1,22 +1,26 @@
-"""An estimate with its interval, and the ways in which most of them are made."""
+"""An estimate with its interval, and the formulas that most intervals come from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from userrl_core.number_format import with_limits
 
+MIN_SEEDS = 4
+"""Fewer seeds have no interval: their values are shown in its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """An estimate between its limits.
 
-    units: how many independent units it rests on (tasks, or seeds). method: how the limits were made.
+    units: number of independent units (tasks, or seeds). method: how the limits were made. values: shown in place of limits,
+    where there are fewer than `MIN_SEEDS`; the limits are nan then.
     """
 
     estimate: float
@@ -24,13 +28,14 @@ class Interval:
     high: float
     units: int
     method: str
+    values: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return with_limits(self)
 
 
 def t_interval(values_M: np.ndarray, level: float = 0.95) -> Interval:
-    """Student's t over independent values; the limits are infinite for a single one. Raises ValueError for none."""
+    """Return Student's t limits over independent values; infinite ones for a single value. Raises ValueError for none."""
     if values_M.size == 0:
         raise ValueError("An interval needs at least one value.")
     mean = float(values_M.mean())
@@ -40,8 +45,64 @@ def t_interval(values_M: np.ndarray, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, int(values_M.size), "t")
 
 
+def score_interval(values_S: np.ndarray, level: float = 0.95) -> Interval:
+    """Return the mean of one score a seed, with t limits that stay inside [0, 1].
+
+    Limits beyond an end of the scale are cut there: a mean score cannot be outside, so the coverage is the same.
+    """
+    return _few(values_S) or _cut(t_interval(values_S, level), 0.0)
+
+
+def seed_difference_interval(values_S: np.ndarray, level: float = 0.95) -> Interval:
+    """Return the mean of one difference of scores a seed, with t limits that stay inside [-1, 1]."""
+    return _few(values_S) or _cut(t_interval(values_S, level), -1.0)
+
+
+def _few(values_S: np.ndarray) -> Interval | None:
+    """Return the values without limits where there are fewer than `MIN_SEEDS`. Raises ValueError for none."""
+    if values_S.size == 0:
+        raise ValueError("An interval needs at least one value.")
+    if values_S.size >= MIN_SEEDS:
+        return None
+    shown = tuple(float(value) for value in values_S)
+    return Interval(float(values_S.mean()), math.nan, math.nan, int(values_S.size), "values", shown)
+
+
+def _cut(interval: Interval, least: float) -> Interval:
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
+def welch(a_S: np.ndarray, b_S: np.ndarray, level: float = 0.95) -> Interval:
+    """Return the difference of two means, a less b, with Welch's limits. Needs two values each."""
+    parts = [float(values.var(ddof=1)) / values.size for values in (a_S, b_S)]
+    error, estimate = math.sqrt(sum(parts)), float(a_S.mean() - b_S.mean())
+    if error == 0:
+        return Interval(estimate, estimate, estimate, int(min(a_S.size, b_S.size)), "Welch")
+    freedom = sum(parts) ** 2 / sum(part**2 / (values.size - 1) for part, values in zip(parts, (a_S, b_S), strict=True))
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    return Interval(estimate, estimate - half, estimate + half, int(min(a_S.size, b_S.size)), "Welch")
+
+
+def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Interval:
+    """Return the difference of two shares, a less b, with Newcombe's hybrid score limits (1998, method 10).
+
+    a, b: a count and a total each.
+    """
+    z = float(stats.norm.ppf((1 + level) / 2))
+    shares, limits = [], []
+    for count, of in (a, b):
+        p = count / of
+        centre, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+        shares.append(p)
+        limits.append(((centre - half) / (1 + z * z / of), (centre + half) / (1 + z * z / of)))
+    difference = shares[0] - shares[1]
+    low = difference - math.hypot(shares[0] - limits[0][0], limits[1][1] - shares[1])
+    high = difference + math.hypot(limits[0][1] - shares[0], shares[1] - limits[1][0])
+    return Interval(difference, low, high, min(a[1], b[1]), "Newcombe")
+
+
 def share_interval(count: int, of: int, level: float = 0.95) -> Interval:
-    """Clopper and Pearson's exact limits of a share, such as that of collapsed seeds."""
+    """Return a share, such as that of collapsed seeds, with Clopper and Pearson's exact limits."""
     found = stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
     return Interval(count / of, float(found.low), float(found.high), of, "Clopper-Pearson")
 

@@ -1,4 +1,4 @@
-"""Do these two recipes differ? Seeds are the unit: each seed's cold start, training and test tasks are shared by the arms.
+"""Tests of whether two recipes differ. Seeds are the unit: the arms share each seed's cold start and tasks.
 
 An interval over tasks from one run of each says nothing about recipes: with two equal recipes whose seeds deviate by .05,
 a paired test over 400 tasks calls them different in about half of all cases (`benchmarks/intervals.py` shows it).
@@ -7,7 +7,7 @@ a paired test over 400 tasks calls them different in about half of all cases (`b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ class SeedContrast:
 
 
 def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> SeedContrast:
-    """Student's t over paired seed differences. a, b: score by seed. Raises ValueError without a common seed."""
+    """Return B less A over paired seeds, with Student's t. a, b: score by seed. Raises ValueError without a common seed."""
     seeds = tuple(sorted(set(a) & set(b)))
     if not seeds:
         raise ValueError("The two have no seed in common, so nothing is paired.")
@@ -37,26 +37,47 @@ def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95
     return SeedContrast(t_interval(difference_S, level), deviation, seeds)
 
 
-def seeds_needed(deviation: float, effect: float) -> int:
-    """Smallest number of seeds with which a paired t test at 5 % sees an effect with 80 % power.
+def seeds_needed(deviation: float, effect: float, alpha: float = 0.05) -> int:
+    """Return the smallest number of seeds with which a paired t test sees an effect with 80 % power.
 
-    For equality within delta, effect is delta less the size of the difference. Raises ValueError for an effect of 0.
+    alpha: level of the test, two-sided. For equality within delta, the effect is delta less the size of the difference. Raises
+    ValueError for an effect of 0.
     """
+    return _smallest(lambda n: _quantiles(alpha, n - 1) * deviation / math.sqrt(n), effect)
+
+
+def welch_seeds_needed(a: float, b: float, effect: float, alpha: float = 0.05) -> int:
+    """Return the smallest number of seeds an arm with which Welch's test sees an effect with 80 % power.
+
+    a, b: deviations of the two arms. The rest is as in `seeds_needed`.
+    """
+    spread = math.hypot(a, b)
+
+    def visible(n: int) -> float:
+        freedom = (n - 1) * spread**4 / (a**4 + b**4) if spread > 0 else n - 1
+        return _quantiles(alpha, freedom) * spread / math.sqrt(n)
+
+    return _smallest(visible, effect)
+
+
+def _quantiles(alpha: float, freedom: float) -> float:
+    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(0.8, freedom))
+
+
+def _smallest(visible: Callable[[int], float], effect: float) -> int:
+    """Return the smallest n whose visible effect is at most this one."""
     if effect <= 0:
         raise ValueError("No number of seeds shows an effect of nothing.")
-    for n in range(2, MOST_SEEDS):
-        if (stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)) * deviation <= effect * math.sqrt(n):
-            return n
-    return MOST_SEEDS
+    return next((n for n in range(2, MOST_SEEDS) if visible(n) <= effect), MOST_SEEDS)
 
 
 def deviation_limit(deviation: float, seeds: int, level: float = 0.8) -> float:
-    """Upper one-sided limit of a deviation that was estimated from this many seeds."""
+    """Return the upper one-sided limit of a deviation that was estimated from this many seeds."""
     return deviation * math.sqrt((seeds - 1) / float(stats.chi2.ppf(1 - level, seeds - 1)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values, in the order given: the chance of any false alarm among all of them stays at the level."""
+    """Return Holm's adjusted p values, in the order given: the chance of any false alarm among all stays at the level."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(np.argsort(p_values, kind="stable")):
@@ -66,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
-    """Mean difference where all seeds meet the same published tasks: seeds and tasks are resampled together.
+    """Return the mean difference where all seeds play the same published tasks: seeds and tasks are resampled together.
 
     a, b: scores of shape [S seeds, M tasks]. Percentile limits, drawn from a fixed generator.
     """

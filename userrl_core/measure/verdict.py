@@ -1,91 +1,307 @@
-"""What a claim comes to: one verdict from paired seed differences, looked at 8, 16 and 24 seeds.
+"""The verdict on a claim: two parts, looked at after 8, 16 and 24 seeds.
 
-Looks at .02 each give 4.6 % false alarms in all (simulated by `benchmarks/intervals.py`), so every interval here is one of
-98 %. A verdict stands at the first look that decides it; further seeds are shown and change no word.
+Outcomes with collapses have two parts. The first compares the shares of collapsed runs (Fisher's exact test, Newcombe's limits).
+The second compares the scores of the runs that held (Welch's t). The second part is conditional on not collapsing, so the shares
+are always printed with it.
+
+A look tests at .02 in all: each of two parts at .01, a single part at .02. Three looks give at most 4.6 % false alarms
+(`benchmarks/intervals.py`). A verdict stands at the first look that decides it; further seeds are shown and change no word.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from userrl_core.measure.interval import Interval, t_interval
-from userrl_core.measure.recipes import deviation_limit, seeds_needed
+from userrl_core.measure.interval import MIN_SEEDS, Interval, newcombe, t_interval, welch
+from userrl_core.measure.recipes import seeds_needed, welch_seeds_needed
 
 LOOKS = (8, 16, 24)
 """Numbers of seeds at which a claim is looked at."""
-LEVEL = 0.98
+ALPHA = 0.02
+"""Chance of a false alarm at one look. The parts of a claim share it."""
+POWER = 0.8
+"""Chance with which a number of seeds is said to decide."""
 
-Word = Literal["reproduced", "no difference that matters", "the reverse", "undecided"]
+Word = Literal[
+    "reproduced",
+    "above zero, delta not excluded",
+    "no difference that matters",
+    "below zero, delta not excluded",
+    "the reverse",
+    "mixed",
+    "undecided",
+]
+Primary = Literal["welch", "paired"]
+"""The interval that decides about scores: of independent runs, or of paired seed differences."""
+
+_DIRECTION: dict[Word, int] = {
+    "reproduced": 1,
+    "above zero, delta not excluded": 1,
+    "below zero, delta not excluded": -1,
+    "the reverse": -1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArmOutcomes:
+    """The runs of one arm, in the order of their seeds.
+
+    values: the metric by run, None where it was not measured. collapsed: whether the run collapsed; a crashed run did.
+    """
+
+    values: tuple[float | None, ...]
+    collapsed: tuple[bool, ...]
+
+    def first(self, seeds: int) -> ArmOutcomes:
+        """Return the first runs alone."""
+        return ArmOutcomes(self.values[:seeds], self.collapsed[:seeds])
+
+    @property
+    def held(self) -> np.ndarray:
+        """The values of the runs that did not collapse."""
+        pairs = zip(self.values, self.collapsed, strict=True)
+        return np.array([value for value, fell in pairs if value is not None and not fell], dtype=float)
+
+    @property
+    def measured(self) -> np.ndarray:
+        """The values of all runs."""
+        return np.array([value for value in self.values if value is not None], dtype=float)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The collapsed runs of both arms. more, than: collapsed runs and all runs. interval: of the difference of the shares."""
+
+    more: tuple[int, int]
+    than: tuple[int, int]
+    interval: Interval
+    p: float
+    word: Word
+
+    def __str__(self) -> str:
+        return f"{self.more[0]} of {self.more[1]} against {self.than[0]} of {self.than[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The difference of the scores. interval: the primary one. welch, paired: both, None where too few runs are left.
+
+    p: of the primary test. level: of the intervals. held: whether collapsed runs were left out. runs: that were compared, by arm.
+    """
+
+    interval: Interval
+    welch: Interval
+    paired: Interval | None
+    p: float
+    level: float
+    held: bool
+    runs: tuple[int, int]
+    word: Word
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """word: what is said. seeds: how many there are. interval: 98 %, over the seeds of the look; of all of them before the first.
+    """The verdict at one look.
 
-    p: Student's t, two-sided, nan below two seeds. needed: seeds that would decide it, at the deviation seen and at its
-    upper 80 % limit; None where it is decided or nothing can be said yet.
+    seeds: pairs of the look; all of them before the first one. shares: None where the metric knows no collapse. scores: None where
+    the shares alone are claimed, or fewer than four runs are left in an arm. needed: seeds that would decide it with a chance of
+    80 %, at most those of the last look; None where it is decided or no look is left that would.
     """
 
     word: Word
     seeds: int
-    interval: Interval | None
-    p: float
-    needed: tuple[int, int] | None = None
+    shares: Shares | None
+    scores: Scores | None
+    needed: int | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Return the interval of the difference: of the scores where there is one, else of the shares."""
+        if self.scores is not None:
+            return self.scores.interval
+        return None if self.shares is None else self.shares.interval
+
+    @property
+    def p(self) -> float:
+        """Return the smaller p of the parts times their number (Bonferroni); nan where nothing is tested."""
+        found = [part.p for part in (self.shares, self.scores) if part is not None and not math.isnan(part.p)]
+        return min(1.0, min(found) * len(found)) if found else math.nan
+
+    @property
+    def continues(self) -> int | None:
+        """Return the number of seeds that an undecided claim is continued to: the next look, where one can decide it."""
+        if self.word != "undecided" or self.needed is None:
+            return None
+        return next((look for look in LOOKS if look > self.seeds), None)
 
     def turns(self, other: ClaimVerdict) -> bool:
         """Return whether the difference has the other sign there."""
-        own, theirs = self.interval, other.interval
-        return own is not None and theirs is not None and own.estimate * theirs.estimate < 0
+        mine, theirs = self.interval, other.interval
+        return mine is not None and theirs is not None and mine.estimate * theirs.estimate < 0
 
     def __str__(self) -> str:
         if self.word != "undecided":
             return self.word
         if self.seeds < LOOKS[0]:
             return f"undecided ({self.seeds} of {LOOKS[0]} seeds)"
-        most = "" if self.needed is None else f"; about {self.needed[0]:,} would decide it, up to {self.needed[1]:,}"
-        return f"undecided after {self.seeds} seeds{most}"
+        if self.needed is not None:
+            return f"undecided after {self.seeds} seeds; about {self.needed} would decide it"
+        if self.seeds < LOOKS[-1]:
+            return f"undecided after {self.seeds} seeds; {LOOKS[-1]} are not expected to decide it"
+        return f"undecided after {self.seeds} seeds, the last look"
 
 
-def verdict(differences: Sequence[float], delta: float) -> ClaimVerdict:
-    """Of the claimed direction's differences, one a seed in the order of the seeds. delta: the least that matters, above 0."""
-    found = _look(differences, delta)
-    for seeds in (look for look in LOOKS if look <= len(differences)):
-        found = _look(differences[:seeds], delta)
+def verdict(
+    more: ArmOutcomes,
+    than: ArmOutcomes,
+    delta: float,
+    *,
+    parts: Literal["both", "shares", "scores"] = "both",
+    primary: Primary = "welch",
+    more_is_collapse: bool = False,
+) -> ClaimVerdict:
+    """Return the verdict on `more` less `than`, at the first look that decides.
+
+    more, than: the same seeds in the same order. delta: the least difference of scores that matters, above 0. parts: what is
+    tested. more_is_collapse: the claim says that `more` collapses more often; else that it collapses less often.
+    """
+    seeds = len(more.values)
+
+    def look(n: int) -> ClaimVerdict:
+        return _look(more.first(n), than.first(n), delta, parts, primary, more_is_collapse)
+
+    found = look(seeds)
+    for n in (look for look in LOOKS if look <= seeds):
+        found = look(n)
         if found.word != "undecided":
             break
     return found
 
 
-def word(low: float, high: float, delta: float) -> Word:
-    """What an interval [low, high] of the difference says."""
-    if low > 0 and high >= delta:
-        return "reproduced"
+def score_word(interval: Interval, delta: float) -> Word:
+    """Return the word for an interval of the difference of scores."""
+    low, high = interval.low, interval.high
     if -delta < low and high < delta:
         return "no difference that matters"
-    if high < 0 and low <= -delta:
-        return "the reverse"
+    if low > 0:
+        return "reproduced" if interval.estimate >= delta else "above zero, delta not excluded"
+    if high < 0:
+        return "the reverse" if interval.estimate <= -delta else "below zero, delta not excluded"
     return "undecided"
 
 
-def _look(differences: Sequence[float], delta: float) -> ClaimVerdict:
-    """At these seeds, whatever their number; never more than undecided below the first look."""
-    difference_S = np.array(differences, dtype=float)
-    if difference_S.size < 2:
-        return ClaimVerdict("undecided", difference_S.size, None, math.nan)
-    interval = t_interval(difference_S, LEVEL)
-    deviation = float(difference_S.std(ddof=1))
-    p = float(stats.ttest_1samp(difference_S, 0).pvalue) if deviation > 0 else float(interval.estimate == 0)
-    if difference_S.size < LOOKS[0]:
-        return ClaimVerdict("undecided", difference_S.size, interval, p)
-    said = word(interval.low, interval.high, delta)
-    # Whichever needs fewer: to see the difference that was seen, or to show that it is smaller than delta.
-    effect = max(abs(interval.estimate), delta - abs(interval.estimate))
-    high = deviation_limit(deviation, difference_S.size)
-    needed = (seeds_needed(deviation, effect), seeds_needed(high, effect)) if said == "undecided" else None
-    return ClaimVerdict(said, difference_S.size, interval, p, needed)
+def combined(shares: Word, scores: Word | None) -> Word:
+    """Return the verdict of both parts: one that is decided, or both in one direction; opposite directions are mixed."""
+    if scores is None or scores == "undecided":
+        return shares
+    if shares == "undecided":
+        return scores
+    if _DIRECTION.get(scores, 0) * _DIRECTION.get(shares, 0) < 0:
+        return "mixed"
+    return shares
+
+
+def compare_shares(more: tuple[int, int], than: tuple[int, int], alpha: float, *, more_is_collapse: bool) -> Shares:
+    """Compare two shares of collapsed runs, each a count and a total. They are never declared equal."""
+    p = float(stats.fisher_exact([[more[0], more[1] - more[0]], [than[0], than[1] - than[0]]]).pvalue)
+    interval = newcombe(more, than, 1 - alpha)
+    claimed = (interval.estimate > 0) == more_is_collapse
+    word: Word = "undecided" if p >= alpha else "reproduced" if claimed else "the reverse"
+    return Shares(more, than, interval, p, word)
+
+
+def _look(
+    more: ArmOutcomes, than: ArmOutcomes, delta: float, parts: str, primary: Primary, more_is_collapse: bool
+) -> ClaimVerdict:
+    """Return the verdict on these seeds, whatever their number; below the first look it is undecided."""
+    seeds = len(more.values)
+    alpha = ALPHA / 2 if parts == "both" else ALPHA
+    shares = scores = None
+    if parts != "scores" and seeds:
+        counts = [(sum(arm.collapsed), seeds) for arm in (more, than)]
+        shares = compare_shares(counts[0], counts[1], alpha, more_is_collapse=more_is_collapse)
+    if parts != "shares":
+        scores = _scores(more, than, delta, alpha, primary, held=parts == "both")
+    if seeds < LOOKS[0]:
+        return ClaimVerdict("undecided", seeds, shares, scores)
+    words = [part.word for part in (shares, scores) if part is not None]
+    word = combined(words[0], words[1]) if len(words) == 2 else words[0] if words else "undecided"
+    needed = _needed(shares, scores, more, than, delta, alpha, seeds) if word == "undecided" else None
+    return ClaimVerdict(word, seeds, shares, scores, needed)
+
+
+def _scores(
+    more: ArmOutcomes, than: ArmOutcomes, delta: float, alpha: float, primary: Primary, *, held: bool
+) -> Scores | None:
+    """Return the difference of the scores; None with fewer than `MIN_SEEDS` runs in an arm or pairs."""
+    a, b = (more.held, than.held) if held else (more.measured, than.measured)
+    runs = (len(a), len(b))
+    if min(runs) < MIN_SEEDS:
+        return None
+    rows = zip(more.values, than.values, more.collapsed, than.collapsed, strict=True)
+    pairs = [
+        x - y for x, y, fell, fell_too in rows if x is not None and y is not None and not (held and (fell or fell_too))
+    ]
+    independent = welch(a, b, 1 - alpha)
+    paired = t_interval(np.array(pairs), 1 - alpha) if len(pairs) >= MIN_SEEDS else None
+    interval = independent if primary == "welch" or paired is None else paired
+    p = _p(a, b) if primary == "welch" or paired is None else _p_paired(np.array(pairs))
+    return Scores(interval, independent, paired, p, 1 - alpha, held, runs, score_word(interval, delta))
+
+
+def _p(a: np.ndarray, b: np.ndarray) -> float:
+    if a.std() + b.std() < 1e-12:
+        return float(a.mean() == b.mean())
+    return float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+
+
+def _p_paired(differences: np.ndarray) -> float:
+    if differences.std() < 1e-12:
+        return float(differences.mean() == 0)
+    return float(stats.ttest_1samp(differences, 0).pvalue)
+
+
+def _needed(
+    shares: Shares | None,
+    scores: Scores | None,
+    more: ArmOutcomes,
+    than: ArmOutcomes,
+    delta: float,
+    alpha: float,
+    seeds: int,
+) -> int | None:
+    """Return the seeds at which a part would be decided, as the shares and deviations seen; None beyond the last look."""
+    found = []
+    if shares is not None and shares.interval.estimate:
+        found += [look for look in LOOKS if look > seeds and _power(shares, look, alpha) >= POWER][:1]
+    if scores is not None:
+        # Whichever needs fewer: to see the difference that was seen, or to show that it is smaller than delta.
+        effect = max(abs(scores.interval.estimate), delta - abs(scores.interval.estimate))
+        a, b = (more.held, than.held) if scores.held else (more.measured, than.measured)
+        if scores.interval is scores.paired:
+            pairs = scores.runs[0]
+            half = (scores.interval.high - scores.interval.low) / 2
+            deviation = half * math.sqrt(pairs) / float(stats.t.ppf(1 - alpha / 2, pairs - 1))
+            n = seeds_needed(deviation, effect, alpha)
+        else:
+            n = welch_seeds_needed(float(a.std(ddof=1)), float(b.std(ddof=1)), effect, alpha)
+        # Of the seeds of an arm, only those that hold count.
+        found.append(math.ceil(n * seeds / min(scores.runs)))
+    return min((n for n in found if seeds < n <= LOOKS[-1]), default=None)
+
+
+def _power(shares: Shares, seeds: int, alpha: float) -> float:
+    """Return the chance that Fisher's test decides at so many seeds, with the shares as they were seen."""
+    chances = [stats.binom.pmf(np.arange(seeds + 1), seeds, count / of) for count, of in (shares.more, shares.than)]
+    decided = [
+        (i, j)
+        for i in range(seeds + 1)
+        for j in range(seeds + 1)
+        if chances[0][i] * chances[1][j] > 1e-9 and stats.fisher_exact([[i, seeds - i], [j, seeds - j]]).pvalue < alpha
+    ]
+    return float(sum(chances[0][i] * chances[1][j] for i, j in decided))

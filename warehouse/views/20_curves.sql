@@ -74,45 +74,70 @@ CREATE OR REPLACE MACRO forgetting(run := NULL) AS TABLE
     FROM validated v JOIN along a ON v.run_id = a.run_id AND (v.branch IS NULL OR v.branch = a.branch)
     GROUP BY v.run_id, a.branch, v.gym ORDER BY v.run_id, a.branch, v.gym;
 
--- The outcome of each run or branch: its last step and its best one. collapsed: the last is lower by more than .1 and by more
--- than three standard errors of the paired difference. It uses the held-out tasks where both were evaluated, else validation.
--- held: any other run.
+-- The outcome of each run or branch: its last step and its best one, in mean scores at the horizon of the evaluation. collapsed: the
+-- score fell by more than .1 and by more than three standard errors of the paired difference, at the horizon that the run was trained
+-- at when it ended (own_horizon); a conversation with more turns counts 0 there. It uses the held-out tasks where both were evaluated,
+-- else validation. held: any other run. forgot: the score fell as far, at the horizon of the evaluation alone.
 CREATE OR REPLACE MACRO run_endings(run := NULL) AS TABLE
-    WITH validated AS (
-        SELECT run_id, regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1) AS own, step, gym, task_id, avg(score) AS score
+    WITH horizons AS (
+        SELECT run_id, regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1) AS own, arg_max(value, step) AS turns
+        FROM metrics m WHERE name = 'curriculum/horizon/value' AND step > 0 AND (run IS NULL OR m.run_id = run) GROUP BY ALL
+    ), validated AS (
+        SELECT run_id, regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1) AS own, step, gym, task_id, score, turns
         FROM trajectories t
-        WHERE phase = 'validate' AND admitted AND score IS NOT NULL AND (run IS NULL OR t.run_id = run) GROUP BY ALL
+        WHERE phase = 'validate' AND admitted AND score IS NOT NULL AND (run IS NULL OR t.run_id = run)
     ), along AS (
         SELECT DISTINCT run_id, own AS way FROM validated v
         WHERE own <> '' OR NOT EXISTS (FROM validated o WHERE o.run_id = v.run_id AND o.own <> '')
+    ), ways AS (
+        SELECT a.run_id, a.way, coalesce(h.turns, common.turns) AS own_horizon FROM along a
+        LEFT JOIN horizons h ON h.run_id = a.run_id AND h.own = a.way
+        LEFT JOIN horizons common ON common.run_id = a.run_id AND common.own = ''
     ), scored AS (
-        SELECT v.run_id, a.way, v.step, v.gym, v.task_id, avg(v.score) AS score
-        FROM validated v JOIN along a ON v.run_id = a.run_id AND v.own IN ('', a.way) GROUP BY ALL
+        SELECT v.run_id, w.way, v.step, v.gym, v.task_id, avg(v.score) AS score,
+               avg(CASE WHEN v.turns > w.own_horizon THEN 0.0 ELSE v.score END) AS own_score
+        FROM validated v JOIN ways w ON v.run_id = w.run_id AND v.own IN ('', w.way) GROUP BY ALL
     ), ends AS (
         SELECT run_id, way, count(*) AS validations, first(step ORDER BY score DESC, step) AS best_step, max(score) AS best,
-               max(step) AS last_step, arg_max(score, step) AS last
-        FROM (SELECT run_id, way, step, avg(score) AS score FROM scored GROUP BY ALL) GROUP BY ALL
+               max(step) AS last_step, arg_max(score, step) AS last, first(step ORDER BY own_score DESC, step) AS own_best_step
+        FROM (SELECT run_id, way, step, avg(score) AS score, avg(own_score) AS own_score FROM scored GROUP BY ALL) GROUP BY ALL
     ), on_validation AS (
         SELECT e.run_id, e.way, count(*) AS n, avg(b.score - l.score) AS fall, stddev_samp(b.score - l.score) / sqrt(n) AS error
         FROM ends e JOIN scored b ON b.run_id = e.run_id AND b.way = e.way AND b.step = e.best_step
         JOIN scored l ON l.run_id = e.run_id AND l.way = e.way AND l.step = e.last_step AND l.gym = b.gym AND l.task_id = b.task_id
         WHERE e.validations > 1 GROUP BY ALL
+    ), own_validation AS (
+        SELECT e.run_id, e.way, avg(b.own_score - l.own_score) AS fall,
+               stddev_samp(b.own_score - l.own_score) / sqrt(count(*)) AS error
+        FROM ends e JOIN scored b ON b.run_id = e.run_id AND b.way = e.way AND b.step = e.own_best_step
+        JOIN scored l ON l.run_id = e.run_id AND l.way = e.way AND l.step = e.last_step AND l.gym = b.gym AND l.task_id = b.task_id
+        WHERE e.validations > 1 GROUP BY ALL
     ), evaluated AS (
-        SELECT run_id, policy, gym, task_id, task_version, avg(score) AS score FROM trajectories t
-        WHERE phase = 'evaluate' AND admitted AND score IS NOT NULL AND (run IS NULL OR t.run_id = run) GROUP BY ALL
+        SELECT t.run_id, t.policy, t.gym, t.task_id, t.task_version, w.way, avg(t.score) AS score,
+               avg(CASE WHEN t.turns > w.own_horizon THEN 0.0 ELSE t.score END) AS own_score
+        FROM trajectories t JOIN ways w ON w.run_id = t.run_id
+             AND t.policy IN (CASE w.way WHEN '' THEN 'RL' ELSE w.way END, CASE w.way WHEN '' THEN 'RL' ELSE w.way END || ' last step')
+        WHERE t.phase = 'evaluate' AND t.admitted AND t.score IS NOT NULL AND (run IS NULL OR t.run_id = run) GROUP BY ALL
     ), held_out AS (
-        SELECT b.run_id, CASE b.policy WHEN 'RL' THEN '' ELSE b.policy END AS way, count(*) AS n, avg(b.score) AS best,
-               avg(l.score) AS last, avg(b.score - l.score) AS fall, stddev_samp(b.score - l.score) / sqrt(n) AS error
-        FROM evaluated b JOIN evaluated l ON l.run_id = b.run_id AND l.policy = b.policy || ' last step' AND l.gym = b.gym
-             AND l.task_id = b.task_id AND l.task_version IS NOT DISTINCT FROM b.task_version
-        GROUP BY b.run_id, b.policy
+        SELECT b.run_id, b.way, count(*) AS n, avg(b.score) AS best, avg(l.score) AS last, avg(b.score - l.score) AS fall,
+               stddev_samp(b.score - l.score) / sqrt(n) AS error, avg(b.own_score - l.own_score) AS own_fall,
+               stddev_samp(b.own_score - l.own_score) / sqrt(n) AS own_error
+        FROM evaluated b JOIN evaluated l ON l.run_id = b.run_id AND l.way = b.way AND l.policy = b.policy || ' last step'
+             AND l.gym = b.gym AND l.task_id = b.task_id AND l.task_version IS NOT DISTINCT FROM b.task_version
+        GROUP BY b.run_id, b.way
     )
     SELECT e.run_id, nullif(e.way, '') AS branch, e.best_step, e.best, e.last_step, e.last, h.best AS held_out_best,
            h.last AS held_out_last, coalesce(h.n, v.n) AS tasks, coalesce(h.fall, v.fall) AS fall,
            CASE WHEN h.n IS NULL THEN v.error ELSE h.error END AS stderr,
+           w.own_horizon::BIGINT AS own_horizon, coalesce(h.own_fall, o.fall) AS own_fall,
+           CASE WHEN h.n IS NULL THEN o.error ELSE h.own_error END AS own_stderr,
            CASE WHEN tasks IS NULL OR tasks < 2 THEN NULL
-                WHEN coalesce(h.fall, v.fall) > greatest(0.1, 3 * stderr) THEN 'collapsed' ELSE 'held' END AS ending
-    FROM ends e LEFT JOIN on_validation v ON v.run_id = e.run_id AND v.way = e.way
+                WHEN coalesce(h.own_fall, o.fall) > greatest({MIN_FALL}, {FALL_ERRORS} * own_stderr) THEN 'collapsed'
+                ELSE 'held' END AS ending,
+           ending = 'held' AND coalesce(h.fall, v.fall) > greatest({MIN_FALL}, {FALL_ERRORS} * stderr) AS forgot
+    FROM ends e JOIN ways w ON w.run_id = e.run_id AND w.way = e.way
+    LEFT JOIN on_validation v ON v.run_id = e.run_id AND v.way = e.way
+    LEFT JOIN own_validation o ON o.run_id = e.run_id AND o.way = e.way
     LEFT JOIN held_out h ON h.run_id = e.run_id AND h.way = e.way ORDER BY e.run_id, branch;
 
 -- Per step: groups of two or more admitted trajectories that are all good, all bad (no variance: no gradient) or mixed, with

@@ -1,11 +1,17 @@
 -- Inputs of comparisons and reports: scores by task, scores by seed, the course and the end of conversations.
 
--- Scores of the admitted attempts per run, policy and task, in order: the rows for a paired comparison of two checkpoints.
+-- Per run, policy and task the scores of its admitted attempts, in order: the rows that two checkpoints are paired by. own_score:
+-- the mean within the horizon that the run was trained at when it ended (more turns count 0); the score where it trained nothing.
 CREATE OR REPLACE MACRO task_scores(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH horizons AS (
+        SELECT run_id, coalesce(nullif(regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1), ''), 'RL') AS way, arg_max(value, step) AS turns
+        FROM metrics m WHERE name = 'curriculum/horizon/value' AND step > 0 AND (run IS NULL OR m.run_id = run) GROUP BY ALL
+    )
     SELECT t.run_id, t.policy, t.checkpoint, t.step, t.gym, t.tier, t.source, t.task_id, t.task_version,
            any_value(coalesce(t.user_name, '')) AS user_model, max(t.horizon) AS horizon, count(*) AS attempts,
-           list(t.score ORDER BY t.attempt) AS scores, avg(t.score) AS score
-    FROM trajectories t
+           list(t.score ORDER BY t.attempt) AS scores, avg(t.score) AS score,
+           avg(CASE WHEN t.turns > h.turns THEN 0.0 ELSE t.score END) AS own_score
+    FROM trajectories t LEFT JOIN horizons h ON h.run_id = t.run_id AND h.way = split_part(t.policy, ' ', 1)
     WHERE t.admitted AND t.score IS NOT NULL AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.step, t.gym, t.tier, t.source, t.task_id, t.task_version
     ORDER BY t.run_id, t.policy, t.gym, t.task_id;

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from userrl_core.measure.collapse_rule import fill
+
 _MACRO = re.compile(r"((?:^--[^\n]*\n)+)CREATE OR REPLACE MACRO (\w+)\(([^)]*)\) AS TABLE", re.MULTILINE)
 
 _DEFINED = re.compile(r"^CREATE OR REPLACE (?:VIEW|MACRO) (\w+)", re.MULTILINE)
@@ -28,8 +30,8 @@ class Query:
 
 @cache
 def scripts() -> tuple[str, ...]:
-    """Return the SQL text of the view files, in order."""
-    return tuple(file.read_text() for file in sorted(Path(__file__).parent.glob("*.sql")))
+    """SQL text of the view files, in order."""
+    return tuple(fill(file.read_text()) for file in sorted(Path(__file__).parent.glob("*.sql")))
 
 
 @cache

@@ -1,0 +1,72 @@
+"""Content hashes of the code behind a claim: the folders that train, and the code that measures.
+
+Runs of other code are listed apart. The hash covers the files as they are, so a change of a comment changes it too: a study runs
+from a clone of its own at the registered commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import curricula
+import userrl_core
+import warehouse
+from userrl_core.seeding import content_hash
+
+MEASURING = ("measure",)
+"""Folders of the core that measure and do not train."""
+AUDITING = ("audit",)
+"""Folders of the core that no training run uses."""
+VIEWS = ("20_curves.sql", "80_claims.sql")
+"""SQL that claims are measured by."""
+
+
+@cache
+def training_code() -> str:
+    """Return the hash of `userrl_core` and `curricula`, without the code that measures and without the claims' own files."""
+    core = _folder(userrl_core)
+    files = [path for path in _files(core) if path.relative_to(core).parts[0] not in (*MEASURING, *AUDITING)]
+    plans = _folder(curricula)
+    return _hash((*_named("userrl_core", core, files), *_named("curricula", plans, _plans(plans))))
+
+
+@cache
+def measuring_code() -> str:
+    """Return the hash of the code that computes intervals, verdicts and collapse, and of the views it reads."""
+    core, views = _folder(userrl_core) / "measure", _folder(warehouse) / "views"
+    own = _named("measure", core, _files(core))
+    return _hash((*own, *_named("views", views, [views / name for name in VIEWS])))
+
+
+def registration(claim_hash: str) -> str:
+    """Return the hash that a claim is registered under: of its file and recipes, the training code and the measuring code."""
+    return content_hash({"claim": claim_hash, "code": training_code(), "measure": measuring_code()})
+
+
+def _folder(package: object) -> Path:
+    return Path(str(package.__file__)).parent  # type: ignore[attr-defined]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the source files of a folder: what was compiled or left by an editor is not among them."""
+    found = folder.rglob("*")
+    return sorted(path for path in found if path.suffix in (".py", ".yaml", ".json", ".csv", ".jsonl", ".txt"))
+
+
+def _plans(folder: Path) -> list[Path]:
+    return [path for path in _files(folder) if path.parent.name != "claims" or path.suffix == ".py"]
+
+
+def _named(name: str, folder: Path, files: Iterable[Path]) -> list[tuple[str, Path]]:
+    return [(f"{name}/{path.relative_to(folder).as_posix()}", path) for path in files]
+
+
+def _hash(files: Iterable[tuple[str, Path]]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for name, path in files:
+        digest.update(f"{name}\0".encode())
+        digest.update(hashlib.blake2b(path.read_bytes()).digest())
+    return digest.hexdigest()
