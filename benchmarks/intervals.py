@@ -1,15 +1,16 @@
 """Coverage of our intervals and false alarms of our verdicts: ``python -m benchmarks.intervals [--only one-sided]``.
 
-*Checkpoints*: agent A solves task i with chance q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)), theta .3. Under
-the null B's chance is A's. Shown: coverage of the paired difference over tasks, and false alarms of the exact test at 5 %.
+*Checkpoints*: agent A solves task i with probability q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)),
+theta .3; under the null, B's probability equals A's. Prints the coverage of the paired difference over tasks, and the
+false alarms of the exact test at 5 %.
 
-*Recipes*: a run's score is its arm's mean plus its seed's deviation, measured on 400 tasks; some seeds collapse to .1. Shown:
-coverage of t over paired seed differences, and false alarms of an interval over the tasks of one run each.
+*Recipes*: a run's score is its arm's mean plus its seed's deviation, measured on 400 tasks; some seeds collapse to .1.
+Prints the coverage of t over paired seed differences, and that of the interval over the tasks of one run per arm.
 
-*One-sided collapse*: one arm never collapses; the other does in 3 to 25 % of its runs, down to .1. Where the means of all runs are
-equal, its other runs score higher, and the score part should see that. Where the runs that held are equal, the score part has nothing
-to find, and its alarms are false. Shown: how often the former rule (t of paired differences at .02 a look) and both parts of the rule
-declare a direction, at each look and at any.
+*One-sided collapse*: one arm never collapses; the other does in 3 to 25 % of its runs, down to .1. Where the means of all
+runs are equal, its other runs score higher, and the score part should see that. Where the runs that held are equal, the
+score part has nothing to find, and its alarms are false. Prints how often the former rule (paired t at .02 a look) and both
+parts of the present one declare a direction, at each look and at any.
 """
 
 from __future__ import annotations

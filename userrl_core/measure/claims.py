@@ -118,14 +118,14 @@ def contrast_verdict(
     by_arm = {arm: {result.seed: result for result in results if result.arm == arm} for arm in (more, than)}
     seeds = sorted(by_arm[more].keys() & by_arm[than].keys())
     score: ClaimMetric = "score" if metric == "collapsed" else metric
-    outcomes = [
+    first, second = (
         ArmOutcomes(
             tuple(by_arm[arm][seed].value(score) for seed in seeds),
             tuple(by_arm[arm][seed].value("collapsed") == 1 for seed in seeds),
         )
         for arm in (more, than)
-    ]
-    return verdict(*outcomes, delta, parts=PARTS[metric], primary=primary, more_is_collapse=metric == "collapsed")
+    )
+    return verdict(first, second, delta, parts=PARTS[metric], primary=primary, more_is_collapse=metric == "collapsed")
 
 
 def _interval(results: Sequence[SeedResult], metric: ClaimMetric | Literal["best"]) -> Interval:

@@ -1,0 +1,88 @@
+"""Write the runs of claims as data files: data/claims/runs.csv and three Parquet files. New runs are appended.
+
+python scripts/claims_data.py .userrl [OTHER_HOME ...] [--to data/claims]
+
+runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
+validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
+test.parquet        one row a run, policy, step and test conversation: task, tier, score, turns, return, how it ended
+steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
+
+A row that is there already is replaced by the newer one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from warehouse import Warehouse, open_warehouse
+
+RUNS = """
+SELECT a.claim, a.hash, c.registration, a.code, c.measure, c.registered::VARCHAR AS registered, a.arm, a.seed,
+       a.run_id AS run, a.exploratory, a.state, a.score, a.evaluations, a.best, a.early, a.time_weighted, a.ending, a.forgot, e.best_step, e.last_step, e.fall, e.stderr,
+       e.own_horizon, e.own_fall, e.own_stderr, a.tokens, a.updates, a.cpu_seconds, a.held_step, a.reached_step, a.cold_start
+FROM claim_arms() a LEFT JOIN claims() c ON c.claim = a.claim AND c.hash = a.hash
+LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL
+WHERE a.state <> 'started' ORDER BY a.claim, a.hash, a.arm, a.seed
+"""
+OF_CLAIMS = "t.run_id IN (SELECT run_id FROM claim_arms() WHERE state <> 'started')"
+VALIDATION = f"""
+SELECT t.run_id AS run, t.step, t.gym, coalesce(t.tier, '') AS tier, count(*) AS n, avg(t.score) AS score,
+       avg(CASE WHEN t.turns > coalesce(l.horizon, e.own_horizon) THEN 0.0 ELSE t.score END) AS own_score,
+       any_value(l.all_tokens_so_far) AS tokens, any_value(l.episodes_so_far) AS conversations
+FROM trajectories t LEFT JOIN training_log() l ON l.run_id = t.run_id AND l.step = t.step
+LEFT JOIN run_endings() e ON e.run_id = t.run_id AND e.branch IS NULL
+WHERE t.phase = 'validate' AND t.admitted AND t.score IS NOT NULL AND {OF_CLAIMS} GROUP BY ALL ORDER BY ALL
+"""
+TEST = f"""
+SELECT t.run_id AS run, t.policy, t.step, t.gym, coalesce(t.tier, '') AS tier, t.task_id AS task, t.attempt, t.score, t.turns,
+       t.return_sum, t.stop_reason
+FROM trajectories t WHERE t.phase = 'evaluate' AND t.admitted AND {OF_CLAIMS} ORDER BY ALL
+"""
+STEPS = f"""
+SELECT t.run_id AS run, t.step, t.horizon, t.episodes AS conversations, t.all_tokens AS tokens, t.updates, t.cpu_seconds, t.entropy,
+       t.signal_share AS signal
+FROM training_log() t WHERE {OF_CLAIMS} ORDER BY run, step
+"""
+FILES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "runs.csv": (RUNS, ("claim", "hash", "arm", "seed")),
+    "validation.parquet": (VALIDATION, ("run", "step", "gym", "tier")),
+    "test.parquet": (TEST, ("run", "policy", "step", "gym", "task", "attempt")),
+    "steps.parquet": (STEPS, ("run", "step")),
+}
+"""Query and key of every file."""
+
+
+def main() -> None:
+    """Write the files from the homes that are named."""
+    parser = argparse.ArgumentParser(description="Data of claims.")
+    parser.add_argument("homes", nargs="+", type=Path)
+    parser.add_argument("--to", type=Path, default=Path(__file__).parents[1] / "data" / "claims")
+    given = parser.parse_args()
+    for home in given.homes:
+        with open_warehouse(home / "warehouse") as warehouse:
+            append(warehouse, given.to)
+    for name in FILES:
+        print(f"{given.to / name}: {(given.to / name).stat().st_size:,} bytes")
+
+
+def append(warehouse: Warehouse, folder: Path) -> None:
+    """Add the claims' runs of one warehouse to the files of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (query, key) in FILES.items():
+        path, rows = folder / name, warehouse.sql(query).pl()
+        if path.is_file():
+            earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+            rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
+        rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
+        if path.suffix == ".csv":
+            rows.write_csv(path)
+        else:
+            rows.write_parquet(path, compression="zstd")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Write the claims' tables of docs/reproduction.md from data/claims alone.
+
+python scripts/claims_page.py
+
+A claim with runs in runs.csv (`scripts/claims_data.py`) is measured from them, by the rule of `userrl_core.measure.verdict`. Of the
+other claims only the published tables are left (published_arms.csv, published_contrasts.csv). What follows from those is computed;
+what needs the runs is said to be missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from scipy import stats
+
+from curricula.claims import Claim, claim_names, load_claim
+from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
+from userrl_core.measure.interval import Interval, share_interval
+from userrl_core.measure.verdict import ALPHA, compare_shares, score_word
+from userrl_core.number_format import limits, p_value, with_limits
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reproduction.md"
+DATA = ROOT / "data" / "claims"
+MARK = "<!-- From here on written by scripts/claims_page.py -->"
+Row = Mapping[str, str]
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(PAGE.read_text(), DATA))
+    print(f"wrote {PAGE}")
+
+
+def page(text: str, data: Path) -> str:
+    """Return the page with its claims' sections written anew."""
+    runs, arms = rows(data / "runs.csv"), rows(data / "published_arms.csv")
+    contrasts = rows(data / "published_contrasts.csv")
+    lines = [MARK]
+    for kind in ("claim", "mechanism check", "open question"):
+        lines += ["", f"## {kind.capitalize()}s"]
+        for claim in (load_claim(name) for name in claim_names()):
+            if claim.kind == kind:
+                lines += ["", *section(claim, runs, arms, contrasts)]
+    return text.partition(MARK)[0] + "\n".join(lines) + "\n"
+
+
+def rows(path: Path) -> list[Row]:
+    """Return the rows of a CSV file; none where it is not there."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of one claim."""
+    yield f"### {claim.name}"
+    yield ""
+    yield (
+        f"{claim.text} ({claim.paper}) {claim.family}, {claim.horizon} turns, {claim.tokens:,} tokens a run, "
+        f"delta {claim.delta:g}; "
+        f"hash `{claim.hash}`; the published runs are registered as `{claim.as_published.hash}`."
+    )
+    yield ""
+    hashes = (claim.hash, claim.as_published.hash)
+    measured = [row for row in runs if row["claim"] == claim.name and row["hash"] in hashes and not row["exploratory"]]
+    published = [row for row in arms if row["claim"] == claim.name]
+    if measured:
+        yield from from_runs(claim, measured)
+    elif published:
+        yield from from_tables(claim, published, [row for row in contrasts if row["claim"] == claim.name])
+    else:
+        yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
+
+
+def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
+    """Yield the table and the verdict from single runs; of several codes, that of the registration."""
+    newest = [row for row in runs if row["hash"] == claim.hash] or runs
+    code = newest[0]["code"]
+    results = [result(row) for row in newest if row["code"] == code]
+    yield "| arm | seeds | score [95 %] | collapsed | forgot | crashed | by seed |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    for arm in claim.arms:
+        if own := [each for each in results if each.arm == arm]:
+            found = arm_intervals(own, claim.metric)
+            values = " ".join(f"{value:.3f}" for each in own if (value := each.value("score")) is not None)
+            share = with_limits(found.collapsed)
+            cells = (str(len(own)), with_limits(found.score), share, str(found.forgot), str(found.crashed), values)
+            yield f"| `{arm}` | {' | '.join(cells)} |"
+    verdict = contrast_verdict(
+        results, claim.metric, claim.contrast.more, claim.contrast.than, claim.delta, claim.interval
+    )
+    yield ""
+    yield f"`{claim.contrast.more}` less `{claim.contrast.than}`:"
+    yield ""
+    if (shares := verdict.shares) is not None:
+        yield f"- collapsed {shares}: {with_limits(shares.interval)}, Fisher's p {p_value(shares.p)}: {shares.word}."
+    if (scores := verdict.scores) is not None:
+        paired = "" if scores.paired is None else f", paired {limits(scores.paired)}"
+        yield f"- {claim.metric}: {with_limits(scores.welch)} by Welch{paired}, p {p_value(scores.p)}: {scores.word}."
+    yield ""
+    yield f"**{str(verdict).capitalize()}, in miniature, on {claim.family}.**"
+
+
+def result(row: Row) -> SeedResult:
+    """Return a row of runs.csv as the result of a seed."""
+    names = ("score", "best", "early", "cpu_seconds", "time_weighted", "tokens", "updates")
+    measured = {name: float(row[name]) if row[name] else None for name in names}
+    crashed, forgot = row["state"] == "crashed", row["forgot"] == "true"
+    return SeedResult(row["arm"], int(row["seed"]), crashed, row["ending"] == "collapsed", **measured, forgot=forgot)
+
+
+def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
+    """Yield the published table, and what follows from it by the present rule."""
+    first = arms[0]
+    own = bool(first["metric"])
+    metric = claim.as_published.metric
+    yield (
+        f"Table only: registered {first['registered']} UTC, published with commit {first['commit']}; "
+        "the runs are not in the repository."
+    )
+    yield ""
+    titles = [
+        "arm",
+        "seeds",
+        *([f"{metric} [95 %]"] if own else []),
+        "score [95 %]",
+        "best on validation",
+        "collapsed",
+        "CPU-s a run",
+    ]
+    yield f"| {' | '.join(titles)} |"
+    yield "| --- |" + " ---: |" * (len(titles) - 1)
+    for row in arms:
+        share = share_interval(int(row["collapsed_runs"]), int(row["seeds"]))
+        cells = [
+            row["seeds"],
+            *([shown(row, "metric", metric)] if own else []),
+            shown(row, "score"),
+            shown(row, "best"),
+        ]
+        cells += [f"{row['collapsed_runs']} {limits(share)}", row["cpu_seconds_a_run"]]
+        yield f"| `{row['arm']}` | {' | '.join(cells)} |"
+    yield ""
+    contrast = next(row for row in contrasts if not row["check"])
+    pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
+    yield f"`{contrast['more']}` less `{contrast['than']}`:"
+    yield ""
+    yield from (f"- {line}" for line in recomputed(metric, claim.delta, pair, contrast))
+    for row in (row for row in contrasts if row["check"]):
+        yield f"- {row['check'].capitalize()}, {row['seeds']} seeds: {published_limits(row)} (paired, 98 %, former rule)."
+
+
+def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) -> Iterator[str]:
+    """Yield what the printed values of two arms give by the present rule."""
+    counts = [(int(row["collapsed_runs"]), int(row["seeds"])) for row in pair]
+    parts = PARTS[metric]  # type: ignore[index]
+    alpha = ALPHA / 2 if parts == "both" else ALPHA
+    shares = compare_shares(counts[0], counts[1], alpha, more_is_collapse=metric == "collapsed")
+    if parts != "scores":
+        yield (
+            f"collapsed (a fall at the horizon of the evaluation, the former rule) {shares}: {with_limits(shares.interval)} "
+            "by Newcombe "
+            f"({1 - alpha:.0%}), Fisher's p {p_value(shares.p)}: {shares.word}."
+        )
+    if parts == "shares":
+        return
+    name = "metric" if pair[0]["metric"] else "score"
+    if parts == "both" and any(count for count, _ in counts):
+        yield f"{metric} of the runs that held: not recomputed yet; it needs the values of single runs."
+    elif (found := welch_of_printed(pair, name, 1 - alpha)) is not None:
+        interval, p = found
+        yield f"{metric}: {with_limits(interval)} by Welch ({1 - alpha:.0%}), p {p_value(p)}: {score_word(interval, delta)}."
+    yield f"published: {published_limits(contrast)} (paired, 98 %; p {contrast['p']})."
+
+
+def welch_of_printed(pair: Sequence[Row], name: str, level: float) -> tuple[Interval, float] | None:
+    """Return Welch's limits from means and 95 % t limits as printed, and p; None where an arm has no spread."""
+    means, errors, seeds = [], [], []
+    for row in pair:
+        n = int(row["seeds"])
+        half = (float(row[f"{name}_high"]) - float(row[f"{name}_low"])) / 2
+        means.append(float(row[name]))
+        errors.append((half / float(stats.t.ppf(0.975, n - 1))) ** 2)
+        seeds.append(n)
+    if sum(errors) == 0:
+        return None
+    estimate, error = means[0] - means[1], math.sqrt(sum(errors))
+    freedom = sum(errors) ** 2 / sum(e**2 / (n - 1) for e, n in zip(errors, seeds, strict=True))
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    p = 2 * float(stats.t.sf(abs(estimate) / error, freedom))
+    return Interval(estimate, estimate - half, estimate + half, min(seeds), "Welch"), p
+
+
+def shown(row: Row, name: str, metric: str = "score") -> str:
+    """Return a printed interval; limits of a score are cut at the ends of its scale, and few seeds have none."""
+    estimate, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    if int(row["seeds"]) < 4:
+        return f"{estimate:.3f}"
+    if metric in ("score", "early"):
+        low, high = max(low, 0.0), min(high, 1.0)
+    return with_limits(Interval(estimate, low, high, int(row["seeds"]), "t"))
+
+
+def published_limits(row: Row) -> str:
+    """Return the published difference with its limits."""
+    return with_limits(
+        Interval(*(float(row[f"paired_98{end}"]) for end in ("", "_low", "_high")), int(row["seeds"]), "t")
+    )
+
+
+if __name__ == "__main__":
+    main()

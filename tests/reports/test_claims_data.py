@@ -1,0 +1,68 @@
+"""The claims' pages are written from data files alone, and the files from homes."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curricula.claims import load_claim
+from tests.flows.test_claims import trained, written
+from userrl.claims.register import registered
+from warehouse import open_warehouse
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def script(name: str) -> Any:
+    """A module of the folder scripts, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+claims_data, claims_page, data_tables = map(script, ("claims_data", "claims_page", "data_tables"))
+
+
+def test_the_claims_of_the_page_are_those_of_its_data() -> None:
+    page = (DOCS / "reproduction.md").read_text()
+    assert page == claims_page.page(page, claims_page.DATA)
+
+
+@pytest.mark.parametrize("name", ["reproduction.md", "results-credit.md"])
+def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
+    page = (DOCS / name).read_text()
+    assert page == data_tables.with_tables(page)
+    assert "<!-- table data/" in page
+
+
+def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, data = tmp_path / "home", tmp_path / "data"
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    (home / "warehouse").mkdir(parents=True)
+    claim = load_claim(written(tmp_path))
+    for run, score in (("a", 1.0), ("b", 0.0)):
+        trained(home / "warehouse", run, {("RL", 100): [score] * 4})
+    with registered(claim, changed_budget=False) as register:
+        for seed in range(101, 109):
+            for arm, run in (("r2g", "a"), ("mean", "b")):
+                register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
+    for _ in range(2):  # a second time adds nothing
+        with open_warehouse(home / "warehouse") as warehouse:
+            claims_data.append(warehouse, data)
+    assert len(pl.read_csv(data / "runs.csv")) == 16
+    validation = pl.read_parquet(data / "validation.parquet")
+    assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
+    assert len(pl.read_parquet(data / "test.parquet")) == 8
+    assert len(pl.read_parquet(data / "steps.parquet")) == 6
+    said = "\n".join(claims_page.section(claim, claims_page.rows(data / "runs.csv"), [], []))
+    assert "- collapsed 0 of 8 against 0 of 8: 0.000 [−0.453, 0.453], Fisher's p 1: undecided." in said
+    assert "**Reproduced, in miniature, on errand.**" in said
+    assert "1.000 1.000 1.000" in said
