@@ -22,7 +22,8 @@ from warehouse import Warehouse, open_warehouse
 
 RUNS = """
 SELECT a.claim, a.hash, c.registration, a.code, c.measure, c.registered::VARCHAR AS registered, a.arm, a.seed,
-       a.run_id AS run, a.exploratory, a.state, a.score, a.evaluations, a.best, a.early, a.time_weighted, a.ending, a.forgot, e.best_step, e.last_step, e.fall, e.stderr,
+       a.run_id AS run, a.exploratory, a.state, a.score, a.evaluations, a.best, a.early, a.time_weighted, a.ending,
+       a.forgot, e.best_step, e.last_step, e.fall, e.stderr,
        e.own_horizon, e.own_fall, e.own_stderr, a.tokens, a.updates, a.cpu_seconds, a.held_step, a.reached_step, a.cold_start
 FROM claim_arms() a LEFT JOIN claims() c ON c.claim = a.claim AND c.hash = a.hash
 LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL
