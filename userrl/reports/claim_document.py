@@ -33,7 +33,18 @@ def _arms(report: ClaimReport) -> TableBlock:
     own = () if metric in ALSO_SHOWN else (f"{metric} [95 %]",)
     score = "score" if own else "score [95 %]"
     cost = ("tokens", "updates")
-    head = ("arm", "seeds", *own, score, "best on validation", "collapsed", "forgot", "crashed", *cost, "CPU seconds per run")
+    head = (
+        "arm",
+        "seeds",
+        *own,
+        score,
+        "best on validation",
+        "collapsed",
+        "forgot",
+        "crashed",
+        *cost,
+        "CPU seconds per run",
+    )
     return TableBlock(head, tuple(_row(row, of_metric=bool(own)) for row in report.arms))
 
 
