@@ -73,6 +73,73 @@ QUICK = (
 )
 """A kind of each; the others are slow only because they are many."""
 
+SIXTY = [
+    # files and the outside
+    "SELECT * FROM read_csv_auto('/etc/passwd')",
+    "SELECT * FROM '/etc/hostname'",
+    "SELECT * FROM glob('/**')",
+    "FROM read_blob('/proc/self/mem')",
+    "FROM read_parquet('runs/*/sealed/*.parquet')",
+    "FROM parquet_scan('/tmp/x.parquet')",
+    "FROM read_json_auto('http://127.0.0.1:9/x.json')",
+    "FROM 'https://example.com/x.parquet'",
+    "FROM sniff_csv('/etc/passwd')",
+    "FROM read_duckdb('packs/x.duckdb')",
+    "FROM sqlite_scan('search.sqlite', 'turns')",
+    "FROM iceberg_scan('x')",
+    "FROM parquet_schema('/etc/passwd')",
+    "FROM parquet_file_metadata('/etc/passwd')",
+    "FROM arrow_scan(1, 2, 3)",
+    "FROM query('COPY turns TO ''x''')",
+    "FROM query_table('turns')",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_secrets()",
+    "FROM which_secret('s3://x', 's3')",
+    "FROM duckdb_logs()",
+    "FROM duckdb_temporary_files()",
+    "FROM python_map_function(1)",
+    # statements that change or open something
+    "ATTACH '/tmp/x.db' AS x",
+    "DETACH memory",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET memory_limit = '100GB'",
+    "RESET memory_limit",
+    "PRAGMA enable_profiling",
+    "PRAGMA database_list",
+    "EXPORT DATABASE '/tmp/x'",
+    "IMPORT DATABASE '/tmp/x'",
+    "CREATE TEMP TABLE t AS SELECT 1",
+    "CREATE MACRO f(x) AS x",
+    "VACUUM",
+    "CHECKPOINT",
+    "BEGIN TRANSACTION",
+    "CALL pragma_version()",
+    "USE memory",
+    "PREPARE p AS SELECT 1",
+    "EXECUTE p",
+    "SELECT 1; DROP TABLE turns",
+    "WITH x AS (DELETE FROM turns RETURNING *) FROM x",
+    "WITH x AS (COPY turns TO '/tmp/x') SELECT 1",
+    "EXPLAIN ANALYZE DELETE FROM turns",
+    "EXPLAIN COPY turns TO '/tmp/x'",
+    "SELECT nextval('s')",
+    "SELECT write_log('x')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "FROM force_checkpoint()",
+    # time, memory and the parser
+    "SELECT list_zip(range(50000000), range(50000000), range(50000000))",
+    "SELECT string_split(repeat('a,', 200000000), ',')",
+    "SELECT bitstring_agg(i, 0, 2000000000) FROM range(2000000000) t(i)",
+    "SELECT array_to_string(range(100000000), repeat(',', 1000))",
+    "SELECT approx_quantile(random(), 0.5) FROM range(100000000000)",
+    "SELECT format('{:2000000000}', 1)",
+    "SELECT printf('%2000000000d', 1)",
+    "SELECT " + "(" * 20_000 + "1" + ")" * 20_000,
+    "SELECT " + " + ".join(["1"] * 100_000),
+]
+"""Statements that open files, change something, or ask for time and memory without end."""
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -128,3 +195,12 @@ def test_a_hostile_statement_ends_within_its_limits(root: Path, name: str) -> No
 def test_there_are_forty() -> None:
     assert len(FORTY) == 40
     assert set(QUICK) <= set(FORTY)
+
+
+@pytest.mark.slow
+def test_sixty_further_statements_are_refused_and_change_no_file(root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for text in SIXTY:
+        with pytest.raises(Refused):
+            ask(root, text, seconds=8.0, memory=MEMORY)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
