@@ -171,6 +171,7 @@ def _store(frozen: Frozen, found: Audit, settings: dict[str, Any]) -> str:
 def _numbers(row: Measures) -> dict[str, float]:
     """Return one number per measure and limit. Undefined ones are left out."""
     numbers = {"silent": row.silent, "gap": row.gap, "true_gap": row.true_gap, "mean": row.mean, "rms": row.rms}
+    numbers |= {"corrected": row.corrected, "median": row.median}
     numbers |= {"reliability": row.reliability, "significant": float(row.significant)}
     numbers |= {"push": row.push.group, "push_turn": row.push.turn, "silent_below": row.push.silent}
     for name in ("cosine", "within", "between", "wrong"):
@@ -204,7 +205,8 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
         rows = [row for row in found.measures[goal] if row.rule.aggregation == loss]
     yield (
         f"{goal}, {loss}".ljust(26)
-        + "cosine [95 %]          reliab.  within  between  wrong no-grad  on-stop (true)    mean    rms  bias (turn)"
+        + "cosine [95 %]          reliab.  corrected  median  "
+        + "within  between  wrong no-grad  on-stop (true)    mean    rms  bias (turn)"
     )
     for row in rows:
         estimates = (row.reliability, row.within.estimate, row.between.estimate, row.wrong.estimate, row.silent)
@@ -213,7 +215,8 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
             number(value, 2) for value in (row.gap, row.true_gap, row.push.group, row.push.turn)
         )
         yield (
-            f"{row.rule.name.rpartition(' ')[0]:26}{with_limits(row.cosine, 2):22}{reliability:>8}{within:>8}{between:>9}"
+            f"{row.rule.name.rpartition(' ')[0]:26}{with_limits(row.cosine, 2):22}{reliability:>8}"
+            f"{number(row.corrected, 2):>11}{number(row.median, 2):>8}{within:>8}{between:>9}"
             f"{wrong:>7}{silent:>8}{gap:>9} ({true_gap}){number(row.mean):>9}{number(row.rms):>7}{push:>6} ({push_turn})"
         )
     kinds = found.kinds[goal]

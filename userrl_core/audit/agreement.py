@@ -1,13 +1,15 @@
 """How far a credit rule's advantages agree with what turns were worth, over groups of real trajectories.
 
 Two halves of the continuations are kept apart: a rule's expected advantage from one half is held against the utility from the
-other, so that no error is shared. A half's noise lowers every cosine; the reliabilities beside it say how far.
+other, so that no error is shared. Noise lowers a cosine by the root of two reliabilities: that of the utilities, and that of the
+rule's expected advantages. The second differs by rule, so noise does not lower all cosines alike.
 
 Array suffixes: P prefixes, K continuations of each, T turns.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -132,12 +134,14 @@ def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> 
 class Measures:
     """A rule beside the utilities of one goal; intervals over tasks.
 
-    cosine: of expected advantage and utility, between turns of the same prefix. reliability: split-half, of the expected
-    advantages. within, between: rank correlation of what was paid with the utility, over the turns of a trajectory, and of
-    trajectories' means. wrong: share of significant turns that were paid with the other sign. silent: share of those that were
-    paid nothing. gap, true_gap: what going on is paid, and worth, more than stopping from the same prefix, each in its own
-    root mean squares. mean, rms: of what was paid. significant: turns with abs(U) above two standard errors. push: of the
-    advantages, before the loss aggregation. kinds: mean expected advantage of the turns of each kind, in root mean squares of all.
+    cosine: of expected advantage and utility, between turns of the same prefix. reliability: split-half, of this rule's
+    expected advantages. corrected: the cosine over the root of this reliability and that of the utilities, at most 1; nan
+    where one of them is not above 0. median: over tasks, of the cosines within a task. within, between: rank correlation of
+    the credit with the utility, over the turns of a trajectory, and of trajectories' means. wrong: share of significant turns
+    that got credit of the other sign. silent: share of significant turns that got no credit. gap, true_gap: credit, and
+    worth, of going on less those of stopping from the same prefix, each in root mean squares of its kind. mean, rms: of the
+    credit. significant: turns with abs(U) above two standard errors. push: of the advantages, before the loss aggregation.
+    kinds: mean expected advantage of the turns of each kind, in root mean squares of all.
     """
 
     rule: AuditedRule
@@ -154,6 +158,8 @@ class Measures:
     significant: int
     push: Push
     kinds: dict[str, Interval]
+    corrected: float = math.nan
+    median: float = math.nan
 
 
 def measure(
@@ -196,7 +202,23 @@ def measure(
         significant,
         push_of([group.own for group in groups], rule, gamma, k),
         by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
+        corrected_cosine(
+            float(_cosine(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
+        ),
+        _median(_cosine(np.array(products))),
     )
+
+
+def corrected_cosine(cosine: float, of_rule: float, of_worth: float) -> float:
+    """Return a cosine without the noise of both halves (Spearman's correction for attenuation), cut at 1 either way."""
+    if not (of_rule > 0 and of_worth > 0):
+        return math.nan
+    return max(-1.0, min(1.0, cosine / math.sqrt(of_rule * of_worth)))
+
+
+def _median(cosines_M: Floats) -> float:
+    known = cosines_M[~np.isnan(cosines_M)]
+    return float(np.median(known)) if known.size else math.nan
 
 
 def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[str, Interval]:

@@ -41,6 +41,10 @@ class ErrandConfig(GymConfig):
     shared: float = 0.5
     """Total reward of the useful turns in the dense form."""
 
+    questions_paid: bool = True
+    """Whether useful questions have a share of the dense reward. If not, fetching and making share all of it, so that the
+    solution earns the same in total."""
+
     demonstrator_depth: int = 8
     """Deepest task that the scripted demonstrator can do. In deeper tasks it acts at random."""
 
@@ -107,7 +111,7 @@ class ErrandGym(Gym[ErrandConfig]):
         if link is None:
             return Reply(self._say(NO, "no"))
         part = self._chain[link + 1] if link + 1 < len(self._chain) else None
-        reward = self._share() if link == self._asked else 0.0
+        reward = self._share() if link == self._asked and self.config.questions_paid else 0.0
         said = await self.user.needs(self._chain[link], part)
         if isinstance(self.user, RuleErrandUser):
             said = self._say(said, "raw" if part is None else "part", part=with_article(part) if part else "")
@@ -152,4 +156,6 @@ class ErrandGym(Gym[ErrandConfig]):
         return terse if self._words is None else self._words.say(act, **words)
 
     def _share(self) -> float:
-        return self.config.shared / (2 * len(self._chain)) if self.config.reward == "dense" else 0.0
+        if self.config.reward != "dense":
+            return 0.0
+        return self.config.shared / len(self._chain) / (2 if self.config.questions_paid else 1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
@@ -47,11 +47,20 @@ class WishConfig(GymConfig):
     elicitation: float = Field(default=0.5, ge=0.0, le=1.0)
     """Total reward of the colours, each paid when first told. The rest is for the best option."""
 
+    search_pay: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Reward of the first search, taken from that of the best option: the solution earns the same in total."""
+
     demonstrator_size: int = 5
     """Most garments that the scripted demonstrator can handle. With more it acts at random."""
 
     wording: Literal["terse", "english"] = "terse"
     """terse: one word a message. english: sentences in several wordings (`english`)."""
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> WishConfig:
+        if self.elicitation + self.search_pay > 1.0:
+            raise ValueError("elicitation and search_pay are more than 1 together; the best option is paid the rest")
+        return self
 
 
 class WishGym(Gym[WishConfig]):
@@ -81,8 +90,8 @@ class WishGym(Gym[WishConfig]):
     @classmethod
     def reward_bounds(cls, config: WishConfig) -> RewardBounds:
         """Bound a turn: one colour may pay all of the elicitation, an answer the rest or nothing."""
-        best = 1.0 - config.elicitation
-        return RewardBounds(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
+        best = 1.0 - config.elicitation - config.search_pay
+        return RewardBounds(0.0, max(config.elicitation, best, config.search_pay), best if best > 0 else float("inf"))
 
     @classmethod
     def gold(cls, task: Task, config: WishConfig) -> list[InteractCall]:
@@ -95,6 +104,7 @@ class WishGym(Gym[WishConfig]):
         self._wished: dict[str, str] = self.task.payload["wished"]
         self._told: set[str] = set()
         self._chosen: str | None = None
+        self._searched = False
         self._words = Wordings(ACTS, self.task) if self.config.wording == "english" else None
         garments = listed([with_article(garment) for garment in self._wished])
         self._opening = self._say(f"I need an outfit: {', '.join(self._wished)}.", "opening", garments=garments)
@@ -124,8 +134,10 @@ class WishGym(Gym[WishConfig]):
         """List the options that agree with the told colours, in the task's own order."""
         wrong = self.task.payload["wrong"]
         out = {wrong[garment] for garment in self._told}
+        reward = 0.0 if self._searched else self.config.search_pay
+        self._searched = True
         options = [option for option in self.task.payload["order"] if option not in out]
-        return Reply(self._say(",".join(options), "shown", options=listed(options)), info=self._shares())
+        return Reply(self._say(",".join(options), "shown", options=listed(options)), reward, info=self._shares())
 
     async def answer(self, content: str) -> Reply:
         """Choose an option and end the conversation."""
@@ -136,7 +148,12 @@ class WishGym(Gym[WishConfig]):
             return Reply(self._say(UNREAD, "unread"), info=self._shares())
         self._chosen = option
         best = option == self.task.payload["best"]
-        return Reply(self._say(DONE, "done"), (1.0 - self.config.elicitation) * best, done=True, info=self._shares())
+        return Reply(
+            self._say(DONE, "done"),
+            (1.0 - self.config.elicitation - self.config.search_pay) * best,
+            done=True,
+            info=self._shares(),
+        )
 
     def score(self) -> float | None:
         """Return 1.0 if the best option was chosen."""
