@@ -18,9 +18,10 @@ from curricula.feasibility import (
     check_horizons,
     check_rule_users,
 )
+from curricula.host import AUTO, cpu_dtype
 from curricula.layers import Sources, sources
 from curricula.lengths import follow
-from curricula.merge import Merged
+from curricula.merge import Merged, Rank
 from curricula.pool import Counted, count_epochs
 from curricula.recipe import Origin, Recipe
 from curricula.validation import validated
@@ -68,6 +69,8 @@ def draft(
     label = str(merged.values.get("name", name))
     merged.override(overrides or {})
     said = _fit(found, merged, profile)
+    if merged.get("model.dtype") == AUTO:
+        merged.set("model.dtype", cpu_dtype(), "this machine's CPU", Rank.PROFILE)
     resolved = found.held is not None and (profile is None or stem(profile) == found.held)
     absent = {} if resolved else use_published(merged, data_folder, keys)
     if not resolved:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from tests.training.toys import TINY, chats, travel
 from userrl_core.audit.continuations import Prefix, continuations
@@ -17,7 +17,7 @@ from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.chat import ChatFormat
-from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, make_decoder
+from userrl_core.training.local.decode import GenericDecoder, LlamaDecoder, Qwen3Decoder, make_decoder
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.policy import LocalPolicy
@@ -62,12 +62,29 @@ def test_the_local_policy_is_a_batch_policy() -> None:
     assert isinstance(LocalPolicy(SPEAKER, TOKENIZER), BatchPolicy)
 
 
-@pytest.mark.parametrize("kind", [Qwen3Decoder, GenericDecoder])
+def make_llama() -> Any:
+    shape = LlamaConfig(
+        vocab_size=400,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+        bos_token_id=None,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LlamaForCausalLM(shape).eval()
+
+
+@pytest.mark.parametrize("kind", [Qwen3Decoder, GenericDecoder, LlamaDecoder])
 def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kind: Any) -> None:
-    model = make_model()
+    model = make_llama() if kind is LlamaDecoder else make_model()
     torch.manual_seed(1)
     ids = torch.randint(0, 300, (3, 12))
-    decoder = kind(model, 3, 4) if kind is Qwen3Decoder else kind(model, 3)
+    decoder = kind(model, 3) if kind is GenericDecoder else kind(model, 3, 4)
     # Row 1 has two columns of left padding, and row 2 has no token in one column.
     real = torch.ones(3, 5, dtype=torch.bool)
     real[1, :2] = False
@@ -82,17 +99,21 @@ def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kin
     torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_another_architecture_uses_the_generic_decoder() -> None:
-    config = LlamaConfig(
-        vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, eos_token_id=2, pad_token_id=0, bos_token_id=None,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
-    assert isinstance(make_decoder(model, 1, 8), GenericDecoder)
+def test_llama_and_qwen3_have_decoders_and_another_architecture_uses_the_generic_one() -> None:
+    shape: dict[str, Any] = {
+        "vocab_size": len(TOKENIZER), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "eos_token_id": 2,
+        "pad_token_id": 0, "bos_token_id": None,
+    }  # fmt: skip
+    llama = LlamaForCausalLM(LlamaConfig(**shape)).eval()
+    other = MistralForCausalLM(MistralConfig(**shape, sliding_window=None)).eval()
+    assert isinstance(make_decoder(llama, 1, 8), LlamaDecoder)
+    assert isinstance(make_decoder(other, 1, 8), GenericDecoder)
     assert isinstance(make_decoder(make_model(), 1, 8), Qwen3Decoder)
-    policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=12, keep_samples=True)
-    play(policy)
-    assert largest_gap(model, policy) < 1e-4
+    for model in (llama, other):
+        policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=12, keep_samples=True)
+        play(policy)
+        assert largest_gap(model, policy) < 1e-4
 
 
 def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> float:

@@ -8,6 +8,7 @@ comes on top.
 from __future__ import annotations
 
 from curricula import Recipe
+from userrl.machine.pretrained import model_title
 from userrl.machine.slots import named
 from userrl.run.tasks import users_of
 from userrl_core.errors import ConfigError
@@ -21,6 +22,9 @@ from userrl_core.training.verl.memory import settled
 LONG_HOURS = 1.0
 RATE = 5e10
 """Operations per second. Measured laptop runs of several mixes on two cores were between half and twice this value."""
+PRETRAINED_RATES = {"float32": (0.75e11, 1.4e11), "bfloat16": (1.2e11, 3.5e11)}
+"""Operations a second of a pretrained model of 135 M parameters on two cores, for playing and for training. bfloat16 was
+measured on a run of 20 minutes (Xeon with AMX). float32 is scaled from it by the speeds of single passes on that machine."""
 TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
 """Average share of its horizon, and of its token limit, that a conversation uses."""
 
@@ -45,14 +49,21 @@ def hours(recipe: Recipe) -> float | None:
     played += (validations * recipe.evaluate.validation_tasks + evaluated) * conversation
     cold_steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
     trained += cold_steps * cold.batch * conversation if cold.enabled else 0.0
-    return (2 * played + 6 * trained) * parameters / RATE / 3600 + seconds / 3600
+    play_rate, train_rate = (RATE, RATE) if recipe.model.path is None else PRETRAINED_RATES[recipe.model.dtype]
+    return (2 * played / play_rate + 6 * trained / train_rate) * parameters / 3600 + seconds / 3600
 
 
 def warning(recipe: Recipe, gpus: int) -> str | None:
     """Return the estimate as a sentence for a long run without a GPU, else None."""
     expected = None if gpus else hours(recipe)
-    if expected is None or expected < LONG_HOURS:
+    if expected is None or (expected < LONG_HOURS and recipe.model.path is None):
         return None
+    if recipe.model.path is not None and recipe.hardware.backend == "local":
+        slow = "; float32, since this CPU has neither AMX nor AVX512 for bfloat16" * (recipe.model.dtype == "float32")
+        return (
+            f"{model_title(recipe.model.path)}: this run will take about {60 * expected:.0f} minutes on two quiet cores"
+            f"{slow}. Fewer steps, tasks or turns shorten it."
+        )
     return (
         f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns "
         "shorten it."

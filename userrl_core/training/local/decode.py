@@ -50,6 +50,8 @@ def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
     """Return the fastest decoder for this model. columns: the initial capacity; it grows as needed."""
     if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
         return Qwen3Decoder(model, rows, columns)
+    if model.config.model_type == "llama":
+        return LlamaDecoder(model, rows, columns)
     return GenericDecoder(model, rows)
 
 
@@ -126,8 +128,9 @@ class Qwen3Decoder:
         q = attention.q_proj(h).view(B, n, self._heads, D)
         k = attention.k_proj(h).view(B, n, self._key_heads, D)
         v = attention.v_proj(h).view(B, n, self._key_heads, D)
-        q = _rotate(self._norm(q, attention.q_norm).transpose(1, 2), cos, sin)
-        self._keys[index][:, :, start:end] = _rotate(self._norm(k, attention.k_norm).transpose(1, 2), cos, sin)
+        q, k = self._norm_heads(attention, q, k)
+        q = _rotate(q.transpose(1, 2), cos, sin)
+        self._keys[index][:, :, start:end] = _rotate(k.transpose(1, 2), cos, sin)
         self._values[index][:, :, start:end] = v.transpose(1, 2)
         keys, values = self._keys[index][:, :, :end], self._values[index][:, :, :end]
         shared = self._heads // self._key_heads
@@ -160,6 +163,9 @@ class Qwen3Decoder:
         new_columns = columns[start:, None]
         real_before = self._real_BC[:, None, None, :end] & (columns <= new_columns)
         return real_before | (columns == new_columns)
+
+    def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self._norm(q, attention.q_norm), self._norm(k, attention.k_norm)
 
     def _norm(self, x: Tensor, layer: Any) -> Tensor:
         if x.dtype == torch.float32:
@@ -195,6 +201,13 @@ class Qwen3Decoder:
         for cache in (self._keys, self._values):
             for index, cached in enumerate(cache):
                 cache[index] = change(cached)
+
+
+class LlamaDecoder(Qwen3Decoder):
+    """The blocks of Llama over a preallocated cache: those of Qwen3 without norms of queries and keys."""
+
+    def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return q, k
 
 
 class GenericDecoder:

@@ -32,11 +32,18 @@ class MasterAdamW(torch.optim.AdamW):
         Parameters are independent in AdamW and are stepped one at a time, so a second copy of all gradients never exists.
         """
         loss = None if closure is None else closure()
-        for parameter, master in self.masters.items():
-            if parameter.grad is not None:
+        (group,) = self.param_groups
+        masters = group["params"]
+        try:
+            for parameter, master in self.masters.items():
+                if parameter.grad is None:
+                    continue
                 master.grad = parameter.grad.float()
+                group["params"] = [master]  # else each base step would look at every parameter
                 super().step()
                 parameter.grad = master.grad = None
+        finally:
+            group["params"] = masters
         self.publish()
         return loss
 
