@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     trajectories, turns, tokens = 1024, 16, 8192
     rewards = (rng.random((trajectories, turns)) * (rng.random((trajectories, turns)) < 0.3)).tolist()
@@ -35,21 +35,21 @@ def main() -> None:
         def run(shaping: str = shaping) -> object:
             return assign_credit(rewards, groups, turn_tokens=counts, shaping=shaping)  # type: ignore[arg-type]
 
-        found[f"{shaping}, per turn"] = median_ms(run, given.repeats)
+        found[f"{shaping}, per turn"] = median_ms(run, arguments.repeats)
     credits = assign_credit(rewards, groups, turn_tokens=counts, shaping="r2g")
-    found["spread to 8.4 M tokens"] = median_ms(lambda: spread_to_tokens(credits.advantages, counts), given.repeats)
+    found["spread to 8.4 M tokens"] = median_ms(lambda: spread_to_tokens(credits.advantages, counts), arguments.repeats)
     found["r2g, at tokens"] = median_ms(
         lambda: spread_to_tokens(assign_credit(rewards, groups, turn_tokens=counts, shaping="r2g").advantages, counts),
-        given.repeats,
+        arguments.repeats,
     )
     plain = token_loop(rewards, counts, groups)
     found["r2g, plain loop over tokens"] = median_ms(lambda: token_loop(rewards, counts, groups), 1)
     ours = spread_to_tokens(credits.advantages, counts, dtype=np.float64)
     worst = float(np.abs(ours - np.concatenate([np.asarray(row) for row in plain])).max())
-    if given.json:
+    if arguments.json:
         print(json.dumps({"median_ms": found, "largest_difference": worst}, indent=2))
         return
-    print(f"{trajectories} trajectories x {turns} turns x {tokens} tokens, median of {given.repeats}")
+    print(f"{trajectories} trajectories x {turns} turns x {tokens} tokens, median of {arguments.repeats}")
     for name, ms in found.items():
         print(f"{name:<40} {ms:10.2f} ms")
     print(f"largest difference to the plain loop: {worst:.1e}")

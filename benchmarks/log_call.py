@@ -41,7 +41,7 @@ def forms() -> dict[str, Callable[[bytes], bytes]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     draw = random.Random(1)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(2000)]
 
@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, TurnLog.open(folder, "r1") as log:
         played = Trajectory(Task("tau", "t", "train", {}), 0, 16, 1, RolloutContext("rl-1", 1, "train", "model"), "g")
         log.begin(played)
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for name, form in forms().items():
                 turn_log.stamped, kept = form, turn_log.stamped
                 began = time.thread_time()
@@ -64,8 +64,8 @@ def main() -> None:
                     log.turn(played, turn)
                 took[name].append((time.thread_time() - began) / TURNS * 1e6)
                 turn_log.stamped = kept
-    for name, each in took.items():
-        print(f"{name:12} least {min(each):.2f} us, median {statistics.median(each):.2f} us")
+    for name, times in took.items():
+        print(f"{name:12} least {min(times):.2f} us, median {statistics.median(times):.2f} us")
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="a home that an earlier call filled, or where this one keeps it")
     parser.add_argument("--write", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
-    given = parser.parse_args()
-    if given.write:
-        write(given.home / "warehouse", given.write)
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.home / "warehouse", arguments.write)
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(given.home or Path(folder), given.turns)
-    if given.out:
-        given.out.write_text(json.dumps(figures, indent=2) + "\n")
+        figures = measure(arguments.home or Path(folder), arguments.turns)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 
 

@@ -44,18 +44,19 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="a folder for the forms; those that are there are asked as they are"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     compaction.GRACE_SECONDS = 0.0
-    builds = {"packs": partial(pack, given.sealed, given.out / "packs")}
+    builds = {"packs": partial(pack, arguments.sealed, arguments.out / "packs")}
     builds |= {
-        f"parquet-{rows}": partial(merge, given.sealed, given.out / f"parquet-{rows}", rows) for rows in ROW_GROUPS
+        f"parquet-{rows}": partial(merge, arguments.sealed, arguments.out / f"parquet-{rows}", rows)
+        for rows in ROW_GROUPS
     }
     figures: dict[str, Any] = {}
     for form, build in builds.items():
-        figures[form] = {} if (given.out / form).exists() else {"build": timed(build)}
+        figures[form] = {} if (arguments.out / form).exists() else {"build": timed(build)}
         print(json.dumps({form: figures[form]}), flush=True)
     for form, measured in figures.items():
-        root = given.out / form
+        root = arguments.out / form
         measured["MB"] = round(sum(path.stat().st_size for path in row_files(root)) / 1e6, 1)
         measured |= ask(root)
         print(json.dumps({form: measured}, indent=2), flush=True)

@@ -18,7 +18,7 @@ from userrl_core.records import Task
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     found = []
     for size in (200, 10_000, 100_000):
         tasks = [Task("travel", str(i), "train", {}) for i in range(size)]
@@ -34,7 +34,7 @@ def main() -> None:
         sampler.load_state_dict(json.loads(state))
         saved = time.perf_counter() - start
         found.append({"tasks": size, "us": plain, "us_oversampled": again, "make_s": made, "save_and_load_s": saved})
-    if given.json:
+    if arguments.json:
         print(json.dumps(found, indent=2))
         return
     for row in found:

@@ -18,12 +18,19 @@ def main() -> None:
     a, b = labels("A"), labels("B")
     print("| half | turns | A and B | judge and A | judge and B |\n| --- | ---: | ---: | ---: | ---: |")
     for half in ("dev", "held"):
-        found = marks(half, folder)
-        pairs = [sum(a[t][0] == b[t][0] for t in found), *(sum(found[t] == who[t][0] for t in found) for who in (a, b))]
-        print(f"| {half} | {len(found)} | " + " | ".join(f"{alike / len(found):.2f}" for alike in pairs) + " |")
+        judge_marks = marks(half, folder)
+        pairs = [
+            sum(a[t][0] == b[t][0] for t in judge_marks),
+            *(sum(judge_marks[t] == who[t][0] for t in judge_marks) for who in (a, b)),
+        ]
+        print(
+            f"| {half} | {len(judge_marks)} | "
+            + " | ".join(f"{alike / len(judge_marks):.2f}" for alike in pairs)
+            + " |"
+        )
         for label in (-1, 0):
-            told = Counter(kind for t, (mark, kind) in a.items() if t in found and mark == label)
-            hit = Counter(a[t][1] for t in found if a[t][0] == label == found[t])
+            told = Counter(kind for t, (mark, kind) in a.items() if t in judge_marks and mark == label)
+            hit = Counter(a[t][1] for t in judge_marks if a[t][0] == label == judge_marks[t])
             print(
                 f"{half}, label {label}: " + ", ".join(f"{kind} {hit[kind]} of {n}" for kind, n in sorted(told.items()))
             )

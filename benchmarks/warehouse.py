@@ -100,14 +100,14 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="keep the warehouse in this folder")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     parser.add_argument("--write", nargs=2, metavar=("RUN", "WRITER"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.write:
-        write(given.root, given.write[0], int(given.write[1]), given.turns)
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.root, arguments.write[0], int(arguments.write[1]), arguments.turns)
         return
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(given.root or Path(folder), given.turns, given.writers)
-    if given.out:
-        given.out.write_text(json.dumps(figures, indent=2) + "\n")
+        figures = measure(arguments.root or Path(folder), arguments.turns, arguments.writers)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 
 

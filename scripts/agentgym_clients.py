@@ -101,16 +101,20 @@ def main() -> int:
 async def in_process(env: str, task: Task) -> tuple[list[str], list[list[Any]]]:
     """Return the demonstrator's messages and the client's expected states: text, reward, done. The opening comes first."""
     gym = make(env, task)
-    said = await asyncio.to_thread(gym.reset)
+    observation = await asyncio.to_thread(gym.reset)
     guide = demonstrator_class(env)(task, random.Random(1), 0.8, gym.config)
     messages = [UNREAD]
-    states: list[list[Any]] = [[said, None, False], [await to_unread(env, gym), 0.0, False]]
+    states: list[list[Any]] = [[observation, None, False], [await to_unread(env, gym), 0.0, False]]
     while not gym.done and gym.turns < TURNS:
-        call = guide.act(said)
+        call = guide.act(observation)
         result = await gym.step(call)
-        said = result.observation
+        observation = result.observation
         messages.append(message(env, call))
-        shown = f"<information>{said}</information>" if env == "searchqa" and call.choice == "search" else said
+        shown = (
+            f"<information>{observation}</information>"
+            if env == "searchqa" and call.choice == "search"
+            else observation
+        )
         states.append([shown, reward(env, gym, result.reward), result.terminated])
     await gym.aclose()
     return messages, states
@@ -156,10 +160,10 @@ def by_client(checkout: Path, env: str, messages: list[list[str]]) -> tuple[Any,
         server.stdout.readline()  # it says that it is about to listen
         try:
             wait_for(port)
-            given = json.dumps([f"http://127.0.0.1:{port}", CLIENTS[env], messages])
+            moves = json.dumps([f"http://127.0.0.1:{port}", CLIENTS[env], messages])
             paths = os.environ | {"PYTHONPATH": str(checkout.resolve() / "agentenv")}
             done = subprocess.run(
-                [sys.executable, "-c", CLIENT], input=given, stdout=subprocess.PIPE, text=True, check=True, env=paths
+                [sys.executable, "-c", CLIENT], input=moves, stdout=subprocess.PIPE, text=True, check=True, env=paths
             )
         finally:
             server.terminate()

@@ -170,27 +170,27 @@ def at(revision: str) -> Counter[str]:
         return by_folder((name, file.read().decode("utf-8")) for name, file in files if file is not None)
 
 
-def drawing(found: Structure) -> str:
+def drawing(structure: Structure) -> str:
     """Draw the rooms as a Mermaid diagram, with an arrow for each import between rooms."""
-    between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
+    between = {(a.split("/")[0], b.split("/")[0]) for a, b in structure.arrows}
     boxes = [f'  {room}["{room}/"]' for room in (*ROOMS, PACKAGES)]
     return "\n".join(
         ["```mermaid", "flowchart BT", *boxes, *(f"  {a} --> {b}" for a, b in sorted(between) if a != b), "```"]
     )
 
 
-def full_drawing(found: Structure) -> str:
+def full_drawing(structure: Structure) -> str:
     """Draw all folders as a Mermaid diagram: a box per folder, a frame per room. Gyms are one box."""
-    ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in found.files}
+    ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in structure.files}
     lines = ["flowchart BT"]
     for room in (*ROOMS, PACKAGES):
         lines.append(f'  subgraph {room}_room["{room}/"]')
-        for folder in sorted(found.files):
+        for folder in sorted(structure.files):
             if folder.split("/")[0] == room and not folder.startswith("userrl_core/gyms/"):
                 label = folder.removeprefix(f"{room}/") if folder != room else "top"
                 lines.append(f'    {ids[folder]}["{label}"]')
         lines.append("  end")
-    shown = {(_drawn(a), _drawn(b)) for a, b in found.arrows}
+    shown = {(_drawn(a), _drawn(b)) for a, b in structure.arrows}
     return "\n".join([*lines, *(f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b)])
 
 
@@ -222,24 +222,28 @@ def main() -> int:
     parser.add_argument("--draw", action="store_true", help="make drawing and lines in docs/architecture.md again")
     parser.add_argument("--full", action="store_true", help="print the graph of all folders and nothing else")
     arguments = parser.parse_args()
-    found = measure()
+    structure = measure()
     if arguments.full:
-        print(full_drawing(found))
+        print(full_drawing(structure))
         return 0
-    counts = f"{len(found.circles)} circles, {len(found.upward)} upward arrows"
-    print(f"{counts}, {len(found.mutual)} pairs of folders that import each other")
-    for circle in found.circles:
+    counts = f"{len(structure.circles)} circles, {len(structure.upward)} upward arrows"
+    print(f"{counts}, {len(structure.mutual)} pairs of folders that import each other")
+    for circle in structure.circles:
         print(f"  circle: {', '.join(circle)}")
-    for line in (*found.upward, *(f"{a}/ and {b}/ import each other" for a, b in found.mutual), *found.crowded):
+    for line in (
+        *structure.upward,
+        *(f"{a}/ and {b}/ import each other" for a, b in structure.mutual),
+        *structure.crowded,
+    ):
         print(f"  {line}")
     text = PAGE.read_text(encoding="utf-8")
-    drawn = replaced(text, DRAWING, drawing(found))
+    drawn = replaced(text, DRAWING, drawing(structure))
     if arguments.draw:
         PAGE.write_text(replaced(drawn, LINES, table(today(), at(BEFORE))), encoding="utf-8")
     elif drawn != text:
         print(f"  the drawing in {PAGE.relative_to(ROOT)} is of other code; --draw makes it again")
         return 1
-    return int(bool(found.circles or found.upward or found.mutual or found.crowded))
+    return int(bool(structure.circles or structure.upward or structure.mutual or structure.crowded))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ SAME = {
 def settings() -> dict[str, str]:
     """Return the settings of pip's configuration (files and environment) that uv needs to find the same packages."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
-    found: dict[str, str] = {}
+    uv_settings: dict[str, str] = {}
     for line in sorted(
         listed.splitlines(), key=lambda line: line.startswith(":env:")
     ):  # the environment comes last, and wins
@@ -43,9 +43,9 @@ def settings() -> dict[str, str]:
         name = SAME.get(key.rpartition(".")[2])
         if name is not None:
             words = str(ast.literal_eval(value)).split()
-            found[name] = (" " if name == "UV_INDEX" else ",").join(words)
+            uv_settings[name] = (" " if name == "UV_INDEX" else ",").join(words)
     # As pip does: the best version of all indexes, and the certificates of the system.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1", **found}
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1", **uv_settings}
 
 
 def install(packages: list[str]) -> int:

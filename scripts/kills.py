@@ -86,9 +86,9 @@ class Home:
     @contextmanager
     def launched(self) -> Iterator[subprocess.Popen[str]]:
         """Run ``make run`` with a small recipe. It is always gone at the end."""
-        given = {"overrides": OVERRIDES, "wandb": "off"}
+        options = {"overrides": OVERRIDES, "wandb": "off"}
         command = [sys.executable, "-m", "flows.cli.make_run", "--deployment", "train/equalized-r2g"]
-        command += [f"{name}={json.dumps(value)}" for name, value in given.items()]
+        command += [f"{name}={json.dumps(value)}" for name, value in options.items()]
         own = {
             "USERRL_HOME": str(self.folder),
             "USERRL_PORT": str(self.port),
@@ -259,14 +259,14 @@ def killed_in_turn(home: Home, victims: Sequence[str], draw: random.Random, ends
                 reach(home, launcher)
                 began = time.monotonic()
                 launcher.send_signal(signal.SIGINT)
-            said = "" if name == "launcher" else last_words(launcher, began)
+            output = "" if name == "launcher" else last_words(launcher, began)
             ended, all_ended = gone(home, launcher, began)
-        what = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
-        ends[what].append((place.split()[0], ended, all_ended))
-        say(f"{what} in {place}: command {ended:.1f} s, all {all_ended:.1f} s  {said}")
+        action = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
+        ends[action].append((place.split()[0], ended, all_ended))
+        say(f"{action} in {place}: command {ended:.1f} s, all {all_ended:.1f} s  {output}")
     with home.launched() as launcher:
-        said, _ = launcher.communicate()
-        hold(launcher.returncode == 0, f"started again, the run comes to its end: {said[-2000:]}")
+        output, _ = launcher.communicate()
+        hold(launcher.returncode == 0, f"started again, the run comes to its end: {output[-2000:]}")
     return home.weights()
 
 
@@ -288,12 +288,12 @@ def reach(home: Home, launcher: subprocess.Popen[str], moment: int = 0) -> None:
 def last_words(launcher: subprocess.Popen[str], began: float) -> str:
     """Return the launcher's last output. It must end soon."""
     try:
-        said, _ = launcher.communicate(timeout=SLACK * LAUNCHER_SECONDS - (time.monotonic() - began))
+        output, _ = launcher.communicate(timeout=SLACK * LAUNCHER_SECONDS - (time.monotonic() - began))
     except subprocess.TimeoutExpired:
         launcher.send_signal(signal.SIGABRT)  # it says where it is
         hold(False, f"the launcher ends within {LAUNCHER_SECONDS:.0f} s: {launcher.communicate()[0]}")
-    hold("Traceback" not in said, f"no traceback: {said[-2000:]}")
-    return said.strip().splitlines()[-1]
+    hold("Traceback" not in output, f"no traceback: {output[-2000:]}")
+    return output.strip().splitlines()[-1]
 
 
 def gone(home: Home, launcher: subprocess.Popen[str], began: float) -> tuple[float, float]:

@@ -74,14 +74,21 @@ def main() -> None:
 
 def licence(name: str) -> str:
     """Return a package's licence: the expression, else its classifiers, else the first line of the free text."""
-    said = metadata(name)
-    expression = said.get("License-Expression")
+    package_metadata = metadata(name)
+    expression = package_metadata.get("License-Expression")
     classifiers = [
-        line.rpartition("::")[2].strip() for line in said.get_all("Classifier") or () if line.startswith("License ::")
+        line.rpartition("::")[2].strip()
+        for line in package_metadata.get_all("Classifier") or ()
+        if line.startswith("License ::")
     ]
     named = [text for text in classifiers if text != "OSI Approved"]
-    free = next((line.strip() for line in (said.get("License") or "").splitlines() if line.strip()), "")
-    text = expression or " / ".join(SHORT.get(each, each) for each in named) or SHORT.get(free, free) or "not said"
+    free = next((line.strip() for line in (package_metadata.get("License") or "").splitlines() if line.strip()), "")
+    text = (
+        expression
+        or " / ".join(SHORT.get(classifier, classifier) for classifier in named)
+        or SHORT.get(free, free)
+        or "not said"
+    )
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 

@@ -83,16 +83,16 @@ def installed(folder: Path) -> Path:
 async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]:
     """Return the demonstrator's messages and the replies: text, reward, done. The opening comes first."""
     gym = make(name, task)
-    said = await asyncio.to_thread(gym.reset, 3)
+    observation = await asyncio.to_thread(gym.reset, 3)
     guide = demonstrator_class(name)(task, random.Random(1), 0.7, gym.config)
     messages: list[str] = []
-    seen: list[list[Any]] = [[said, None, False]]
+    seen: list[list[Any]] = [[observation, None, False]]
     while not gym.done and gym.turns < TURNS:
-        call = guide.act(said)
+        call = guide.act(observation)
         result = await gym.step(call)
-        said = result.observation
+        observation = result.observation
         messages.append(render_call(call))
-        seen.append([said, result.reward, result.terminated])
+        seen.append([observation, result.reward, result.terminated])
     await gym.aclose()
     return messages, seen
 

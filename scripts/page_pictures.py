@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--only", help="one of them, as 1280-light; its files are called NAME.png")
     parser.add_argument("--height", type=int, help="pixels; the whole page unless given")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     server = subprocess.Popen([sys.executable, "-m", "flows.cli.main", "view", "--port", str(port)])
@@ -55,11 +55,11 @@ def main() -> None:
         with browser() as driver:
             for scheme in SCHEMES:
                 for width in WIDTHS:
-                    if given.only in (None, f"{width}-{scheme}"):
-                        for page in given.pages:
+                    if arguments.only in (None, f"{width}-{scheme}"):
+                        for page in arguments.pages:
                             name, _, path = page.partition("=")
-                            file = f"{name}.png" if given.only else f"{name}-{width}-{scheme}.png"
-                            take(driver, base + path, given.out / file, width, scheme, given.height)
+                            file = f"{name}.png" if arguments.only else f"{name}-{width}-{scheme}.png"
+                            take(driver, base + path, arguments.out / file, width, scheme, arguments.height)
     finally:
         server.terminate()
         server.wait()

@@ -47,7 +47,7 @@ async def differs(stored: Trajectory) -> str:
     return ""
 
 
-async def count(least: int, skipped: Sequence[str]) -> int:
+async def count(min_turns: int, skipped: Sequence[str]) -> int:
     """Print turns by gym, and return the number of conversations that differ."""
     turns: Counter[str] = Counter()
     wrong: list[str] = []
@@ -59,7 +59,7 @@ async def count(least: int, skipped: Sequence[str]) -> int:
         else:
             gyms.append(name)
     rounds = 0
-    while sum(turns.values()) < least:
+    while sum(turns.values()) < min_turns:
         rounds += 1
         for name in gyms if rounds == 1 else [name for name in gyms if not gym_class(name).slow]:
             chosen = random.Random(rounds).sample(list(tasks(name, "train")), AT_ONCE)
@@ -79,8 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--skip", nargs="*", default=[], metavar="GYM")
-    given = parser.parse_args()
-    sys.exit(1 if asyncio.run(count(given.turns, given.skip)) else 0)
+    arguments = parser.parse_args()
+    sys.exit(1 if asyncio.run(count(arguments.turns, arguments.skip)) else 0)
 
 
 if __name__ == "__main__":

@@ -56,29 +56,29 @@ def words(path: Path) -> Counter[str]:
     """Count each name in a file. For Python, by syntax, so that comments and docstrings do not count."""
     if path.suffix != ".py":
         return Counter(WORD.findall(path.read_text(errors="replace")))
-    said: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
-                said[name] += 1
+                counts[name] += 1
             case ast.ImportFrom(names=names):
-                said.update(alias.name for alias in names)
+                counts.update(alias.name for alias in names)
             case ast.Constant(value=str(text)) if len(text) < 200:
-                said.update(WORD.findall(text))
-    return said
+                counts.update(WORD.findall(text))
+    return counts
 
 
 def main() -> int:
     """Print each unused name with its place."""
     sources = [p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py"))]
     around = [p for room in AROUND for p in sorted((ROOT / room).rglob("*.py"))]
-    said = Counter[str]()
+    counts = Counter[str]()
     for path in [*sources, *around, *(ROOT / name for name in DECLARING)]:
-        said += words(path)
+        counts += words(path)
     left = 0
     for path in sources:
         for name, line in definitions(ast.parse(path.read_text())):
-            if not said[name] and name not in OUTSIDE and path.name not in BY_CONVENTION:
+            if not counts[name] and name not in OUTSIDE and path.name not in BY_CONVENTION:
                 print(f"{path.relative_to(ROOT)}:{line}: {name}")
                 left += 1
     print(f"{left} of what the project defines are used by tests alone, or by nobody.")

@@ -188,11 +188,11 @@ def told(values: Mapping[str, str]) -> str:
     return "; ".join([f"`{usual}`", *(f"{name}: `{value}`" for name, value in values.items() if value != usual)])
 
 
-def rows(found: list[tuple[str, str, str]]) -> Iterator[str]:
+def rows(cells: list[tuple[str, str, str]]) -> Iterator[str]:
     """Format Markdown rows."""
     yield "| flag | value | why |"
     yield "| --- | --- | --- |"
-    for key, value, why in found:
+    for key, value, why in cells:
         yield f"| `{key}` | {value.replace('|', chr(92) + '|')} | {why} |"
 
 

@@ -174,11 +174,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--flips", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as beside:
         # At the same time: kills mostly wait for their victims, whose writers take what processor time is left.
-        flipping = beside.submit(flips, Path(folder), given.flips, seed=given.seed)
-        killed = torture(Path(folder) / "kills", given.kills, seed=given.seed, hard=True) if given.kills else Outcome()
+        flipping = beside.submit(flips, Path(folder), arguments.flips, seed=arguments.seed)
+        killed = (
+            torture(Path(folder) / "kills", arguments.kills, seed=arguments.seed, hard=True)
+            if arguments.kills
+            else Outcome()
+        )
         flipped = flipping.result()
         print(flipped, killed, sep="\n")
     sys.exit(0 if flipped.sound and killed.sound else 1)

@@ -56,17 +56,17 @@ def section(gym: str, audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def facts(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a table with one row per fact and one column per audit."""
-    each = list(audits.values())
+    audit = list(audits.values())
     rows = {
-        "checkpoint": [f"`{a['checkpoint']}`" for a in each],
-        "tasks x trajectories, turns": [f"{a['groups']} x {a['group']}, {a['turns']:,}" for a in each],
-        "K in either half, continuations": [f"{a['k']}, {a['continuations']:,}" for a in each],
+        "checkpoint": [f"`{a['checkpoint']}`" for a in audit],
+        "tasks x trajectories, turns": [f"{a['groups']} x {a['group']}, {a['turns']:,}" for a in audit],
+        "K in either half, continuations": [f"{a['k']}, {a['continuations']:,}" for a in audit],
         f"split-half reliability: {', '.join(GOALS)}": [
-            ", ".join(reliability(a, goal) for goal in GOALS) for a in each
+            ", ".join(reliability(a, goal) for goal in GOALS) for a in audit
         ],
-        "significant turns (sum)": [f"{max(r['significant'] for r in a['rules']['sum'].values()):.0f}" for a in each],
-        "sum identity within": [f"{a['identity']:.0e}" for a in each],
-        "CPU-s": [f"{a['cpu_seconds']:.0f}" for a in each],
+        "significant turns (sum)": [f"{max(r['significant'] for r in a['rules']['sum'].values()):.0f}" for a in audit],
+        "sum identity within": [f"{a['identity']:.0e}" for a in audit],
+        "CPU-s": [f"{a['cpu_seconds']:.0f}" for a in audit],
     }
     return table(["", *audits], [[name, *cells] for name, cells in rows.items()])
 
@@ -76,8 +76,10 @@ def rules(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
     titles = [title for when in audits for title in (f"{when}: cosine", "wrong", "push")]
     rows = []
     for name in SHOWN:
-        found = [a["rules"]["sum"].get(f"{name} {LOSS}", {}) for a in audits.values()]
-        cells = [cell for row in found for cell in (limits(row, "cosine"), limits(row, "wrong"), two(row.get("push")))]
+        rule_rows = [a["rules"]["sum"].get(f"{name} {LOSS}", {}) for a in audits.values()]
+        cells = [
+            cell for row in rule_rows for cell in (limits(row, "cosine"), limits(row, "wrong"), two(row.get("push")))
+        ]
         rows.append([f"`{name}`", *cells])
     return table(["rule", *titles], rows)
 

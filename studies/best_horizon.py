@@ -70,9 +70,9 @@ def by_budget(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
         "| ---: |" + " ---: |" * (len(arms) + 1),
     ]
     for budget in BUDGETS:
-        found = {arm: interval([each[arm][budget] for each in scores.values()]) for arm in arms}
-        best = max(fixed, key=lambda arm: found[arm].estimate)
-        cells = " | ".join(said(found[arm]) for arm in arms)
+        limits = {arm: interval([seed_scores[arm][budget] for seed_scores in scores.values()]) for arm in arms}
+        best = max(fixed, key=lambda arm: limits[arm].estimate)
+        cells = " | ".join(said(limits[arm]) for arm in arms)
         lines.append(f"| {budget * tokens:,.0f} | {cells} | `{best}` |")
     return lines
 
@@ -92,9 +92,9 @@ def held_out(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
             for arm, measured in zip(chosen, reversed(halves), strict=True)
             for seed in measured
         ]
-        found = interval(lost)
-        met = "met" if found.high < GOAL else "not met"
-        lines.append(f"| {budget * tokens:,.0f} | `{chosen[0]}` | `{chosen[1]}` | {said(found)} | {met} |")
+        loss = interval(lost)
+        met = "met" if loss.high < GOAL else "not met"
+        lines.append(f"| {budget * tokens:,.0f} | `{chosen[0]}` | `{chosen[1]}` | {said(loss)} | {met} |")
     return lines
 
 
@@ -103,9 +103,9 @@ def interval(values: Sequence[float]) -> Interval:
     return t_interval(np.array(values))
 
 
-def said(found: Interval) -> str:
+def said(limits: Interval) -> str:
     """Format an interval as on the page of claims."""
-    return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return f"{limits.estimate:.3f} [{limits.low:.3f}, {limits.high:.3f}]"
 
 
 if __name__ == "__main__":

@@ -47,16 +47,16 @@ def main() -> int:
     parser.add_argument("family", help="a gym of the laptop: errand or wish")
     parser.add_argument("--seeds", default="401-408", help="first-last")
     parser.add_argument("--table", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    first, last = map(int, given.seeds.split("-"))
+    arguments = parser.parse_args()
+    first, last = map(int, arguments.seeds.split("-"))
     with FORETOLD.open() as file:
-        rules = [row for row in csv.DictReader(file) if row["family"] == given.family]
+        rules = [row for row in csv.DictReader(file) if row["family"] == arguments.family]
     ends: dict[str, list[tuple[float, float]]] = {}
     for seed in range(first, last + 1):
-        cold = cold_start(given.family, seed, run=not given.table)
+        cold = cold_start(arguments.family, seed, run=not arguments.table)
         for rule in rules if cold else ():
-            request = arm(given.family, rule, seed, cold)
-            if not given.table:
+            request = arm(arguments.family, rule, seed, cold)
+            if not arguments.table:
                 done = train(**request.model_dump(exclude_unset=True))
                 print(f"{done['run']}: {sum(done['cpu_seconds'].values()):.0f} CPU-s", file=sys.stderr, flush=True)
             if (end := ending(plan_run(request).run_id)) is not None:
@@ -134,10 +134,10 @@ def table(rules: Sequence[dict[str, str]], ends: dict[str, list[tuple[float, flo
     ways = ("foretold", "by_push", "by_cosine")
     hits, runs = dict.fromkeys(ways, 0), 0
     for rule in rules:
-        own = ends.get(name_of(rule), [])
-        changes = np.array([end - start for start, end in own])
-        outcomes = [came(*each) for each in own]
-        mean = t_interval(changes) if len(own) > 1 else None
+        rule_ends = ends.get(name_of(rule), [])
+        changes = np.array([end - start for start, end in rule_ends])
+        outcomes = [came(*each) for each in rule_ends]
+        mean = t_interval(changes) if len(rule_ends) > 1 else None
         said = f"{mean.estimate:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]" if mean else ""
         cells = [f"`{name_of(rule)}`", rule["push"], rule["cosine"], *(rule[way] for way in ways)]
         cells += [
@@ -146,10 +146,10 @@ def table(rules: Sequence[dict[str, str]], ends: dict[str, list[tuple[float, flo
             ", ".join(f"{word} {n}" for word, n in Counter(outcomes).most_common()),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-        runs += len(own)
+        runs += len(rule_ends)
         for way in ways:
             hits[way] += sum(outcome == rule[way] for outcome in outcomes)
-    starts = sorted({round(start, 3) for own in ends.values() for start, _ in own})
+    starts = sorted({round(start, 3) for rule_ends in ends.values() for start, _ in rule_ends})
     lines += ["", f"Cold starts: {', '.join(f'{start:.2f}' for start in starts)}."]
     lines += [f"{way}: {count} of {runs} runs as foretold." for way, count in hits.items()]
     return "\n".join(lines)

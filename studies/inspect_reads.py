@@ -43,15 +43,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Inspect reads our logs.")
     parser.add_argument("--run", default="latest")
     parser.add_argument("--python", type=Path, help="an interpreter that has inspect-ai")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, open_warehouse(warehouse_dir()) as warehouse:
-        run = find_run(warehouse.root, given.run)["run_id"]
+        run = find_run(warehouse.root, arguments.run)["run_id"]
         write_inspect(conversations(warehouse, run), Path(folder) / "logs")
         text = """SELECT policy, count(*), count(score), avg(score), sum(calls) FROM trajectories JOIN
                   (SELECT traj_id, count(choice) AS calls FROM turns WHERE run_id = $run GROUP BY traj_id) USING (traj_id)
                   WHERE run_id = $run AND phase = 'evaluate' GROUP BY policy ORDER BY policy"""
         expected = {row[0]: row[1:] for row in warehouse.sql(text, run=run).fetchall()}
-        python = given.python or installed(Path(folder) / "venv")
+        python = arguments.python or installed(Path(folder) / "venv")
         done = subprocess.run(
             [python, "-c", READ, str(Path(folder) / "logs")], capture_output=True, text=True, check=False
         )

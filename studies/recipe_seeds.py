@@ -23,16 +23,16 @@ def main() -> int:
     parser.add_argument("--profile", default="laptop-quick")
     parser.add_argument("--seeds", default="12-19", help="first-last")
     parser.add_argument("--html", help="write the comparison there too")
-    given = parser.parse_args()
-    first, last = map(int, given.seeds.split("-"))
+    arguments = parser.parse_args()
+    first, last = map(int, arguments.seeds.split("-"))
     for seed in range(first, last + 1):
-        for recipe in given.recipes:
+        for recipe in arguments.recipes:
             began = time.monotonic()
-            done = train(recipe=recipe, profile=given.profile, seed=seed, wandb="off")
+            done = train(recipe=recipe, profile=arguments.profile, seed=seed, wandb="off")
             cpu = sum(done["cpu_seconds"].values())
             print(f"{done['run']}: {cpu:.0f} CPU-s, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    sides = [f"recipe={recipe},profile={given.profile},seed={given.seeds}" for recipe in given.recipes]
-    page = ["--html", given.html] if given.html else []
+    sides = [f"recipe={recipe},profile={arguments.profile},seed={arguments.seeds}" for recipe in arguments.recipes]
+    page = ["--html", arguments.html] if arguments.html else []
     return subprocess.run([sys.executable, "-m", "flows.cli.main", "compare", *sides, *page], check=False).returncode
 
 

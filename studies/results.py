@@ -235,13 +235,13 @@ def main() -> int:
     parser.add_argument("homes", nargs="+", type=Path, metavar="HOME")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--write", action="store_true", help="put them into the page")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
-    homes, page, other = Homes(given.homes), PAGE.read_text(encoding="utf-8"), 0
+    homes, page, other = Homes(arguments.homes), PAGE.read_text(encoding="utf-8"), 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["USERRL_HOME"] = folder  # runs are planned, and nothing is written
         for name, study in studies().items():
-            if given.only and name not in given.only:
+            if arguments.only and name not in arguments.only:
                 continue
             reports, missing = homes.find(study)
             if missing:
@@ -259,9 +259,9 @@ def main() -> int:
                 print(f"{name}: as the runs say")
             else:
                 page = page[: there.start()] + made + page[there.end() :]
-                print(f"{name}: {'written' if given.write else 'other than the runs say'}")
+                print(f"{name}: {'written' if arguments.write else 'other than the runs say'}")
                 other = 1
-    if given.write:
+    if arguments.write:
         PAGE.write_text(page, encoding="utf-8")
         return 0
     return other

@@ -82,8 +82,8 @@ def table(played: Sequence[tuple[Found, Found]]) -> list[str]:
         "RL, last step": [after for _, after in played],
         "RL less SFT": [{name: after[name] - before[name] for name in columns} for before, after in played],
     }
-    for name, found in rows.items():
-        intervals = [t_interval(np.array([each[column] for each in found])) for column in columns]
+    for name, values in rows.items():
+        intervals = [t_interval(np.array([each[column] for each in values])) for column in columns]
         lines.append(
             f"| {name} | " + " | ".join(f"{i.estimate:.3f} [{i.low:.3f}, {i.high:.3f}]" for i in intervals) + " |"
         )

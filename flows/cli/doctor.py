@@ -84,8 +84,8 @@ def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[F
 
 def _python() -> list[Finding]:
     ok = (3, 11) <= sys.version_info[:2] < (3, 13)
-    said = f"{sys.version.split()[0]}" + ("" if ok else "; use 3.11 or 3.12 (make run PYTHON=python3.11)")
-    return [Finding("python", ok, said, fatal=True)]
+    text = f"{sys.version.split()[0]}" + ("" if ok else "; use 3.11 or 3.12 (make run PYTHON=python3.11)")
+    return [Finding("python", ok, text, fatal=True)]
 
 
 def _pins() -> list[Finding]:
@@ -116,11 +116,11 @@ def _disk() -> list[Finding]:
         place = place.parent
     free = shutil.disk_usage(place).free / 1e9
     ok = free >= FREE_GB
-    said = f"{free:.1f} GB free for {home()}" + (
+    text = f"{free:.1f} GB free for {home()}" + (
         "" if ok else f"; free some, or set USERRL_HOME ({FREE_GB:g} GB needed)"
     )
     writable = os.access(place, os.W_OK)
-    findings = [Finding("disk", ok, said)]
+    findings = [Finding("disk", ok, text)]
     if not writable:
         findings.append(Finding("home", False, f"{place} cannot be written to; set USERRL_HOME", fatal=True))
     return findings
@@ -152,8 +152,8 @@ def _warehouse() -> list[Finding]:
 def _user_model() -> list[Finding]:
     key, url = os.environ.get("OPENAI_API_KEY"), os.environ.get("OPENAI_BASE_URL")
     if not key and not url:
-        said = "none; rule users are used. Set OPENAI_API_KEY or OPENAI_BASE_URL for LLM users"
-        return [Finding("user model", True, said)]
+        text = "none; rule users are used. Set OPENAI_API_KEY or OPENAI_BASE_URL for LLM users"
+        return [Finding("user model", True, text)]
     if not url:
         return [Finding("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
     import httpx
@@ -174,8 +174,8 @@ def _user_model() -> list[Finding]:
 def _server() -> list[Finding]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        said = "not running for this home; `make run` or `userrl server` starts it"
-        return [Finding("server", True, said)]
+        text = "not running for this home; `make run` or `userrl server` starts it"
+        return [Finding("server", True, text)]
     return asyncio.run(_ask_server(url))
 
 
@@ -194,10 +194,10 @@ async def _ask_server(url: str) -> list[Finding]:
         try:
             await client.read_work_pools(limit=1)
         except PrefectHTTPStatusError as error:
-            said = (
+            text = (
                 f"{url} refuses the password of this home ({error.response.status_code}); set PREFECT_API_AUTH_STRING"
             )
-            return [Finding("server", False, said)]
+            return [Finding("server", False, text)]
         findings = [Finding("server", True, url)]
         findings.append(
             await _exists("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)
@@ -219,9 +219,9 @@ async def _ask_server(url: str) -> list[Finding]:
     return findings
 
 
-async def _exists(what: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
+async def _exists(name: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
     try:
         await call
     except absent:
-        return Finding(what, False, missing)
-    return Finding(what, True, "exists")
+        return Finding(name, False, missing)
+    return Finding(name, True, "exists")

@@ -56,28 +56,33 @@ def _driver(device: str) -> Row:
         return "driver", True, "none needed (hardware.device is cpu)", True
     program = shutil.which("nvidia-smi")
     if program is None:
-        said = f"this machine has no GPU, or no NVIDIA driver; on a GPU host install driver {DRIVER} or newer"
-        return "driver", False, said, True
+        text = f"this machine has no GPU, or no NVIDIA driver; on a GPU host install driver {DRIVER} or newer"
+        return "driver", False, text, True
     command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        found = done.stdout.split()[0]
+        driver_version = done.stdout.split()[0]
     except (OSError, IndexError, subprocess.SubprocessError) as error:
         return "driver", False, f"nvidia-smi does not answer ({type(error).__name__}); restart the machine", True
-    ok = int(found.partition(".")[0]) >= DRIVER
-    return "driver", ok, found + ("" if ok else f"; torch for CUDA 13 needs {DRIVER} or newer, update it"), True
+    ok = int(driver_version.partition(".")[0]) >= DRIVER
+    return (
+        "driver",
+        ok,
+        driver_version + ("" if ok else f"; torch for CUDA 13 needs {DRIVER} or newer, update it"),
+        True,
+    )
 
 
 def _arithmetic(recipe: Recipe) -> Row:
     """Check whether the recipe fits the GPU that its profile names."""
-    what = "memory, by arithmetic"
+    name = "memory, by arithmetic"
     try:
         needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
     except ConfigError as error:
-        return what, False, str(error), True
+        return name, False, str(error), True
     rows = dict(needs)
-    said = f"update {rows['update, in all']}, rollout {rows['rollout, in all']}" if len(rows) > 1 else needs[0][1]
-    return what, True, said, True
+    text = f"update {rows['update, in all']}, rollout {rows['rollout, in all']}" if len(rows) > 1 else needs[0][1]
+    return name, True, text, True
 
 
 def _host_memory(recipe: Recipe) -> Row:
@@ -108,21 +113,21 @@ def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     except OSError as error:
-        said = f"{python} cannot be started ({error.strerror}); correct hardware.python"
-        yield "trainer's interpreter", False, said, True
+        text = f"{python} cannot be started ({error.strerror}); correct hardware.python"
+        yield "trainer's interpreter", False, text, True
         return
     except subprocess.TimeoutExpired:
         yield "trainer's interpreter", False, f"{python} did not answer within {PATIENCE:g} s; check its disk", True
         return
     if done.returncode:
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no output")
-        said = f"{python} cannot import our code ({last.strip()[:160]}); run 'pip install --no-deps -e .' there"
-        yield "trainer's interpreter", False, said, True
+        text = f"{python} cannot import our code ({last.strip()[:160]}); run 'pip install --no-deps -e .' there"
+        yield "trainer's interpreter", False, text, True
         return
     yield "trainer's interpreter", True, python, True
     for line in done.stdout.splitlines():
-        found = json.loads(line)
-        yield found["what"], bool(found["ok"]), str(found["said"]), True
+        finding = json.loads(line)
+        yield finding["what"], bool(finding["ok"]), str(finding["said"]), True
 
 
 def _users(recipe: Recipe) -> Iterator[Row]:
@@ -131,8 +136,8 @@ def _users(recipe: Recipe) -> Iterator[Row]:
     if not servers:
         yield "user server", True, "none needed: all users are rule users", False
     for server in sorted(servers, key=lambda server: (server.model, server.base_url or "")):
-        ok, said = _user(recipe, server)
-        yield "user server", ok, said, True
+        ok, text = _user(recipe, server)
+        yield "user server", ok, text, True
 
 
 def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
@@ -155,18 +160,23 @@ def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
 
 
 def _disk(recipe: Recipe) -> Row:
-    what, weights = "disk for checkpoints", _weights(recipe)
+    name, weights = "disk for checkpoints", _weights(recipe)
     place = home()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free / 1e9
     if weights is None:
-        return what, True, f"{free:.0f} GB free at {home()}; the needs of the model are not known", False
-    each = CHECKPOINT_BYTES * weights / 1e9
+        return name, True, f"{free:.0f} GB free at {home()}; the needs of the model are not known", False
+    checkpoint_gb = CHECKPOINT_BYTES * weights / 1e9
     count = TrainRequest.model_fields["keep_checkpoints"].default + 2  # the best one, and the one that is being written
-    ok = free >= count * each
+    ok = free >= count * checkpoint_gb
     do = "" if ok else "; free some, set USERRL_HOME to a larger disk, or lower keep_checkpoints"
-    return what, ok, f"{free:.0f} of {count * each:.0f} GB ({count} x {each:.0f}) free at {home()}{do}", False
+    return (
+        name,
+        ok,
+        f"{free:.0f} of {count * checkpoint_gb:.0f} GB ({count} x {checkpoint_gb:.0f}) free at {home()}{do}",
+        False,
+    )
 
 
 def _weights(recipe: Recipe) -> int | None:

@@ -70,24 +70,30 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     from userrl.run.results import stage_results
     from userrl.run.run import DIED, find
 
-    meant = find(run)
-    status, stages = meant.status, stage_results(meant.folder)
+    target_run = find(run)
+    status, stages = target_run.status, stage_results(target_run.folder)
     if as_json:
         results = {name: result.model_dump(mode="json") for name, result in stages.items()}
-        shown = {"about": meant.info.model_dump(), "status": status.model_dump(exclude_none=True), "stages": results}
+        shown = {
+            "about": target_run.info.model_dump(),
+            "status": status.model_dump(exclude_none=True),
+            "stages": results,
+        }
         print(json.dumps(shown, indent=1))
         return
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
-    print(f"{meant.id}: {status.state} {status.stage or ''}".rstrip() + died)
+    print(f"{target_run.id}: {status.state} {status.stage or ''}".rstrip() + died)
     if status.waits and status.state == "running":
         print(f"waits for a slot; in use: {status.waits}")
     if status.error:
         print(f"error: {plain(status.error)}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
-    for sentence in _to_install(meant.info.resolved):
+    for sentence in _to_install(target_run.info.resolved):
         print(f"to play it: {sentence}")
-    print(f"folder {meant.folder}\nnext: userrl report {meant.id}, or userrl view and {run_address(meant.id)}")
+    print(
+        f"folder {target_run.folder}\nnext: userrl report {target_run.id}, or userrl view and {run_address(target_run.id)}"
+    )
 
 
 def _to_install(resolved: dict[str, Any]) -> list[str]:
@@ -110,13 +116,13 @@ def stop_run(run: RunName = "latest") -> None:
     """
     from userrl.run.run import DIED, find
 
-    meant = find(run)
-    state = meant.status.state
+    target_run = find(run)
+    state = target_run.status.state
     if state not in ("running", DIED):  # the trainer of a flow that was killed may outlive it
-        print(f"{meant.id} is {state}; nothing to stop")
+        print(f"{target_run.id} is {state}; nothing to stop")
         return
-    print(f"stopping {meant.id}; its last checkpoint stays", flush=True)
-    meant.stop(PATIENCE)
+    print(f"stopping {target_run.id}; its last checkpoint stays", flush=True)
+    target_run.stop(PATIENCE)
 
 
 @app.command("delete")
@@ -130,9 +136,9 @@ def delete_run(
     from userrl.machine.slots import alone
     from userrl.run.run import delete, find
 
-    meant = find(run)
-    if not yes and not typer.confirm(f"Remove {meant.folder} with its checkpoints?"):
+    target_run = find(run)
+    if not yes and not typer.confirm(f"Remove {target_run.folder} with its checkpoints?"):
         raise typer.Exit(1)
-    with alone(meant.lock, f"Run {meant.id}"):
-        delete(meant)
-    print(f"removed {meant.id}; its turns stay in the warehouse")
+    with alone(target_run.lock, f"Run {target_run.id}"):
+        delete(target_run)
+    print(f"removed {target_run.id}; its turns stay in the warehouse")

@@ -103,8 +103,8 @@ def _client() -> PrefectClient:
 
 async def _scheduled(client: PrefectClient) -> Sequence[tuple[str, DeploymentResponse]]:
     flows = {flow.id: flow.name for flow in await client.read_flows()}
-    found = [d for d in await client.read_deployments() if d.schedules]
-    return sorted(((f"{flows[d.flow_id]}/{d.name}", d) for d in found), key=lambda pair: pair[0])
+    scheduled = [d for d in await client.read_deployments() if d.schedules]
+    return sorted(((f"{flows[d.flow_id]}/{d.name}", d) for d in scheduled), key=lambda pair: pair[0])
 
 
 def _when(schedule: Any) -> str:

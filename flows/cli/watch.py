@@ -180,7 +180,7 @@ class Screen:
             self.say(f"{stage:13}step {step:4d}/{total}  validation {_by_tier(tiers)}")
         now = time.monotonic()
         if self._terminal:
-            running = [each.text for each in self._stages.values() if not each.over] or [shown.text]
+            running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]
             self._line = "   |   ".join(running)
             print(f"\r\033[K{self._line}", end="", flush=True)
         elif not tiers and (now >= shown.due or shown.over):

@@ -34,8 +34,8 @@ class CreditSettings:
     @classmethod
     def logged(cls, run: dict[str, Any]) -> CreditSettings:
         """Return the settings of the logged credit. They may include a package's shaping, which cannot be chosen here."""
-        own = cls.of(run)
-        return replace(own, shaping=run.get("shaping") or own.shaping)
+        settings = cls.of(run)
+        return replace(settings, shaping=run.get("shaping") or settings.shaping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Credit:
 
 def rescored(members: Sequence[StoredConversation], run: dict[str, Any], settings: CreditSettings) -> list[Credit]:
     """Compute the credit of each member of a group. Raises ConfigError for settings that its rewards do not allow."""
-    given = _assigned(members, run, settings)
+    credits = _assigned(members, run, settings)
     return [
         Credit([float(s) for s in shaped], [float(a) for a in advantage])
-        for shaped, advantage in zip(given.shaped, given.advantages, strict=True)
+        for shaped, advantage in zip(credits.shaped, credits.advantages, strict=True)
     ]
 
 

@@ -131,8 +131,8 @@ def chip(text: str, *, kind: str = "") -> None:
 
 def address(path: str, **query: Any) -> str:
     """Return a path with a query string. Values that are None or empty are left out."""
-    given = {name: value for name, value in query.items() if value is not None and value != ""}
-    return f"{path}?{urlencode(given)}" if given else path
+    values = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(values)}" if values else path
 
 
 LINK = '<q-td :props="props"><a :href="props.row.href_{0}" v-text="props.value"></a></q-td>'
@@ -187,9 +187,9 @@ def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     return all(len(word) <= LONGEST_WORD for word in words)
 
 
-def many(count: int, what: str) -> str:
+def many(count: int, noun: str) -> str:
     """Return a count with its noun."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 async def asked(question: Callable[[], T]) -> T:

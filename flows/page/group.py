@@ -107,10 +107,14 @@ def _member(member: StoredConversation, alone: int | None, equals: Sequence[str]
             frame.turn(turn, same=same)
 
 
-def _equals(members: Sequence[StoredConversation], own: int) -> list[str]:
+def _equals(members: Sequence[StoredConversation], place: int) -> list[str]:
     """Return the numbers of the attempts with exactly the same turns and replies."""
-    said = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
-    return [str(m.trajectory["attempt"] + 1) for n, m in enumerate(members) if n != own and said[n] == said[own]]
+    call_sequences = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
+    return [
+        str(m.trajectory["attempt"] + 1)
+        for n, m in enumerate(members)
+        if n != place and call_sequences[n] == call_sequences[place]
+    ]
 
 
 def _advantage(member: StoredConversation) -> float | None:
@@ -119,10 +123,12 @@ def _advantage(member: StoredConversation) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _shared_turns(members: Sequence[StoredConversation], own: int) -> list[bool]:
+def _shared_turns(members: Sequence[StoredConversation], place: int) -> list[bool]:
     """Return for each turn whether another trajectory is identical up to and including it."""
-    said: list[list[Any]] = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
+    call_sequences: list[list[Any]] = [
+        [(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members
+    ]
     return [
-        any(other[: n + 1] == said[own][: n + 1] for m, other in enumerate(said) if m != own)
-        for n in range(len(said[own]))
+        any(other[: n + 1] == call_sequences[place][: n + 1] for m, other in enumerate(call_sequences) if m != place)
+        for n in range(len(call_sequences[place]))
     ]

@@ -206,8 +206,8 @@ class People:
                     ui.notify("Please tick the consent first. Nothing is stored without it.")
                     return
                 try:
-                    given = str(person.value or ""), side.value, gym.value, other.value, split.value
-                    token = await frame.asked(lambda: self._begin(*given))
+                    choices = str(person.value or ""), side.value, gym.value, other.value, split.value
+                    token = await frame.asked(lambda: self._begin(*choices))
                 except UserRLError as error:
                     ui.notify(str(error), type="negative", multi_line=True)
                     return
@@ -312,8 +312,8 @@ class SittingPage:
     def _follow(self) -> None:
         console = self._sitting.console
         with self._lines:
-            for who, text in console.lines[self._shown :]:
-                frame.said(text, *(("agent", "self-end") if who == "said" else ("panel",)))
+            for kind, text in console.lines[self._shown :]:
+                frame.said(text, *(("agent", "self-end") if kind == "said" else ("panel",)))
         if len(console.lines) > self._shown:
             self._shown = len(console.lines)
             ui.run_javascript(f"getHtmlElement({self._question.id}).scrollIntoView({{block: 'end'}})")
@@ -375,11 +375,11 @@ class SittingPage:
             comment = ui.input("Comment").classes("w-full")
 
             def keep() -> None:
-                given = int(stars.value or 0)
-                sitting.rate(given, str(comment.value or ""))
+                rating = int(stars.value or 0)
+                sitting.rate(rating, str(comment.value or ""))
                 self._question.clear()
                 with self._question:
-                    stored = f"Your rating is stored: {given} of 5." if given else "Stored without a rating."
+                    stored = f"Your rating is stored: {rating} of 5." if rating else "Stored without a rating."
                     ui.label(f"{stored} Thank you.").props('role="status"')
                     ui.link("Start another conversation", "/people")
                     ui.link("Show every turn of this one", address)

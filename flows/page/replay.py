@@ -156,13 +156,13 @@ class ReplayPage:
 
     def _position(self, members: Sequence[StoredConversation]) -> int:
         ids = [member.trajectory["traj_id"] for member in members]
-        own = self._shown.trajectory["traj_id"]
-        return ids.index(own) if own in ids else 0
+        traj_id = self._shown.trajectory["traj_id"]
+        return ids.index(traj_id) if traj_id in ids else 0
 
     def _scales(self, credit: Credit) -> tuple[float, float]:
         rewards = [turn["reward"] for turn in self._shown.turns]
-        own = max((abs(v) for v in (*rewards, *credit.shaped) if v is not None), default=1.0)
-        return max(own, 1.0), max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
+        largest = max((abs(v) for v in (*rewards, *credit.shaped) if v is not None), default=1.0)
+        return max(largest, 1.0), max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
 
     def _options(self, credit: Credit) -> dict[str, Any]:
         turns = self._shown.turns
@@ -206,11 +206,13 @@ class ReplayPage:
         if row["stop_reason"] in (None, "success") or not row["admitted"]:
             return
         earning = [n for n, turn in enumerate(turns, 1) if (turn["reward"] or 0.0) > 0]
-        others = [each for each in members if each.trajectory["admitted"] and each.trajectory["score"] is not None]
+        others = [
+            member for member in members if member.trajectory["admitted"] and member.trajectory["score"] is not None
+        ]
         # Of equally good ones, the one with the most common first turns.
         best = max(
             others,
-            key=lambda each: (each.trajectory["score"], browse.shared_turns(turns, each.turns)),
+            key=lambda member: (member.trajectory["score"], browse.shared_turns(turns, member.turns)),
             default=None,
         )
         with self._hint:
@@ -239,10 +241,10 @@ class ReplayPage:
             ui.label("No reward from here on").classes("mark text-sm").move(target_index=2)
 
     async def _find_neighbours(self) -> None:
-        own = self._shown.trajectory["traj_id"]
+        traj_id = self._shown.trajectory["traj_id"]
         try:
-            later = await frame.asked(lambda: self._listing.page(after=own, size=1).rows)
-            earlier = await frame.asked(lambda: self._listing.page(before=own, size=1).rows)
+            later = await frame.asked(lambda: self._listing.page(after=traj_id, size=1).rows)
+            earlier = await frame.asked(lambda: self._listing.page(before=traj_id, size=1).rows)
         except ConfigError:  # still in progress, so in no list yet
             later, earlier = [], []
         with self._neighbours:
@@ -321,21 +323,21 @@ class CreditControl:
 
     def build(self) -> None:
         """Draw the controls."""
-        own = self._own
+        settings = self._own
         with ui.row().classes("items-center gap-4 pt-6"):  # gamma's value is drawn above its slider
             self._shaping = ui.select(
                 ["as logged", *SHAPINGS], value="as logged", label="Shaping", on_change=self._change
             )
             self._shaping.classes("min-w-28")
-            self._score = ui.select(list(SCORES), value=own.score, label="Score", on_change=self._change).classes(
+            self._score = ui.select(list(SCORES), value=settings.score, label="Score", on_change=self._change).classes(
                 "min-w-20"
             )
             with ui.row().classes("items-center gap-4 flex-nowrap pt-4 sm:pt-0 pr-4"):
                 ui.label("Gamma").classes("quiet text-sm")
-                self._gamma = ui.slider(min=0, max=1, step=0.05, value=own.gamma, on_change=self._change)
+                self._gamma = ui.slider(min=0, max=1, step=0.05, value=settings.gamma, on_change=self._change)
                 self._gamma.classes("w-40").props('label-always aria-label="Gamma"')
             self._note = ui.label().classes("quiet text-sm")
-        self._say(f"The run's own: {own.shaping}, {own.score}, gamma {own.gamma:g}")
+        self._say(f"The run's own: {settings.shaping}, {settings.score}, gamma {settings.gamma:g}")
 
     def _change(self) -> None:
         if self._shaping.value == "as logged":

@@ -83,7 +83,7 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
     ]
     chosen = sorted({steps[n * (len(steps) - 1) // (STEPS - 1)] for n in range(STEPS)} if steps else ())
     places = {row["traj_id"]: row for row in warehouse.rows(MEMBERS, run=run_id, steps=chosen, each=EACH)}
-    said: dict[tuple[int, str, str], Counter[str]] = {}
+    texts_by_key: dict[tuple[int, str, str], Counter[str]] = {}
     one: dict[tuple[int, str, str], int] = {}
     of_step = Counter[tuple[int, str]]()
     columns = (
@@ -92,12 +92,12 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
     for turn in warehouse.stored("turns", list(places), columns) if places else ():
         place = places[turn["traj_id"]]
         key = (place["step"], place["stage"], turn["choice"])
-        said.setdefault(key, Counter())[turn["text"] or ""] += 1
+        texts_by_key.setdefault(key, Counter())[turn["text"] or ""] += 1
         one[key] = min(one.get(key, turn["traj_id"]), turn["traj_id"])
         of_step[key[:2]] += 1
-    for key in [key for key, texts in said.items() if texts.total() < LEAST * of_step[key[:2]]]:
+    for key in [key for key, texts in texts_by_key.items() if texts.total() < LEAST * of_step[key[:2]]]:
         other = (*key[:2], OTHER)
-        said.setdefault(other, Counter()).update(said.pop(key))
+        texts_by_key.setdefault(other, Counter()).update(texts_by_key.pop(key))
         one[other] = min(one.get(other, one[key]), one[key])
     return [
         {
@@ -109,7 +109,9 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
             "commonest": _commonest(texts),
             "one_id": one[step, stage, choice],
         }
-        for (step, stage, choice), texts in sorted(said.items(), key=lambda each: (*each[0][:2], _order(each[0][2])))
+        for (step, stage, choice), texts in sorted(
+            texts_by_key.items(), key=lambda item: (*item[0][:2], _order(item[0][2]))
+        )
     ]
 
 
@@ -119,25 +121,27 @@ def _order(choice: str) -> tuple[int, str]:
 
 
 def _commonest(texts: Mapping[str, int]) -> str:
-    text, times = min(texts.items(), key=lambda each: (-each[1], each[0]))
+    text, times = min(texts.items(), key=lambda item: (-item[1], item[0]))
     cut = f"{text[:LETTERS]}…" if len(text) > LETTERS else text
     return f"{cut or '(nothing)'} ({times / sum(texts.values()):.0%})"
 
 
-def _parts(found: Sequence[Row]) -> tuple[list[int], dict[str, list[float]]]:
+def _parts(rows: Sequence[Row]) -> tuple[list[int], dict[str, list[float]]]:
     """Return the steps, and the share of turns by choice at each. Branches of a forked run are pooled."""
-    steps = sorted({row["step"] for row in found})
+    steps = sorted({row["step"] for row in rows})
     turns, of_step = Counter[tuple[str, int]](), Counter[int]()
-    for row in found:
+    for row in rows:
         turns[row["choice"], row["step"]] += row["n"]
         of_step[row["step"]] += row["n"]
-    choices = sorted({row["choice"] for row in found}, key=_order)
+    choices = sorted({row["choice"] for row in rows}, key=_order)
     return steps, {choice: [turns[choice, step] / of_step[step] for step in steps] for choice in choices}
 
 
 def _widest_change(parts: Sequence[Sequence[float]]) -> int:
     """Return the index of the step after which the shares change most. Ties go to the first."""
-    changes = [sum(abs(own[n + 1] - own[n]) for own in parts) for n in range(len(parts[0]) - 1)]
+    changes = [
+        sum(abs(choice_shares[n + 1] - choice_shares[n]) for choice_shares in parts) for n in range(len(parts[0]) - 1)
+    ]
     return changes.index(max(changes)) if changes else 0
 
 
@@ -146,9 +150,9 @@ def _change(steps: Sequence[int], parts: Mapping[str, Sequence[float]], first: i
     if first == last:
         return f"Only step {steps[first]} has data."
     changes = [
-        f"{choice} {own[first]:.0%} → {own[last]:.0%}"
-        for choice, own in parts.items()
-        if max(own[first], own[last]) >= LEAST and choice != OTHER
+        f"{choice} {choice_shares[first]:.0%} → {choice_shares[last]:.0%}"
+        for choice, choice_shares in parts.items()
+        if max(choice_shares[first], choice_shares[last]) >= LEAST and choice != OTHER
     ]
     return f"{subject}, from step {steps[first]} to step {steps[last]}: {', '.join(changes)}."
 

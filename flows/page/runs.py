@@ -147,46 +147,48 @@ def _state(run: Run | None) -> str:
 
 async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
     """Draw one run, with the curves of other runs if requested."""
-    meant = find_run(warehouse.root, run_id)
-    run_ids = [meant["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
+    run_row = find_run(warehouse.root, run_id)
+    run_ids = [run_row["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
     known = {run.id: run for run in all_runs()}
     ended = await frame.asked(lambda: endings(warehouse))
     if len(run_ids) == 1:
-        frame.heading(meant["run_id"])
-        _facts(meant, known.get(meant["run_id"]), ended.get(meant["run_id"], []))
+        frame.heading(run_row["run_id"])
+        _facts(run_row, known.get(run_row["run_id"]), ended.get(run_row["run_id"], []))
     else:
         frame.heading(f"{len(run_ids)} runs")
         rows = {row["run_id"]: row for row in await frame.asked(lambda: warehouse.rows("FROM runs"))}
-        _facts_side_by_side([_facts_row(rows[each], known.get(each), ended.get(each, [])) for each in run_ids])
+        _facts_side_by_side(
+            [_facts_row(rows[each_id], known.get(each_id), ended.get(each_id, [])) for each_id in run_ids]
+        )
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
-        await _spread(warehouse, meant["run_id"])
-        await show_replies(warehouse, meant["run_id"])
-        if run := known.get(meant["run_id"]):
+        await _spread(warehouse, run_row["run_id"])
+        await show_replies(warehouse, run_row["run_id"])
+        if run := known.get(run_row["run_id"]):
             await show_report(run, warehouse)
 
 
-def _facts(row: Row, run: Run | None, own: Sequence[Ending]) -> None:
+def _facts(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> None:
     with ui.row().classes("gap-2 items-center"):
-        if word := in_a_word(own):
+        if word := in_a_word(run_endings):
             frame.chip(word, kind="bad" if COLLAPSED in word else "good")
         for fact in filter(None, (row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))):
             frame.chip(fact)
         ui.link("All trajectories", frame.address("/trajectories", run=row["run_id"]))
         ui.link("Failed trajectories", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
         ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
-    for ending in own:
+    for ending in run_endings:
         ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
 
 
-def _facts_row(row: Row, run: Run | None, own: Sequence[Ending]) -> Row:
+def _facts_row(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> Row:
     best, last = validation_scores(run.folder) if run else (None, None)
     return {
         "id": row["run_id"],
         "name": row["run_id"],
         "href_name": f"/run/{row['run_id']}",
-        "ending": in_a_word(own),
-        "kind": "bad" if COLLAPSED in in_a_word(own) else "",
+        "ending": in_a_word(run_endings),
+        "kind": "bad" if COLLAPSED in in_a_word(run_endings) else "",
         "best": frame.number(best, 2),
         "last": frame.number(last, 2),
         "recipe": row["recipe"],
@@ -306,20 +308,20 @@ class Curves:
         rung = [(row["step"] or 0, row["run_id"], _alarm(row["fields"])) for row in alarms]
         return [*self._together(stages, "stage"), *self._together(rung, "alarm")]
 
-    def _together(self, found: Sequence[tuple[int, str, str]], kind: str) -> list[Mark]:
+    def _together(self, texts: Sequence[tuple[int, str, str]], kind: str) -> list[Mark]:
         """Merge the texts of each step into one mark. With several runs, the note names the runs that a text is
         about, unless it is about all of them.
         """
         whose: dict[tuple[int, str], set[str]] = {}
-        for step, run_id, text in found:
+        for step, run_id, text in texts:
             whose.setdefault((step, text), set()).add(run_id)
         at: dict[int, list[tuple[str, str]]] = {}
         for (step, text), runs in sorted(whose.items()):
             of = "" if len(runs) == len(self._run_ids) else f" ({', '.join(sorted(runs))})"
             at.setdefault(step, []).append((text, text + of))
         return [
-            Mark(step, "\n".join(text for text, _ in own), kind, ", ".join(note for _, note in own))
-            for step, own in at.items()
+            Mark(step, "\n".join(text for text, _ in notes), kind, ", ".join(note for _, note in notes))
+            for step, notes in at.items()
         ]
 
     def _open(self, event: Any) -> None:

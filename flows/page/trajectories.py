@@ -32,8 +32,12 @@ class Listing:
     """The request in an address: filter, order, and the row after or before which the page begins."""
 
     def __init__(self, warehouse: Warehouse, query: Mapping[str, str]) -> None:
-        wanted = Filter.read(query)
-        self.wanted = replace(wanted, run=find_run(warehouse.root, wanted.run)["run_id"]) if wanted.run else wanted
+        query_filter = Filter.read(query)
+        self.wanted = (
+            replace(query_filter, run=find_run(warehouse.root, query_filter.run)["run_id"])
+            if query_filter.run
+            else query_filter
+        )
         self.sort = query.get("sort") or "newest"
         self.descending = query.get("order") != "up"
         self.after, self.before = (_id(query.get(name)) for name in ("after", "before"))
@@ -100,7 +104,7 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
 
 
 def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
-    given = listing.wanted.given()
+    active = listing.wanted.given()
     fields: dict[str, Any] = {}
 
     def apply() -> None:
@@ -111,7 +115,7 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
     labels = {"stop": "Outcome", "policy": "Agent", "user": "User"}
     with ui.element("form").classes("panel flex flex-wrap gap-3 items-end folded").on("submit.prevent", apply) as form:
         for name, options in choices.items():
-            value = given.get(name)
+            value = active.get(name)
             words = {FAILED: "failed: any outcome but success", **ENDED} if name == "stop" else {}
             listed = {text: words.get(text, text) for text in ("", *((FAILED,) if words else ()), *options)}
             if value:
@@ -124,7 +128,7 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
             ("reject_reason", "Reason not scored"), ("text", "Text in a turn"),
         ):  # fmt: skip
             wide = "w-48" if name in ("text", "reject_reason") else "w-24"
-            fields[name] = ui.input(label, value=str(given.get(name, ""))).classes(
+            fields[name] = ui.input(label, value=str(active.get(name, ""))).classes(
                 wide if name in FIRST else f"{wide} later"
             )
         fields["sort"] = ui.select(list(SORTS), value=listing.sort, label="Sort by", on_change=apply).classes(

@@ -244,10 +244,10 @@ def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for key, value in headers if key.lower() == name]
 
 
-def _host(given: str) -> str | None:
+def _host(header: str) -> str | None:
     """Return the name in a Host header, without its port."""
     try:
-        return urlsplit(f"//{given}").hostname
+        return urlsplit(f"//{header}").hostname
     except ValueError:
         return None
 

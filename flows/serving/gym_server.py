@@ -82,9 +82,9 @@ class GymServer:
         """
         parse_config(gym_class(self.name), config or {})
         await self.expire()
-        own = [key for key, session in self._sessions.items() if session.client == client]
-        if len(own) >= self.most:
-            await self._end(min(own, key=lambda key: self._sessions[key].used), "replaced")
+        client_sessions = [key for key, session in self._sessions.items() if session.client == client]
+        if len(client_sessions) >= self.most:
+            await self._end(min(client_sessions, key=lambda key: self._sessions[key].used), "replaced")
         if len(self._sessions) >= self.total:
             raise GymError(f"There are {self.total} sessions; close some, or come back later.")
         number = next(self._ids)
@@ -173,9 +173,9 @@ class GymServer:
     def metrics(self) -> str:
         """Return counts since the start, in Prometheus's text format."""
         lines = ["# TYPE userrl_gym_sessions gauge", f'userrl_gym_sessions{{gym="{self.name}"}} {len(self._sessions)}']
-        for what in ("created", "reset", "closed", "expired", "replaced", "steps", "unscored"):
-            name = f"userrl_gym_{what}_total"
-            lines += [f"# TYPE {name} counter", f'{name}{{gym="{self.name}"}} {self._counts[what]}']
+        for counter in ("created", "reset", "closed", "expired", "replaced", "steps", "unscored"):
+            name = f"userrl_gym_{counter}_total"
+            lines += [f"# TYPE {name} counter", f'{name}{{gym="{self.name}"}} {self._counts[counter]}']
         lines += ["# TYPE userrl_gym_step_seconds summary"]
         lines += [f'userrl_gym_step_seconds_sum{{gym="{self.name}"}} {self._step_seconds:.6f}']
         lines += [f'userrl_gym_step_seconds_count{{gym="{self.name}"}} {self._counts["steps"]}']

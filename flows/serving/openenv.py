@@ -85,12 +85,12 @@ class _OpenEnvSession:
         given = (data.data_idx, data.seed)
         self.last = next((number for number in given if number is not None), self.last + 1) % len(self.server.pool)
         self.number = int((await self.server.create(self.client, data.config))["id"])
-        said = await self.server.reset(self.number, self.last, data.seed)
+        state = await self.server.reset(self.number, self.last, data.seed)
         gym = self.server.playing(self.number)
         self.horizon, self.state = data.horizon, State(episode_id=data.episode_id, task=gym.task.key)
-        messages = opening_messages(gym, said["observation"], data.horizon)
+        messages = opening_messages(gym, state["observation"], data.horizon)
         tools = [tool_schema(gym.choices())]
-        return _answer(said, reward=None, done=False, messages=[*map(dict, messages)], tools=tools)
+        return _answer(state, reward=None, done=False, messages=[*map(dict, messages)], tools=tools)
 
     async def step(self, action: Action) -> dict[str, Any]:
         """Execute one turn. Raises UserRLError if it could not be scored, because clients would read a null reward as 0."""
@@ -112,8 +112,8 @@ class _OpenEnvSession:
             self.number = None
 
 
-def _answer(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    seen = Observation(text=said["observation"], score=said["score"], success=said["success"], **more)
+def _answer(state: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    seen = Observation(text=state["observation"], score=state["score"], success=state["success"], **more)
     return {
         "observation": seen.model_dump(exclude={"reward", "done", "metadata"}),
         "reward": seen.reward,

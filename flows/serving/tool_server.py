@@ -167,8 +167,8 @@ def _rest(server: ToolServer, lifespan: Any) -> FastAPI:
 
     @app.get("/sessions/{session}/verdict")
     async def verdict(session: str) -> dict[str, bool]:
-        found = _or_404(lambda: server.verdict(session))
-        return {"writes": found.writes, "database": found.database}
+        result = _or_404(lambda: server.verdict(session))
+        return {"writes": result.writes, "database": result.database}
 
     @app.delete("/sessions/{session}")
     async def close(session: str) -> dict[str, bool]:

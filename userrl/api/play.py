@@ -45,5 +45,5 @@ def play(
         "gym": gym, "side": side, "task": task, "split": split, "seed": seed, "turns": turns, "model": model,
         "base_url": base_url, "run": run, "skill": skill, "person": person,
     }  # fmt: skip
-    told = after_turn or (lambda turn, whole, last: None)
-    return hold(validated(PlayRequest, values, "play"), console or Console(), told)
+    on_turn = after_turn or (lambda turn, whole, last: None)
+    return hold(validated(PlayRequest, values, "play"), console or Console(), on_turn)

@@ -13,5 +13,5 @@ def report(run: str = "latest") -> TrainedRun:
     from userrl.reports.run_report import read_report
     from userrl.run.run import find
 
-    found = find(run)
-    return TrainedRun(found.id, found.folder, read_report(found))
+    run_found = find(run)
+    return TrainedRun(run_found.id, run_found.folder, read_report(run_found))

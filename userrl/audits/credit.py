@@ -150,20 +150,20 @@ async def _audit(
     )
 
 
-def _store(frozen: Frozen, found: Audit, settings: dict[str, Any]) -> str:
+def _store(frozen: Frozen, audit_result: Audit, settings: dict[str, Any]) -> str:
     asked = {key: value for key, value in settings.items() if not key.endswith("seconds")}
     label = f"audit-credit-{content_hash([frozen.id, asked])[:10]}"
     run_id = f"{frozen.run}-{label}"
     fields = run_fields(frozen.recipe, seed=frozen.seed, backend="local", parent=frozen.run)
-    numbers = {f"audit/{goal}/reliability": value for goal, value in found.reliability.items()}
-    for goal, rows in found.measures.items():
+    numbers = {f"audit/{goal}/reliability": value for goal, value in audit_result.reliability.items()}
+    for goal, rows in audit_result.measures.items():
         for row in rows:
             rule = row.rule.name.replace("/", ".").replace(" ", ".")
             numbers |= {f"audit/{goal}.{rule}/{key}": value for key, value in _numbers(row).items()}
-        numbers |= {f"audit/{goal}.worth/{key}": value for key, value in _by_kind(found.kinds[goal]).items()}
+        numbers |= {f"audit/{goal}.worth/{key}": value for key, value in _by_kind(audit_result.kinds[goal]).items()}
     with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": label}) as log:
         log.event("rewind", stage="audit")  # a repeated command replaces its earlier result
-        log.event("credit_audit", stage="audit", checkpoint=frozen.id, identity=found.identity, **settings)
+        log.event("credit_audit", stage="audit", checkpoint=frozen.id, identity=audit_result.identity, **settings)
         log.metrics(numbers, stage="audit", step=0)
     return run_id
 
@@ -191,18 +191,18 @@ def _with_limits(name: str, interval: Interval) -> dict[str, float]:
 
 
 def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
-    found, settings = shown.audit, shown.settings
+    result, settings = shown.audit, shown.settings
     yield (
-        f"{plain(shown.label)} at {settings['gym']}, horizon {settings['horizon']}: {found.tasks} tasks x {settings['group']}, "
-        f"{found.turns} turns, {found.continuations} continuations, {settings['cpu_seconds']:.0f} CPU seconds; "
-        f"the sum identity holds within {found.identity:.0e}"
+        f"{plain(shown.label)} at {settings['gym']}, horizon {settings['horizon']}: {result.tasks} tasks x {settings['group']}, "
+        f"{result.turns} turns, {result.continuations} continuations, {settings['cpu_seconds']:.0f} CPU seconds; "
+        f"the sum identity holds within {result.identity:.0e}"
     )
-    reliabilities = ", ".join(f"{name} {number(value, 2)}" for name, value in found.reliability.items())
+    reliabilities = ", ".join(f"{name} {number(value, 2)}" for name, value in result.reliability.items())
     yield f"split-half reliability of true advantages, with {settings['k']} continuations: {reliabilities}"
-    rows = ranked(found, goal, loss)
-    if not found.reliability[goal] >= RANKED_FROM:
+    rows = ranked(result, goal, loss)
+    if not result.reliability[goal] >= RANKED_FROM:
         yield (f"  too low to rank rules ({RANKED_FROM} is needed), so rules are not ordered; use more --groups or --k")
-        rows = [row for row in found.measures[goal] if row.rule.aggregation == loss]
+        rows = [row for row in result.measures[goal] if row.rule.aggregation == loss]
     yield (
         f"{goal}, {loss}".ljust(26)
         + "cosine [95 %]          reliab.  corrected  median  "
@@ -219,7 +219,7 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
             f"{number(row.corrected, 2):>11}{number(row.median, 2):>8}{within:>8}{between:>9}"
             f"{wrong:>7}{silent:>8}{gap:>9} ({true_gap}){number(row.mean):>9}{number(row.rms):>7}{push:>6} ({push_turn})"
         )
-    kinds = found.kinds[goal]
+    kinds = result.kinds[goal]
     if len(kinds) > 1:
         titles = "".join(f"{kind:>22}" for kind in kinds)
         yield (
@@ -228,7 +228,7 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
         for row in rows:
             cells = "".join(f"{with_limits(row.kinds[kind], 2):>22}" for kind in kinds)
             yield f"{row.rule.name.rpartition(' ')[0]:26}{cells}"
-    for name, why in found.refused.items():
+    for name, why in result.refused.items():
         if name.endswith(loss):
             yield f"{name.rpartition(' ')[0]}: not possible here ({plain(why)})"
     significant = max((row.significant for row in rows), default=0)

@@ -84,7 +84,7 @@ class Branches:
     @property
     def ways(self) -> tuple[Way, ...]:
         """The continuations, each from the replayed turn."""
-        return tuple(_way(each, self.request.turn) for each in self.played)
+        return tuple(_way(trajectory, self.request.turn) for trajectory in self.played)
 
     def as_json(self) -> dict[str, Any]:
         """Return the continuations as JSON."""
@@ -169,7 +169,7 @@ def _way(played: Trajectory, turn: int) -> Way:
 def side_by_side(ways: Sequence[Trajectory], turn: int, width: int) -> Iterator[str]:
     """Yield lines with the stored conversation and its continuations as columns, as many as fit side by side."""
     across = max(min(len(ways), width // (NARROWEST + 3)), 1)
-    each = (width - 3 * (across - 1)) // across
+    column_width = (width - 3 * (across - 1)) // across
     for first in range(0, len(ways), across):
         shown = ways[first : first + across]
         yield ""
@@ -178,10 +178,10 @@ def side_by_side(ways: Sequence[Trajectory], turn: int, width: int) -> Iterator[
                 [f"stored ({_ending(way)})" if first + i == 0 else f"{first + i}: {_ending(way)}"]
                 for i, way in enumerate(shown)
             ],
-            each,
+            column_width,
         )
         for place in range(turn, max(len(way.turns) for way in shown) + 1):
-            yield from _row([_said(way, place, each) for way in shown], each)
+            yield from _row([_said(way, place, column_width) for way in shown], column_width)
 
 
 def _row(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:

@@ -67,7 +67,7 @@ def frozen(who: str) -> Frozen:
     from userrl_core.errors import ConfigError
 
     actor = actor_of(who)
-    folder = next((each for each in Path(actor.path).parents if (each / "run.json").is_file()), None)
+    folder = next((parent for parent in Path(actor.path).parents if (parent / "run.json").is_file()), None)
     if actor.kind != "checkpoint" or folder is None:
         raise ConfigError(
             f"{who} is no checkpoint of a run, whose gyms and users would be known; name a run, or a folder in it."

@@ -94,14 +94,14 @@ class Grid:
     def cells(self) -> Iterator[Cell]:
         """Yield every evaluation, in the order of the table."""
         scaling = len(self.axes.turns) > 1 or (self.base.attempts or 1) > 1
-        for who, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
-            run = None if self.base.model else _trained(who)
+        for policy, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
+            run = None if self.base.model else _trained(policy)
             trained_with = _trained_with(run) if run else "–"
             shown = "default" if user is None else user if isinstance(user, str) else _spelt(user)
             start = _start(run) if run and scaling else None
             if start is not None:
-                yield Cell(self._with(str(start), user, turns), f"{who} (start)", True, trained_with, shown)
-            yield Cell(self._with(who, user, turns), self.base.model or who, False, trained_with, shown)
+                yield Cell(self._with(str(start), user, turns), f"{policy} (start)", True, trained_with, shown)
+            yield Cell(self._with(policy, user, turns), self.base.model or policy, False, trained_with, shown)
 
     def _with(self, who: str, user: Any, turns: int | None) -> EvaluateRequest:
         update = {"checkpoint": who, "user": user, "horizon": turns}
@@ -130,7 +130,7 @@ class GridResult:
     @property
     def scored(self) -> bool:
         """Whether any trajectory was scored."""
-        return any(row.score is not None for each in self.played for row in each.scores)
+        return any(row.score is not None for played_cell in self.played for row in played_cell.scores)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plot data, the gain from RL, and the paths of the files as JSON."""
@@ -181,8 +181,8 @@ def play(
         gyms = evaluation.plan.recipe.evaluation_gyms
         rows = score_rows(report.run, evaluation.actors, gyms)
         played.append(PlayedCell(cell, report.run, tuple(row for row in rows if row.gym in (*gyms, ALL))))
-        own = _plot_data(cell, report.run, played[-1].scores, {actor.id for actor in evaluation.actors})
-        data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in own]
+        lines = _plot_data(cell, report.run, played[-1].scores, {actor.id for actor in evaluation.actors})
+        data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in lines]
     path = Path(out) if out else home() / "grids" / f"{played[-1].run}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_csv(data), encoding="utf-8")
@@ -193,16 +193,18 @@ def play(
 
 def _table(axes: Axes, played: Sequence[PlayedCell]) -> TableBlock:
     """Return a table with one row per policy and horizon, one column per user, and scores over all gyms with intervals."""
-    users = list(dict.fromkeys(each.cell.user for each in played))
+    users = list(dict.fromkeys(played_cell.cell.user for played_cell in played))
     by_cell: dict[tuple[str, str, int | None], dict[str, ScoreRow]] = {}
-    for each in played:
-        cell = each.cell
-        by_cell.setdefault((cell.who, cell.trained_with, cell.request.horizon), {})[cell.user] = _whole(each.scores)
+    for played_cell in played:
+        cell = played_cell.cell
+        by_cell.setdefault((cell.who, cell.trained_with, cell.request.horizon), {})[cell.user] = _whole(
+            played_cell.scores
+        )
     rows = []
-    for (who, trained_with, _), by_user in by_cell.items():
+    for (policy, trained_with, _), by_user in by_cell.items():
         turns = next(iter(by_user.values())).horizon
         shown = [by_user[user].interval() if user in by_user else NULL for user in users]
-        rows.append((who, trained_with, str(turns), *shown))
+        rows.append((policy, trained_with, str(turns), *shown))
     one = _whole(played[0].scores)
     return TableBlock(
         ("policy", "trained with user", "horizon", *(f"user {user}" for user in users)),
@@ -221,8 +223,10 @@ def _plot_data(
 ) -> Iterator[dict[str, Any]]:
     """Yield one line per gym and number of attempts. checkpoints: this cell's, because the run may hold others."""
     with open_warehouse(warehouse_dir(), run=run) as warehouse:
-        found = [row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints]
-    at_k = {(row["gym"] or ALL, row["k"]): row for row in found}
+        at_k_rows = [
+            row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints
+        ]
+    at_k = {(row["gym"] or ALL, row["k"]): row for row in at_k_rows}
     for row in rows:
         for (gym, k), tried in sorted(at_k.items(), key=lambda item: item[0]):
             if gym != row.gym:
@@ -250,7 +254,7 @@ def _plot_data(
 
 def _panels(played: Sequence[PlayedCell], data: Sequence[dict[str, Any]]) -> Iterator[Panel]:
     """Yield panels of scores over all gyms by horizon, and of the best of k attempts, with limits over tasks if known."""
-    wholes = [(each.cell, _whole(each.scores)) for each in played]
+    wholes = [(played_cell.cell, _whole(played_cell.scores)) for played_cell in played]
     several = len({cell.user for cell, _ in wholes}) > 1
     lines: dict[str, list[ScoreRow]] = {}
     for cell, row in wholes:
@@ -279,8 +283,8 @@ def _added(played: Sequence[PlayedCell]) -> list[dict[str, Any]]:
     added = []
     for before, after in pairwise(played):
         if before.cell.start and not after.cell.start:
-            found = paired(before.run, after.run, [row.gym for row in after.scores])
-            interval = found.interval
+            gain = paired(before.run, after.run, [row.gym for row in after.scores])
+            interval = gain.interval
             added.append(
                 {
                     "who": after.cell.who,
@@ -289,7 +293,7 @@ def _added(played: Sequence[PlayedCell]) -> list[dict[str, Any]]:
                     "difference": interval.estimate,
                     "low": interval.low,
                     "high": interval.high,
-                    "p": found.p,
+                    "p": gain.p,
                     "tasks": interval.units,
                 }
             )
@@ -304,11 +308,11 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _trained(who: str) -> Run | None:
+def _trained(name: str) -> Run | None:
     """Return the run with this name, or None for a folder or the demonstrator."""
-    if who == "demonstrator" or Path(who).exists() or "/" in who:
+    if name == "demonstrator" or Path(name).exists() or "/" in name:
         return None
-    return find(who)
+    return find(name)
 
 
 def _start(run: Run) -> Path | None:

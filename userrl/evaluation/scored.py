@@ -34,8 +34,8 @@ class ScoredEvaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the run's report, the suite and the rows as JSON."""
-        said = {**self.report.model_dump(mode="json"), "suite": self.suite}
-        return {**said, "rows": [row.model_dump() for row in self.rows]}
+        report_json = {**self.report.model_dump(mode="json"), "suite": self.suite}
+        return {**report_json, "rows": [row.model_dump() for row in self.rows]}
 
     def to_polars(self) -> pl.DataFrame:
         """Return the scores, one row per actor and gym, with 95 % limits over tasks."""

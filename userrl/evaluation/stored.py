@@ -20,11 +20,11 @@ def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) ->
 
     text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
                     and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
-    said = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
+    turns_sql = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
         turns: dict[int, list[Any]] = {}
-        for row in warehouse.sql(said, run=run_id, phase=phase).pl().to_dicts():
+        for row in warehouse.sql(turns_sql, run=run_id, phase=phase).pl().to_dicts():
             turns.setdefault(row.pop("traj_id"), []).append(_turn(row))
     for row in rows:
         yield _trajectory(row, turns.get(row["traj_id"], []))
@@ -38,8 +38,8 @@ def stored_conversation(traj_id: int) -> tuple[Any, str]:
 
     with open_warehouse(warehouse_dir()) as warehouse:
         rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=traj_id).pl().to_dicts()
-        said = f"{SAID}, token_ids from turns where traj_id = $id order by turn"
-        turns = warehouse.sql(said, id=traj_id).pl().to_dicts()
+        turns_sql = f"{SAID}, token_ids from turns where traj_id = $id order by turn"
+        turns = warehouse.sql(turns_sql, id=traj_id).pl().to_dicts()
     if not rows or rows[0]["stop_reason"] is None:
         raise ConfigError(
             f"There is no finished trajectory {traj_id}; "

@@ -33,9 +33,9 @@ def home() -> Path:
 
 def in_this_home(run_folder: Path, written: Path) -> Path:
     """Return a stored path below a run's folder, as it is in the open home. The home may have been moved or copied since."""
-    _, found, below = str(written).partition(f"/runs/{run_folder.name}/")
+    _, marker, below = str(written).partition(f"/runs/{run_folder.name}/")
     here = run_folder / below
-    return here if found and here.exists() else written
+    return here if marker and here.exists() else written
 
 
 def relocated(values: Any, run_folder: Path) -> Any:
@@ -46,14 +46,14 @@ def relocated(values: Any, run_folder: Path) -> Any:
         return [relocated(value, run_folder) for value in values]
     if not isinstance(values, str) or not values.startswith("/"):
         return values
-    _, found, below = values.partition(f"/runs/{run_folder.name}/")
-    return str(run_folder / below) if found else values
+    _, marker, below = values.partition(f"/runs/{run_folder.name}/")
+    return str(run_folder / below) if marker else values
 
 
 def in_home_of(runs: Path, written: str) -> str:
     """Return a stored path below any run's folder. In a home that was moved since, it is below ``runs``."""
-    _, found, below = written.rpartition("/runs/")
-    return str(runs / below) if found and (runs / below.partition("/")[0]).is_dir() else written
+    _, marker, below = written.rpartition("/runs/")
+    return str(runs / below) if marker and (runs / below.partition("/")[0]).is_dir() else written
 
 
 def check_writable(*folders: Path) -> None:

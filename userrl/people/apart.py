@@ -127,11 +127,11 @@ class PlayerApart:
         while messages:
             shown = Shown(gym=episode.gym.name, messages=tuple(messages))
             began = time.perf_counter()
-            said = await asyncio.to_thread(self._ask, shown)
-            if said.reply is None:
+            answer = await asyncio.to_thread(self._ask, shown)
+            if answer.reply is None:
                 episode.out_of_tokens()
                 return
-            messages = await episode.submit(said.reply, time.perf_counter() - began)
+            messages = await episode.submit(answer.reply, time.perf_counter() - began)
         if episode.trajectory.turns:
             self._tell(Shown(gym=episode.gym.name))
 

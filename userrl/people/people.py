@@ -332,14 +332,14 @@ class Study:
             return {}
         with self._lock:
             warehouse = self._warehouse = self._warehouse or open_warehouse(self._root)
-        told = warehouse.rows(
+        person_events = warehouse.rows(
             "SELECT (fields->>'traj_id')::BIGINT AS id FROM events WHERE run_id = $run AND kind = 'person' "
             "AND fields->>'person' = $person AND $person <> ''",
             run=RUN,
             person=person,
         )
-        own = [*(row["id"] for row in told), *self._own.get(person, [])]
-        rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own)
+        own_ids = [*(row["id"] for row in person_events), *self._own.get(person, [])]
+        rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own_ids)
         return {row["task_id"]: (row["n"], row["own"]) for row in rows}
 
     def _play_counterpart(self, talk: Talk, policy: Policy | BatchPolicy, log: TurnLog) -> None:

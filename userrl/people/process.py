@@ -24,8 +24,8 @@ def main() -> None:
     die_with_parent()
     answers = sys.stdout
 
-    def answer(said: Said) -> None:
-        answers.write(f"{said.model_dump_json()}\n")
+    def answer(message: Said) -> None:
+        answers.write(f"{message.model_dump_json()}\n")
         answers.flush()
 
     with contextlib.redirect_stdout(sys.stderr):

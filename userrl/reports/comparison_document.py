@@ -32,13 +32,13 @@ CHECKPOINTS = {"best": "best on validation", "last": "last step"}
 
 def comparison_document(report: ComparisonReport, published: Sequence[PublishedRows] = ()) -> Document:
     """Return the whole comparison. Published rows have a separate section and enter no difference."""
-    fallen = any(each.seeds for each in report.comparison.collapses)
+    fallen = any(item.seeds for item in report.comparison.collapses)
     blocks: list[Block] = [*_who(report), *_collapses(report)]
     blocks += _curves(report) if fallen else ()  # a collapse is easier to see in the curve than in a table
     blocks += [*_scores(report), *_differences(report)]
     blocks += _curves(report) if not fallen else ()
     blocks += [*_agreement(report), *_costs(report), *_settings(report)]
-    blocks += [block for each in published for block in _published(each)]
+    blocks += [block for item in published for block in _published(item)]
     return Document("Comparison: " + " with ".join(side.name for side in reversed(report.sides)), tuple(blocks))
 
 
@@ -62,44 +62,44 @@ def _collapses(report: ComparisonReport) -> Iterator[Block]:
     if not report.comparison.collapses:
         return
     letters = _letters(report)
-    if not any(each.seeds for each in report.comparison.collapses):
+    if not any(collapse.seeds for collapse in report.comparison.collapses):
         shares = "; ".join(
-            f"{letters[each.side]}: 0 of {each.share.units}, {limits(each.share)}"
-            for each in report.comparison.collapses
+            f"{letters[collapse.side]}: 0 of {collapse.share.units}, {limits(collapse.share)}"
+            for collapse in report.comparison.collapses
         )
         yield Text(f"No seed collapsed (share with 95 % limits: {shares}).")
         return
     yield Heading("Collapsed seeds")
-    for each in report.comparison.collapses:
-        if each.seeds:
+    for collapse in report.comparison.collapses:
+        if collapse.seeds:
             yield Text(
-                f"{letters[each.side]} {each.side}: {len(each.seeds)} of {each.share.units} seeds did not hold their best "
-                f"score: {_falls(each)}.",
+                f"{letters[collapse.side]} {collapse.side}: {len(collapse.seeds)} of {collapse.share.units} seeds did not hold "
+                f"their best score: {_falls(collapse)}.",
                 strong=True,
             )
     yield TableBlock(
         ("side", "collapsed", "share [95 %]", f"p (compared with {letters[report.comparison.collapses[0].side]})"),
         tuple(
             (
-                f"{letters[each.side]} {each.side}",
-                f"{len(each.seeds)} of {each.share.units}",
-                with_limits(each.share),
-                p_value(each.p),
+                f"{letters[collapse.side]} {collapse.side}",
+                f"{len(collapse.seeds)} of {collapse.share.units}",
+                with_limits(collapse.share),
+                p_value(collapse.p),
             )
-            for each in report.comparison.collapses
+            for collapse in report.comparison.collapses
         ),
         "Collapsed: on the held-out tasks the last step is below the run's own best checkpoint by more than .1 and by more "
         "than three standard errors of the paired difference. Limits: Clopper and Pearson. p: Fisher's exact test.",
     )
 
 
-def _falls(each: CollapsedSeeds) -> str:
+def _falls(collapse: CollapsedSeeds) -> str:
     """Describe each seed's fall, or the ranges of best and last scores if there are four or more."""
-    if len(each.seeds) < 4:
+    if len(collapse.seeds) < 4:
         return "; ".join(
-            f"seed {seed} fell from {number(best)} to {number(last)}" for seed, (best, last) in each.seeds.items()
+            f"seed {seed} fell from {number(best)} to {number(last)}" for seed, (best, last) in collapse.seeds.items()
         )
-    best, last = (sorted(values) for values in zip(*each.seeds.values(), strict=True))
+    best, last = (sorted(values) for values in zip(*collapse.seeds.values(), strict=True))
     return (
         f"best scores {number(best[0])} to {number(best[-1])}, last-step scores {number(last[0])} to {number(last[-1])}"
     )
@@ -123,10 +123,10 @@ def _scores(report: ComparisonReport) -> Iterator[Block]:
 
 
 def _units(report: ComparisonReport, side: str, row: str) -> str:
-    score = next((each for each in report.comparison.scores if (each.side, each.row) == (side, row)), None)
+    score = next((item for item in report.comparison.scores if (item.side, item.row) == (side, row)), None)
     if score is None:
         return "–"
-    many = next(each for each in report.sides if each.name == side).of_recipe
+    many = next(item for item in report.sides if item.name == side).of_recipe
     return f"{score.interval.units} {'seeds' if many else 'tasks'}"
 
 
@@ -136,17 +136,17 @@ def _differences(report: ComparisonReport) -> Iterator[Block]:
         recipes = comparison.question == "recipes"
         yield Heading("Do these recipes differ?" if recipes else "Do these checkpoints differ?")
         yield _pairs(report, "seeds" if recipes else "tasks")
-        overall = [each for each in comparison.paired if each.row == ALL]
-        if all(math.isfinite(each.interval.low) for each in overall):
+        overall = [difference for difference in comparison.paired if difference.row == ALL]
+        if all(math.isfinite(difference.interval.low) for difference in overall):
             letters = _letters(report)
             drawn = [
                 (
-                    f"{letters[each.b]} − {letters[each.a]}, {'best' if each.which == 'best' else 'last step'}",
-                    each.interval.estimate,
-                    each.interval.low,
-                    each.interval.high,
+                    f"{letters[difference.b]} − {letters[difference.a]}, {'best' if difference.which == 'best' else 'last step'}",
+                    difference.interval.estimate,
+                    difference.interval.low,
+                    difference.interval.high,
                 )
-                for each in overall
+                for difference in overall
             ]
             yield Figure(
                 partial(intervals, drawn, x="difference of mean score, 95 %", zero=True),
@@ -169,18 +169,18 @@ def _pairs(report: ComparisonReport, over: str) -> TableBlock:
         signs, test = (), "permutation of the two sides within tasks (exact for 0/1 scores)"
     rows = [
         (
-            each.row,
-            f"{letters[each.b]} − {letters[each.a]}",
-            CHECKPOINTS[each.which],
-            with_limits(each.interval, sign=True),
-            p_value(each.p),
-            *(p_value(each.signs) for _ in signs),
-            str(each.interval.units),
-            str(each.left_out),
+            difference.row,
+            f"{letters[difference.b]} − {letters[difference.a]}",
+            CHECKPOINTS[difference.which],
+            with_limits(difference.interval, sign=True),
+            p_value(difference.p),
+            *(p_value(difference.signs) for _ in signs),
+            str(difference.interval.units),
+            str(difference.left_out),
         )
-        for each in paired
+        for difference in paired
     ]
-    methods = ", ".join(dict.fromkeys(each.interval.method for each in paired))
+    methods = ", ".join(dict.fromkeys(difference.interval.method for difference in paired))
     adjusted = "; adjusted by Holm" if len(report.sides) > 2 else ""
     return TableBlock(
         ("gyms", "difference", "checkpoint", "estimate [95 %]", "p", *signs, over, "left out"),
@@ -190,8 +190,8 @@ def _pairs(report: ComparisonReport, over: str) -> TableBlock:
 
 
 def _in_rows(paired: Sequence[PairedDifference]) -> list[PairedDifference]:
-    rows = list(dict.fromkeys(each.row for each in paired))
-    return sorted(paired, key=lambda each: rows.index(each.row))
+    rows = list(dict.fromkeys(difference.row for difference in paired))
+    return sorted(paired, key=lambda difference: rows.index(difference.row))
 
 
 def _curves(report: ComparisonReport) -> Iterator[Block]:
@@ -202,7 +202,9 @@ def _curves(report: ComparisonReport) -> Iterator[Block]:
     yield curves_figure(
         report.curves,
         lambda phase: [
-            mean_line(f"{letter} {name}", [each for each in report.curves if (each.side, each.phase) == (name, phase)])
+            mean_line(
+                f"{letter} {name}", [curve for curve in report.curves if (curve.side, curve.phase) == (name, phase)]
+            )
             for name, letter in _letters(report).items()
         ],
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon."
@@ -216,13 +218,13 @@ def _agreement(report: ComparisonReport) -> Iterator[Block]:
     yield Heading("Agreement between attempts at one task")
     rows = [
         (
-            _letters(report)[each.side],
-            str(each.attempts),
-            number(each.consistency.flips),
-            number(each.consistency.icc),
-            number(each.consistency.design_effect, 2),
+            _letters(report)[agreement.side],
+            str(agreement.attempts),
+            number(agreement.consistency.flips),
+            number(agreement.consistency.icc),
+            number(agreement.consistency.design_effect, 2),
         )
-        for each in report.comparison.agreement
+        for agreement in report.comparison.agreement
     ]
     yield TableBlock(
         ("side", "attempts", "flip rate", "ICC(1)", "design effect"),
@@ -233,22 +235,22 @@ def _agreement(report: ComparisonReport) -> Iterator[Block]:
 
 
 def _costs(report: ComparisonReport) -> Iterator[Block]:
-    if not any(each.trajectories for each in report.costs):
+    if not any(cost.trajectories for cost in report.costs):
         return
     yield Heading("Training cost per run")
-    roles = sorted({role for each in report.costs for role in each.dollars})
+    roles = sorted({role for cost in report.costs for role in cost.dollars})
     rows = [
         (
-            _letters(report)[each.side],
-            f"{each.trajectories:,.0f}",
-            f"{each.tokens_sampled:,.0f}",
-            f"{each.tokens_read:,.0f}",
-            "–" if each.cpu_seconds is None else f"{each.cpu_seconds:,.0f}",
-            *(f"${each.dollars.get(role, 0.0):,.2f}" for role in roles),
+            _letters(report)[cost.side],
+            f"{cost.trajectories:,.0f}",
+            f"{cost.tokens_sampled:,.0f}",
+            f"{cost.tokens_read:,.0f}",
+            "–" if cost.cpu_seconds is None else f"{cost.cpu_seconds:,.0f}",
+            *(f"${cost.dollars.get(role, 0.0):,.2f}" for role in roles),
         )
-        for each in report.costs
+        for cost in report.costs
     ]
-    unpriced = sum(each.unpriced_calls for each in report.costs)
+    unpriced = sum(cost.unpriced_calls for cost in report.costs)
     yield TableBlock(
         ("side", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
         tuple(rows),
@@ -295,9 +297,9 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
         yield Items(tuple(notes))
 
 
-def _published(each: PublishedRows) -> Iterator[Block]:
-    yield Heading(f"Published: {each.name.partition(':')[2]}")
-    rows = each.rows.with_columns(pl.col("turn_shaping", "trajectory_score").fill_null("–"))
+def _published(published_rows: PublishedRows) -> Iterator[Block]:
+    yield Heading(f"Published: {published_rows.name.partition(':')[2]}")
+    rows = published_rows.rows.with_columns(pl.col("turn_shaping", "trajectory_score").fill_null("–"))
     wide = rows.pivot("gym", index=["model", "section", "turn_shaping", "trajectory_score"], values="score")
     yield TableBlock(
         tuple(name.replace("_", " ") for name in wide.columns),
@@ -319,15 +321,18 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
             "One side is a single run, another a recipe over several seeds, so nothing is paired. Compare runs with runs, or "
             "recipes with recipes."
         ]
-    said = [*_not_shared(comparison), *map(_would_decide, comparison.to_decide)]
+    sentences = [*_not_shared(comparison), *map(_would_decide, comparison.to_decide)]
     if comparison.question == "recipes":
-        return said
+        return sentences
     if len({run.recipe for side in report.sides for run in side.runs}) > 1:
         return [
-            *said,
+            *sentences,
             "Each recipe has one run, so this says nothing about the recipes. Their unit is the seed: compare 'recipe=...,seed=*'.",
         ]
-    return [*said, "Each side has one run: this compares checkpoints, and says nothing about the recipe or its seeds."]
+    return [
+        *sentences,
+        "Each side has one run: this compares checkpoints, and says nothing about the recipe or its seeds.",
+    ]
 
 
 def _not_shared(comparison: Comparison) -> list[str]:
@@ -361,15 +366,15 @@ def _more_seeds(needed: SeedsToDecide) -> str:
 
     Both are given at the observed standard deviation and at its upper limit.
     """
-    said = f"{needed.b} compared with {needed.a}, last step: the standard deviation over seeds is {number(needed.deviation)}; "
+    text = f"{needed.b} compared with {needed.a}, last step: the standard deviation over seeds is {number(needed.deviation)}; "
     if needed.decided == "differ":
         few = "" if needed.seeds >= SIGNS else f"; a sign test, which assumes no normal distribution, needs {SIGNS}"
-        return said + f"{needed.seeds} seeds show that the two differ (Student's t{few})."
+        return text + f"{needed.seeds} seeds show that the two differ (Student's t{few})."
     if needed.decided == "equal" or needed.to_equal is None:
-        return said + f"{needed.seeds} seeds show that the two differ by less than {EQUAL}."
+        return text + f"{needed.seeds} seeds show that the two differ by less than {EQUAL}."
     if needed.to_differ is not None:
-        said += (
+        text += (
             f"detecting a true difference of {number(needed.effect)} takes {needed.to_differ[0]:,} seeds (up to "
             f"{needed.to_differ[1]:,} at the upper 80 % limit of the standard deviation), "
         )
-    return said + f"a difference of {EQUAL} takes {needed.to_equal[0]:,} (up to {needed.to_equal[1]:,})."
+    return text + f"a difference of {EQUAL} takes {needed.to_equal[0]:,} (up to {needed.to_equal[1]:,})."

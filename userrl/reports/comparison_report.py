@@ -80,14 +80,14 @@ def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataF
 
 def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
     runs = [run.run_id for run in side.runs]
-    own = "run_id IN (SELECT unnest($runs))"
+    of_runs = "run_id IN (SELECT unnest($runs))"
     played = warehouse.sql(
         f"""SELECT count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM trajectories_all
-            WHERE phase IN ('train', 'baseline') AND {own}""",
+            WHERE phase IN ('train', 'baseline') AND {of_runs}""",
         runs=runs,
     ).fetchall()[0]
     calls = warehouse.sql(
-        f"SELECT role, coalesce(sum(dollars), 0), sum(unpriced_calls) FROM cost() WHERE {own} GROUP BY role ORDER BY role",
+        f"SELECT role, coalesce(sum(dollars), 0), sum(unpriced_calls) FROM cost() WHERE {of_runs} GROUP BY role ORDER BY role",
         runs=runs,
     ).fetchall()
     trajectories, sampled, read = (float(value) / len(runs) for value in played)
@@ -120,57 +120,57 @@ def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFra
 
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
     """Return everything but the curves' points, for programs. Infinite limits are null."""
-    found = report.comparison
+    comparison = report.comparison
     return {
-        "question": found.question,
+        "question": comparison.question,
         "sides": {side.name: [run.run_id for run in side.runs] for side in report.sides},
         "collapsed": [
             {
-                "side": each.side,
-                "seeds": {seed: {"best": best, "last": last} for seed, (best, last) in each.seeds.items()},
-                **_numbers(each.share),
-                "p": _finite(each.p),
+                "side": item.side,
+                "seeds": {seed: {"best": best, "last": last} for seed, (best, last) in item.seeds.items()},
+                **_numbers(item.share),
+                "p": _finite(item.p),
             }
-            for each in found.collapses
+            for item in comparison.collapses
         ],
         "scores": [
-            {"side": each.side, "checkpoint": each.which, "on": each.row, **_numbers(each.interval)}
-            for each in found.scores
+            {"side": item.side, "checkpoint": item.which, "on": item.row, **_numbers(item.interval)}
+            for item in comparison.scores
         ],
         "differences": [
             {
-                "a": each.a,
-                "b": each.b,
-                "checkpoint": each.which,
-                "on": each.row,
-                **_numbers(each.interval),
-                "p": _finite(each.p),
-                "p_signs": _finite(each.signs),
-                "left_out": each.left_out,
+                "a": item.a,
+                "b": item.b,
+                "checkpoint": item.which,
+                "on": item.row,
+                **_numbers(item.interval),
+                "p": _finite(item.p),
+                "p_signs": _finite(item.signs),
+                "left_out": item.left_out,
             }
-            for each in found.paired
+            for item in comparison.paired
         ],
         "agreement": [
             {
-                "side": each.side,
-                "attempts": each.attempts,
-                "flip_rate": each.consistency.flips,
-                "icc": each.consistency.icc,
-                "design_effect": each.consistency.design_effect,
+                "side": item.side,
+                "attempts": item.attempts,
+                "flip_rate": item.consistency.flips,
+                "icc": item.consistency.icc,
+                "design_effect": item.consistency.design_effect,
             }
-            for each in found.agreement
+            for item in comparison.agreement
         ],
         "sentences": list(sentences),
         "spent": [
             {
-                "side": each.side,
-                "trajectories": each.trajectories,
-                "tokens_sampled": each.tokens_sampled,
-                "tokens_read": each.tokens_read,
-                "cpu_seconds": each.cpu_seconds,
-                "dollars": dict(each.dollars),
+                "side": item.side,
+                "trajectories": item.trajectories,
+                "tokens_sampled": item.tokens_sampled,
+                "tokens_read": item.tokens_read,
+                "cpu_seconds": item.cpu_seconds,
+                "dollars": dict(item.dollars),
             }
-            for each in report.costs
+            for item in report.costs
         ],
         "played": report.settings.to_dicts(),
     }

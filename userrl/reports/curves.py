@@ -65,13 +65,13 @@ def along(points: Sequence[CurvePoint], branch: str) -> list[CurvePoint]:
 
 def run_curves(points: Sequence[CurvePoint], side: str, seed: int, branch: str) -> Iterator[RunCurve]:
     """Yield a run's curves in training and validation. A curve without points is left out."""
-    own = along(points, branch)
+    branch_points = along(points, branch)
     first: dict[str, tuple[str, int, int]] = {}
-    for point in own:
+    for point in branch_points:
         if point.phase == "train":
             first.setdefault(point.stage, (point.stage, point.horizon, point.step))
     for phase in PHASES:
-        if values := tuple({point.step: point.score for point in own if point.phase == phase}.items()):
+        if values := tuple({point.step: point.score for point in branch_points if point.phase == phase}.items()):
             yield RunCurve(side, seed, phase, values, tuple(first.values()))
 
 
@@ -91,7 +91,7 @@ def mean_line(label: str, curves: Sequence[RunCurve]) -> Line:
         return Line(label, curves[0].points, smooth=training, markers=not training)
     by_step = [dict(curve.points) for curve in curves]
     steps = sorted(set.intersection(*map(set, by_step)))
-    values_TS = np.array([[each[step] for each in by_step] for step in steps])
+    values_TS = np.array([[scores_by_step[step] for scores_by_step in by_step] for step in steps])
     limits = [t_interval(values_S) for values_S in values_TS]
     return Line(
         label,
@@ -136,6 +136,6 @@ def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:
     )
 
 
-def curve_line(what: str, values: Sequence[float], label: str) -> str:
+def curve_line(name: str, values: Sequence[float], label: str) -> str:
     """Return a curve as one line of text, with its first and last value."""
-    return f"{what:10} {spark(values)} {number(values[0])} → {number(values[-1])}  {label}".rstrip()
+    return f"{name:10} {spark(values)} {number(values[0])} → {number(values[-1])}  {label}".rstrip()

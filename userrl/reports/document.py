@@ -157,11 +157,11 @@ class Document:
         """Return text for a terminal: Markdown without escapes, with figures as a line or two."""
         return self._lined(lambda line: _one_line(unmarked(line)), _indented, padded=True)
 
-    def _lined(self, said: Callable[[Line], str], figure: Callable[[Figure], list[str]], *, padded: bool) -> str:
-        lines = [f"# {said(self.title)}", ""] if self.title else []
+    def _lined(self, render: Callable[[Line], str], figure: Callable[[Figure], list[str]], *, padded: bool) -> str:
+        lines = [f"# {render(self.title)}", ""] if self.title else []
         for block in self.blocks:
-            own = figure(block) if isinstance(block, Figure) else _lines(block, said, padded)
-            lines += [*own, ""] if own else []
+            block_lines = figure(block) if isinstance(block, Figure) else _lines(block, render, padded)
+            lines += [*block_lines, ""] if block_lines else []
         return "\n".join(lines)
 
     def write(self, path: Path) -> list[Path]:
@@ -221,22 +221,22 @@ def _indented(block: Figure) -> list[str]:
     return [f"    {_one_line(line)}" for line in block.lines]
 
 
-def _lines(block: Heading | Text | Items | TableBlock, said: Callable[[Line], str], padded: bool) -> list[str]:
+def _lines(block: Heading | Text | Items | TableBlock, render: Callable[[Line], str], padded: bool) -> list[str]:
     match block:
         case Heading(text):
-            return [f"## {said(text)}"]
+            return [f"## {render(text)}"]
         case Text(text, strong):
-            return [f"**{said(text)}**" if strong else said(text)]
+            return [f"**{render(text)}**" if strong else render(text)]
         case Items(items):
-            return [f"- {said(item)}" for item in items]
+            return [f"- {render(item)}" for item in items]
         case TableBlock():
-            lines = table_lines(block, said, padded=padded)
-            return [*lines, "", said(block.note)] if block.note else lines
+            lines = table_lines(block, render, padded=padded)
+            return [*lines, "", render(block.note)] if block.note else lines
 
 
-def table_lines(table: TableBlock, said: Callable[[Line], str] = _in_markdown, *, padded: bool = False) -> list[str]:
+def table_lines(table: TableBlock, render: Callable[[Line], str] = _in_markdown, *, padded: bool = False) -> list[str]:
     """Return the head, the rule and the rows of a table. padded: make the cells of a column equally wide."""
-    cells = [[said(cell) for cell in row] for row in (table.head, *table.rows)]
+    cells = [[render(cell) for cell in row] for row in (table.head, *table.rows)]
     right = table.numeric
     if not padded:
         rule = ["---:" if at else "---" for at in right]

@@ -63,8 +63,8 @@ class Panel:
 
 def smoothed(values: Sequence[float]) -> list[float]:
     """Smooth with a Gaussian of sigma 2. The end values are repeated."""
-    found: list[float] = gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest").tolist()
-    return found
+    smooth: list[float] = gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest").tolist()
+    return smooth
 
 
 def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> str:
@@ -82,7 +82,7 @@ def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> 
         for axes in list(grid.flat)[len(drawn) :]:
             axes.set_axis_off()
         names = [[line.label for line in panel.lines] for panel in drawn]
-        if all(each == names[0] for each in names) and len(names[0]) > 1:
+        if all(labels_of == names[0] for labels_of in names) and len(names[0]) > 1:
             handles, labels = grid.flat[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         else:
@@ -99,8 +99,8 @@ def _panel(axes: Any, panel: Panel) -> None:
             axes.plot([], [], color=color, label=plain(line.label))
             continue
         steps, values = zip(*line.points, strict=True)
-        for each in line.single:
-            axes.plot(*zip(*each, strict=True), color=color, lw=0.8, alpha=0.35)
+        for seed_curve in line.single:
+            axes.plot(*zip(*seed_curve, strict=True), color=color, lw=0.8, alpha=0.35)
         if line.band:
             at, low, high = zip(*line.band, strict=True)
             if line.smooth:

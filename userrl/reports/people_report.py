@@ -118,10 +118,10 @@ NOTE = (
 
 def few(pairs: Sequence[PeoplePair]) -> str:
     """Return a warning if there are few tasks, else ""."""
-    least = min((pair.tasks for pair in pairs), default=FEW)
-    if least >= FEW:
+    fewest = min((pair.tasks for pair in pairs), default=FEW)
+    if fewest >= FEW:
         return ""
-    return f"Few tasks (minimum {least}): treat this as a pilot of the study, not as its result."
+    return f"Few tasks (minimum {fewest}): treat this as a pilot of the study, not as its result."
 
 
 def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:

@@ -51,9 +51,9 @@ def run_document(report: RunReport, warehouse: Warehouse) -> Document:
 
 def _intervals(scores: pl.DataFrame) -> Intervals:
     measured: Intervals = {}
-    for (policy,), own in scores.group_by("policy", maintain_order=True):
-        measured[str(policy), ALL] = mean_score(own["scores"].to_list())
-        for (gym,), of_gym in own.group_by("gym", maintain_order=True):
+    for (policy,), policy_scores in scores.group_by("policy", maintain_order=True):
+        measured[str(policy), ALL] = mean_score(policy_scores["scores"].to_list())
+        for (gym,), of_gym in policy_scores.group_by("gym", maintain_order=True):
             measured[str(policy), str(gym)] = mean_score(of_gym["scores"].to_list())
             if of_gym["tier"].n_unique() > 1:
                 for (tier,), of_tier in of_gym.sort("tier").group_by("tier", maintain_order=True):
@@ -77,9 +77,9 @@ def _reached(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     """Yield how the run ended. For an earlier report without endings, they come from the warehouse."""
     collapsed, held = report.collapsed, report.held
     if not collapsed and not held:
-        own = endings(warehouse, report.run).get(report.run, [])
-        collapsed = tuple(each.sentence() for each in own if each.word == COLLAPSED)
-        held = tuple(each.sentence() for each in own if each.word != COLLAPSED)
+        run_endings = endings(warehouse, report.run).get(report.run, [])
+        collapsed = tuple(ending.sentence() for ending in run_endings if ending.word == COLLAPSED)
+        held = tuple(ending.sentence() for ending in run_endings if ending.word != COLLAPSED)
     return run_summary.reached(report, collapsed, held)
 
 
@@ -87,7 +87,7 @@ def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:
     """Yield every policy's score over all tasks, with its interval."""
     shown = {policy: interval for policy in _order(report, measured) if (interval := measured[policy, ALL]).units > 1}
     if shown:
-        rows = [(policy, each.estimate, each.low, each.high) for policy, each in shown.items()]
+        rows = [(policy, limits.estimate, limits.low, limits.high) for policy, limits in shown.items()]
         yield Figure(
             partial(intervals, rows, x="mean held-out score, 95 % over tasks"),
             "All held-out tasks of one run. The limits say nothing about other seeds.",
@@ -125,10 +125,10 @@ def _played_by(scores: pl.DataFrame) -> str:
 
 def _agreement(tried: pl.DataFrame) -> Iterator[Block]:
     rows = []
-    for (policy,), own in tried.group_by("policy", maintain_order=True):
-        attempts = int(own["attempts"].min() or 0)  # type: ignore[arg-type]
-        if len(own) > 1:
-            alike = consistency([row[:attempts] for row in own["scores"].to_list()])
+    for (policy,), policy_scores in tried.group_by("policy", maintain_order=True):
+        attempts = int(policy_scores["attempts"].min() or 0)  # type: ignore[arg-type]
+        if len(policy_scores) > 1:
+            alike = consistency([row[:attempts] for row in policy_scores["scores"].to_list()])
             rows.append((str(policy), str(attempts), number(alike.flips), number(alike.icc)))
     yield TableBlock(
         ("policy", "attempts", "flip rate", "ICC(1)"),
@@ -178,14 +178,14 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
            ORDER BY step""",
         run=report.run,
     )
-    told, measured = replies.fetchall(), numbers.fetchall()
-    if not told:
+    reply_rows, measured = replies.fetchall(), numbers.fetchall()
+    if not reply_rows:
         return
     yield Heading("Training dynamics")
     ways = list(report.branches) or [""]
     of = {
-        "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in told],
-        "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in told],
+        "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in reply_rows],
+        "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in reply_rows],
         "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
         "'wait' per reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
         "interrupted attempts per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
@@ -278,7 +278,7 @@ def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str,
     start = next((policy for policy in ("SFT", "start") if (policy, ALL) in measured), None)
     seconds = sum(value for stage, value in report.cpu_seconds.items() if stage.startswith("rl-"))
     dollars = sum(call["dollars"] or 0.0 for call in calls)
-    said = []
+    sentences = []
     for best in [*report.branches] or [TRAINED]:
         policy = last_step(best) if (last_step(best), ALL) in measured else best
         if start is None or (policy, ALL) not in measured:
@@ -286,11 +286,11 @@ def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str,
         gained = 100 * (measured[policy, ALL].estimate - measured[start, ALL].estimate)
         if gained > 0 and not report.branches:
             money = f" and ${number(dollars / gained)}" if dollars else ""
-            said.append(
+            sentences.append(
                 f"RL's last step gained {number(gained, 1)} points over {start}: "
                 f"{seconds / gained:.2g} CPU seconds{money} per point."
             )
         else:
-            said.append(f"{policy} gained {number(gained, 1)} points over {start}.")
-    if said:
-        yield Items(tuple(said))
+            sentences.append(f"{policy} gained {number(gained, 1)} points over {start}.")
+    if sentences:
+        yield Items(tuple(sentences))

@@ -61,10 +61,10 @@ def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
     points = curve_points(warehouse, run.id)
     lines = []
     for phase in PHASES:
-        own = [point for point in points if point.phase == phase]
-        branches = dict.fromkeys(point.branch for point in own)
+        phase_points = [point for point in points if point.phase == phase]
+        branches = dict.fromkeys(point.branch for point in phase_points)
         for branch in [branch for branch in branches if branch] or branches:
-            way = along(own, branch)
+            way = along(phase_points, branch)
             steps = f"steps {way[0].step} to {way[-1].step} {branch}"
             lines.append(curve_line(phase, [point.score for point in way], steps))
     if lines:

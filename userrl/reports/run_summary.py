@@ -199,16 +199,16 @@ def _turn_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
 def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
     """Yield training next to validation, with one line per branch and the demonstrator's mean as a level."""
     ways = list(report.branches) or [""]
-    own = [curve for way in ways for curve in run_curves(points, way or TRAINED, report.seed, way)]
-    if not own:
+    branch_curves = [curve for way in ways for curve in run_curves(points, way or TRAINED, report.seed, way)]
+    if not branch_curves:
         return
 
     def lines(phase: str) -> list[RunCurve]:
-        return [curve for curve in own if curve.phase == phase]
+        return [curve for curve in branch_curves if curve.phase == phase]
 
     shown = report.demonstrations
     yield curves_figure(
-        own,
+        branch_curves,
         lambda phase: [mean_line(curve.side, [curve]) for curve in lines(phase)],
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon. Branches share the stages before the fork.",
         {} if shown is None or shown.mean is None else {"demonstrator": shown.mean},

@@ -133,8 +133,8 @@ def _fork(plan: RunPlan) -> str:
         return ""
     stages = {name: [stage for stage in recipe.planned_stages if stage.branch == name] for name in recipe.branches}
     ways = [
-        f"{name}: {', '.join(f'{stage.horizon} turns for {_length(stage)}' for stage in own)}"
-        for name, own in stages.items()
+        f"{name}: {', '.join(f'{stage.horizon} turns for {_length(stage)}' for stage in branch_stages)}"
+        for name, branch_stages in stages.items()
     ]
     return (
         f"After the common stages: {'; '.join(ways)}. One seed shows how these runs differ, not the schedules. To compare the "
@@ -182,6 +182,8 @@ def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[str, ...]:
 
 def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return sentences on the branches that collapsed, and on the others."""
-    own = endings(warehouse, run.id).get(run.id, [])
-    lost = [each for each in own if each.word == COLLAPSED]
-    return tuple(each.sentence() for each in lost), tuple(each.sentence() for each in own if each not in lost)
+    run_endings = endings(warehouse, run.id).get(run.id, [])
+    lost = [ending for ending in run_endings if ending.word == COLLAPSED]
+    return tuple(ending.sentence() for ending in lost), tuple(
+        ending.sentence() for ending in run_endings if ending not in lost
+    )

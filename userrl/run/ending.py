@@ -38,33 +38,37 @@ class Ending:
 
     def sentence(self) -> str:
         """Return the sentence for a report and a page."""
-        who = self.branch or "RL"
+        label = self.branch or "RL"
         if self.best_step == self.last_step:
-            return f"{who}: the last step, {self.last_step}, is the best on validation ({number(self.last)})."
+            return f"{label}: the last step, {self.last_step}, is the best on validation ({number(self.last)})."
         (best, last), tasks = self.held_out or (self.best, self.last), "held-out" if self.held_out else "validation"
         verb = {COLLAPSED: " collapsed", "held": " held"}.get(self.word, "")
         error = "" if self.error is None else f" ± {number(self.error)}"
         fall = "" if self.fall is None else f": {number(-self.fall, sign=True)}{error} over {self.tasks} tasks"
         return (
-            f"{who}{verb}: the last step, {self.last_step}, scores {number(last)} on {tasks} tasks, the best checkpoint, step "
+            f"{label}{verb}: the last step, {self.last_step}, scores {number(last)} on {tasks} tasks, the best checkpoint, step "
             f"{self.best_step}, {number(best)}{fall}."
         )
 
 
 def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:
     """Return the endings of each run's branches, largest fall first. Runs without a validation are left out."""
-    found: dict[str, list[Ending]] = {}
+    by_run: dict[str, list[Ending]] = {}
     for row in warehouse.rows("FROM run_endings(run := $run)", run=run_id):
-        found.setdefault(row["run_id"], []).append(_ending(row))
-    return {run: sorted(own, key=lambda each: -(each.fall or 0.0)) for run, own in found.items()}
+        by_run.setdefault(row["run_id"], []).append(_ending(row))
+    return {
+        run: sorted(branch_endings, key=lambda ending: -(ending.fall or 0.0)) for run, branch_endings in by_run.items()
+    }
 
 
-def in_a_word(own: Sequence[Ending]) -> str:
+def in_a_word(run_endings: Sequence[Ending]) -> str:
     """Summarise a run's ending: ``collapsed``, ``held`` or "". Collapsed branches are named with their best and last score."""
-    if fallen := [each for each in own if each.word == COLLAPSED]:
-        of_branch = (f"{each.branch} {COLLAPSED} {number(each.best, 2)} → {number(each.last, 2)}" for each in fallen)
+    if fallen := [ending for ending in run_endings if ending.word == COLLAPSED]:
+        of_branch = (
+            f"{ending.branch} {COLLAPSED} {number(ending.best, 2)} → {number(ending.last, 2)}" for ending in fallen
+        )
         return ", ".join(of_branch) if fallen[0].branch else COLLAPSED
-    return next((each.word for each in own if each.word), "")
+    return next((ending.word for ending in run_endings if ending.word), "")
 
 
 def _ending(row: dict[str, Any]) -> Ending:

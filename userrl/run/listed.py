@@ -69,6 +69,8 @@ def _endings() -> tuple[dict[str, str], str]:
         return {}, ""
     try:
         with open_warehouse(warehouse_dir()) as warehouse:
-            return {run: word for run, own in endings(warehouse).items() if (word := in_a_word(own))}, ""
+            return {
+                run: word for run, branch_endings in endings(warehouse).items() if (word := in_a_word(branch_endings))
+            }, ""
     except (UserRLError, duckdb.Error) as error:
         return {}, str(error)

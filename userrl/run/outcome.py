@@ -38,6 +38,6 @@ def attempt(row: Mapping[str, Any]) -> str:
 
 def other_side(name: str) -> str:
     """Name a policy or user for people."""
-    if found := _DEMONSTRATOR.fullmatch(name):
-        return f"the demonstrator, skill {found[1]}"
+    if match := _DEMONSTRATOR.fullmatch(name):
+        return f"the demonstrator, skill {match[1]}"
     return "the rule user" if name == "rule" else name

@@ -259,8 +259,8 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
         )
     if backend != "verl" or hardware.python is not None:
         return
-    wanted = ["verl", *([hardware.engine] if on_gpus else [])]
-    missing = [package for package in wanted if package not in host.packages]
+    required = ["verl", *([hardware.engine] if on_gpus else [])]
+    missing = [package for package in required if package not in host.packages]
     if missing:
         raise _Refusal(
             "package",
@@ -363,10 +363,10 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
     roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
     roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)
     roles += [("evaluate", "The user in the evaluation", evaluation_gyms(recipe))] * ("evaluate" in kinds)
-    for role, what, gyms in roles:
+    for role, role_name, gyms in roles:
         for server in sorted(served_users(users_of(recipe, gyms, role=role)), key=lambda server: server.model):
             if server.base_url is None or server.base_url != own_user_url(recipe):
-                yield what, server
+                yield role_name, server
 
 
 def _gpu_memory() -> float | None:

@@ -24,8 +24,11 @@ Wandb = Literal["offline", "online", "off"]
 
 def _choice(*names: str, none: bool = False) -> WithJsonSchema:
     """Return the schema of a choice in Prefect's form, or of a text for a YAML file. none: the choice may be empty."""
-    shipped, own = {"title": "Shipped", "type": "string", "enum": list(names)}, {"title": "YAML file", "type": "string"}
-    return WithJsonSchema({"anyOf": [shipped, own, *([{"title": "None", "type": "null"}] if none else [])]})
+    shipped, yaml_file = (
+        {"title": "Shipped", "type": "string", "enum": list(names)},
+        {"title": "YAML file", "type": "string"},
+    )
+    return WithJsonSchema({"anyOf": [shipped, yaml_file, *([{"title": "None", "type": "null"}] if none else [])]})
 
 
 class RunBudget(Settings):
@@ -78,8 +81,8 @@ class RunRequest(Request):
 
     def with_overrides(self, block: str, *fields: str) -> dict[str, Any]:
         """Return the overrides, with the given fields of the request in this block of the recipe."""
-        given = {f"{block}.{field}": getattr(self, field) for field in fields}
-        return {**(self.overrides or {}), **{key: value for key, value in given.items() if value is not None}}
+        values = {f"{block}.{field}": getattr(self, field) for field in fields}
+        return {**(self.overrides or {}), **{key: value for key, value in values.items() if value is not None}}
 
 
 class TrainRequest(RunRequest):
@@ -243,8 +246,8 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
 
         @functools.wraps(function)
         def with_fields(*arguments: Any, **named: Any) -> T:
-            given = signature.bind(*arguments, **named).arguments
-            return function(validated(model, given, function.__name__))
+            values = signature.bind(*arguments, **named).arguments
+            return function(validated(model, values, function.__name__))
 
         with_fields.__signature__ = signature  # type: ignore[attr-defined]
         return with_fields
@@ -254,7 +257,7 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
 
 def _shown_as(field: Any) -> Any:
     """Return the field's type, with the choices of a form if it has some."""
-    has_choices = any(isinstance(each, WithJsonSchema) for each in field.metadata)
+    has_choices = any(isinstance(entry, WithJsonSchema) for entry in field.metadata)
     return field.rebuild_annotation() if has_choices else field.annotation
 
 

@@ -150,8 +150,8 @@ def chosen_so_far(run_folder: Path) -> Path | None:
     for path in run_folder.glob("stages/rl-*/result.json"):
         value = (read_json(path) or {}).get("value", {})
         if (chosen := value.get("best")) and (checkpoint := in_this_home(run_folder, Path(chosen["path"]))).is_dir():
-            found = float(chosen["score"]), checkpoint
-            best = found if best is None else max(best, found)
+            candidate = float(chosen["score"]), checkpoint
+            best = candidate if best is None else max(best, candidate)
     return best[1] if best else None
 
 

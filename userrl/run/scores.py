@@ -79,17 +79,17 @@ def score_rows(
         more = _more(warehouse, run_id, metrics, categories)
     rows: list[ScoreRow] = []
     for policy, checkpoint in dict.fromkeys((row["policy"], row["checkpoint"]) for row in settings):
-        who = (policy, checkpoint)
-        actor = next((actor for actor in actors if _is(actor, *who)), None)
+        policy_key = (policy, checkpoint)
+        actor = next((actor for actor in actors if _is(actor, *policy_key)), None)
         if actor is None:
             continue
-        own = [row for row in settings if (row["policy"], row["checkpoint"]) == who]
-        together = [row for row in own if row["gym"] in gyms]
-        tiers = {row["gym"]: _tiers(scores, who, row["gym"]) if categories else [] for row in own}
-        parts = [(row["gym"], tier, [row]) for row in own for tier in ("", *tiers[row["gym"]])]
+        policy_settings = [row for row in settings if (row["policy"], row["checkpoint"]) == policy_key]
+        together = [row for row in policy_settings if row["gym"] in gyms]
+        tiers = {row["gym"]: _tiers(scores, policy_key, row["gym"]) if categories else [] for row in policy_settings}
+        parts = [(row["gym"], tier, [row]) for row in policy_settings for tier in ("", *tiers[row["gym"]])]
         parts += [(ALL, "", together)] if len(together) > 1 else []
-        for gym, tier, said in parts:
-            tasks = [attempts for row in said for attempts in scores[(*who, row["gym"], tier)].values()]
+        for gym, tier, part_settings in parts:
+            tasks = [attempts for row in part_settings for attempts in scores[(*policy_key, row["gym"], tier)].values()]
             interval = mean_score(tasks) if tasks else None
             rows.append(
                 ScoreRow(
@@ -101,15 +101,15 @@ def score_rows(
                     high=interval.high if interval and interval.units > 1 else None,
                     tasks=len(tasks),
                     trajectories=sum(map(len, tasks)),
-                    rejected=sum(rejected[(*who, row["gym"], tier)] for row in said),
-                    data=_joined(row["data"] for row in said),
-                    user=_joined(row["user_model"] for row in said),
-                    horizon=max(row["horizon"] for row in said),
-                    attempts=max(row["attempts"] for row in said),
-                    version=said[0]["benchmark_version"]
-                    if len(said) == 1
-                    else content_hash([row["benchmark_version"] for row in said])[:8],
-                    more=more[(*who, gym, tier)],
+                    rejected=sum(rejected[(*policy_key, row["gym"], tier)] for row in part_settings),
+                    data=_joined(row["data"] for row in part_settings),
+                    user=_joined(row["user_model"] for row in part_settings),
+                    horizon=max(row["horizon"] for row in part_settings),
+                    attempts=max(row["attempts"] for row in part_settings),
+                    version=part_settings[0]["benchmark_version"]
+                    if len(part_settings) == 1
+                    else content_hash([row["benchmark_version"] for row in part_settings])[:8],
+                    more=more[(*policy_key, gym, tier)],
                 )
             )
     return rows
@@ -124,10 +124,10 @@ Key = tuple[str, str | None, str, str]
 """Policy, checkpoint, gym, and the tier of its tasks, "" for all tiers."""
 
 
-def _tiers(scores: Iterable[Key], who: tuple[str, str | None], gym: str) -> list[str]:
+def _tiers(scores: Iterable[Key], policy_key: tuple[str, str | None], gym: str) -> list[str]:
     """Return the categories of a gym's tasks, if there are several."""
-    found = sorted(tier for *policy, of_gym, tier in scores if (*policy, of_gym) == (*who, gym) and tier)
-    return found if len(found) > 1 else []
+    categories = sorted(tier for *policy, of_gym, tier in scores if (*policy, of_gym) == (*policy_key, gym) and tier)
+    return categories if len(categories) > 1 else []
 
 
 def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list[float]]], dict[Key, int]]:
@@ -137,18 +137,18 @@ def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list
               from trajectories where run_id = $run and phase = 'evaluate' group by all order by all"""
     scores: dict[Key, dict[str, list[float]]] = defaultdict(dict)
     rejected: dict[Key, int] = defaultdict(int)
-    for policy, checkpoint, gym, tier, task, found, lost in warehouse.sql(text, run=run_id).fetchall():
+    for policy, checkpoint, gym, tier, task, attempt_scores, lost in warehouse.sql(text, run=run_id).fetchall():
         for part in {"", tier}:
             key = (policy, checkpoint, gym, part)
             rejected[key] += lost
-            if found:
-                scores[key][task] = found
+            if attempt_scores:
+                scores[key][task] = attempt_scores
     return defaultdict(dict, scores), rejected
 
 
 def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories: bool) -> dict[Key, dict[str, float]]:
     """Return a suite's other metrics, each from its query."""
-    found: dict[Key, dict[str, float]] = defaultdict(dict)
+    metrics_by_key: dict[Key, dict[str, float]] = defaultdict(dict)
     for metric in metrics:
         if metric == "score":
             continue
@@ -158,8 +158,10 @@ def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories:
         for row in rows:
             name = f"{AT_K[metric]}{row['k']}" if metric in AT_K else metric
             if row[metric] is not None:
-                found[(row["policy"], row["checkpoint"], row["gym"] or ALL, row.get("tier") or "")][name] = row[metric]
-    return found
+                metrics_by_key[(row["policy"], row["checkpoint"], row["gym"] or ALL, row.get("tier") or "")][name] = (
+                    row[metric]
+                )
+    return metrics_by_key
 
 
 def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
@@ -170,10 +172,10 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
     with open_warehouse(warehouse_dir(), run=(before, after)) as warehouse:
         a, b = (
             {
-                (key[2], task): found
+                (key[2], task): attempt_scores
                 for key, tasks in _scores(warehouse, run)[0].items()
                 if key[2] in gyms and not key[3]
-                for task, found in tasks.items()
+                for task, attempt_scores in tasks.items()
             }
             for run in (before, after)
         )
@@ -192,9 +194,9 @@ _QUERY = {**dict.fromkeys(AT_K, "at_k"), **dict.fromkeys(("avg_number_of_1", "av
 
 def _joined(values: Iterable[str]) -> str:
     """Join distinct values. Many kinds of data are shortened to their common part."""
-    found = sorted({part for value in values for part in value.split(", ")})
+    parts = sorted({part for value in values for part in value.split(", ")})
     return (
-        ", ".join(found) if len(found) <= MOST_NAMED else ", ".join(sorted({part.partition(":")[0] for part in found}))
+        ", ".join(parts) if len(parts) <= MOST_NAMED else ", ".join(sorted({part.partition(":")[0] for part in parts}))
     )
 
 

@@ -33,7 +33,7 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
     keeps its own limits.
     """
     gyms, folder = gyms or gyms_of(suite), published_data()
-    wanted: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "suite": suite.played_as,
         # Nothing is trained, so the stages of a checkpoint's run must not be checked against the suite's tasks.
         "stages": [],
@@ -51,12 +51,12 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
         "evaluate.attempts": suite.attempts,
     }
     if pretrained and suite.max_tokens is not None:
-        wanted["algorithm.max_tokens"] = suite.max_tokens
+        overrides["algorithm.max_tokens"] = suite.max_tokens
     for gym in gyms:
         # The whole block is replaced, so that nothing of the recipe's own tasks, such as a small tier, remains.
         setup = suite.setup[gym].model_dump(exclude_defaults=True) if gym in suite.setup else {}
-        wanted[f"gyms.{gym}"] = {**setup, "published": _published(suite, gym) if suite.data == "published" else None}
-    return wanted
+        overrides[f"gyms.{gym}"] = {**setup, "published": _published(suite, gym) if suite.data == "published" else None}
+    return overrides
 
 
 def _published(suite: Suite, gym: str) -> str:

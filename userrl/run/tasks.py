@@ -119,8 +119,8 @@ def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
 def validation_tasks(recipe: Recipe) -> list[Task]:
     """Return the tasks for choosing checkpoints: the same number from every training gym, the same for every seed."""
     trained = recipe.training_gyms
-    each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
-    return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
+    per_gym = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
+    return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), per_gym, "validate", gym)]
 
 
 def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
@@ -153,9 +153,9 @@ def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
         open_ = [name for name, most in there.items() if shares[name] < most]
         if not open_:
             break
-        each = max(left // len(open_), 1)
+        share = max(left // len(open_), 1)
         for name in open_[:left]:
-            shares[name] = min(shares[name] + each, there[name])
+            shares[name] = min(shares[name] + share, there[name])
     return shares
 
 

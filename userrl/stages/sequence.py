@@ -80,17 +80,17 @@ class Stages:
     def side_by_side(self, inputs: Inputs) -> dict[str, TrainResult]:
         """Return the last stage of every branch. All branches begin at ``inputs.before``."""
         branches = {name: self.plan.rl_stages(name) for name in self.plan.recipe.branches}
-        wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
-        if not wanted:
+        pending = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
+        if not pending:
             return {}
         self.warm_up()
         with (
-            ThreadPoolExecutor(len(wanted)) as pool,
-            shared_slot(len(wanted), self.run.folder, self.say) as share,
+            ThreadPoolExecutor(len(pending)) as pool,
+            shared_slot(len(pending), self.run.folder, self.say) as share,
         ):
             ends = {
                 name: pool.submit(copy_context().run, self.chain, stages, inputs, share)
-                for name, stages in wanted.items()
+                for name, stages in pending.items()
             }
             return {name: end for name, future in ends.items() if (end := future.result()) is not None}
 

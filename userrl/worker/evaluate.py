@@ -39,8 +39,8 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     # A gym of the training that is not in the recipe's evaluation is played with its training's settings.
     plays = [(family, test_tasks(family, job.seed)) for family in (recipe, *job.families)]
     tasks = [task for _, some in plays for task in some]
-    wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
-    earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in wanted]
+    attempts_needed = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
+    earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in attempts_needed]
     missing = _missing(job, tasks, earlier)
     counter = _Counter(progress, len(earlier), len(earlier) + sum(missing.values()))
     playing = [actor for actor in job.actors if missing[actor.label]]
@@ -243,8 +243,8 @@ def _sampled(job: StageJob, server: ChatServer) -> ChatServer:
     evaluate, concurrency = job.recipe.evaluate, job.options.concurrency
     sampling = {"temperature": evaluate.temperature, "top_p": evaluate.top_p if evaluate.temperature > 0 else None}
     # The actor's own settings take precedence.
-    wanted = {key: value for key, value in sampling.items() if key not in server.model_fields_set}
-    return server.model_copy(update={**wanted, **({"concurrency": concurrency} if concurrency else {})})
+    sampling_changes = {key: value for key, value in sampling.items() if key not in server.model_fields_set}
+    return server.model_copy(update={**sampling_changes, **({"concurrency": concurrency} if concurrency else {})})
 
 
 def _row(played: list[Played]) -> GymScore:

@@ -83,8 +83,8 @@ def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
                     and list_contains($starts, incarnation)"""
     with open_warehouse(job.warehouse, run=job.run_id) as warehouse:
-        found = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
-        incarnations = [row[0] for row in found]
+        attempts = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
+        incarnations = [row[0] for row in attempts]
         if not incarnations:
             return [], False
         rows = warehouse.sql(

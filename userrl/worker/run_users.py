@@ -32,7 +32,9 @@ def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callabl
                 options = serve_options(recipe)
                 gpus = named(options.gpus)
                 wait = f"waits for GPUs for {options.model}; in use: "
-                stack.enter_context(take(home() / "slots", len(gpus), gpus, waiting=lambda who: say(wait + who)))
+                stack.enter_context(
+                    take(home() / "slots", len(gpus), gpus, waiting=lambda holders: say(wait + holders))
+                )
                 say(f"serving {options.model} as simulated user on port {options.port}")
                 stack.enter_context(serving(options, home() / "serve" / str(options.port), say))
                 running = True

@@ -34,8 +34,8 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """Run the cold start: supervised training on the kept demonstrations."""
     from userrl_core.training.local.sft import train_sft
 
-    wished = job.recipe.hardware.threads
-    settings = sft_job(SftJob, job, device=device(), threads=threads(wished), checkpoint_every=SFT_CHECKPOINT_EVERY)
+    requested = job.recipe.hardware.threads
+    settings = sft_job(SftJob, job, device=device(), threads=threads(requested), checkpoint_every=SFT_CHECKPOINT_EVERY)
     return with_hashes(train_sft(settings, sink, report_to(progress)))
 
 

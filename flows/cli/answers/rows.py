@@ -114,13 +114,13 @@ def fitted(natural: Sequence[int], width: int | None) -> tuple[list[int], list[i
     if width is None:
         return shown, list(natural)
     widths = [min(size, WIDEST) for size in natural]
-    least = [min(size, NARROWEST) for size in natural]
+    min_widths = [min(size, NARROWEST) for size in natural]
 
     def taken(sizes: Sequence[int]) -> int:
         gap = 3 if len(shown) < len(natural) else 0
         return sum(sizes[n] for n in shown) + 2 * (len(shown) - 1) + gap
 
-    while len(shown) > 1 and taken(least) > width:
+    while len(shown) > 1 and taken(min_widths) > width:
         shown.pop(len(shown) // 2)
     while (over := taken(widths) - width) > 0:
         widest = max(shown, key=lambda n: widths[n])

@@ -34,7 +34,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         return
     meant = find(run)
     if run == "latest" and not has_report(meant):
-        finished = [each for each in all_runs() if has_report(each)]
+        finished = [run_candidate for run_candidate in all_runs() if has_report(run_candidate)]
         if finished:
             print(
                 f"{meant.id} has no report yet (state: {meant.status.state}). Showing the newest run that has one.",

@@ -91,9 +91,9 @@ def _outcome(row: dict[str, Any]) -> str:
     return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {number(row['score'])}"
 
 
-def _said(who: str, text: str | None, full: bool) -> Iterator[str]:
+def _said(speaker: str, text: str | None, full: bool) -> Iterator[str]:
     text = plain(text or "")
     left = len(text) - LONGEST
     if left > 0 and not full:
         text = f"{text[:LONGEST]} ... ({left:,} more characters; --full prints them)"
-    yield textwrap.indent(text, "  ", lambda _: True).replace("  ", f"{who}: ", 1) if text else f"{who}:"
+    yield textwrap.indent(text, "  ", lambda _: True).replace("  ", f"{speaker}: ", 1) if text else f"{speaker}:"

@@ -63,7 +63,7 @@ def credit(
         if not as_json:
             print(audits[-1].table(goal, loss))
     if as_json:
-        print(plain_json([each.as_json() for each in audits], indent=1))
+        print(plain_json([credit_audit.as_json() for credit_audit in audits], indent=1))
 
 
 @app.command()

@@ -30,7 +30,7 @@ def compare(
     """
     import userrl
 
-    found = userrl.compare(*sides)
-    print(plain_json(found.as_json(), indent=1) if as_json else plain(str(found)))
+    comparison = userrl.compare(*sides)
+    print(plain_json(comparison.as_json(), indent=1) if as_json else plain(str(comparison)))
     if html is not None:
-        print(f"wrote {', '.join(map(str, found.write(html)))}", file=sys.stderr)
+        print(f"wrote {', '.join(map(str, comparison.write(html)))}", file=sys.stderr)

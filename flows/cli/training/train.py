@@ -41,8 +41,8 @@ def train(
     from userrl_core.errors import ConfigError
 
     if listed:
-        for each in userrl.recipes():
-            print(each)
+        for recipe_name in userrl.recipes():
+            print(recipe_name)
         return
     if recipe is None:
         raise ConfigError("Name a recipe; `userrl train --list` shows them.")
