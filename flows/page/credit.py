@@ -55,7 +55,7 @@ def rescored(members: Sequence[StoredConversation], run: dict[str, Any], setting
     ]
 
 
-def push_of(members: Sequence[StoredConversation], run: dict[str, Any]) -> float | None:
+def mean_advantage_bias(members: Sequence[StoredConversation], run: dict[str, Any]) -> float | None:
     """Return the mean-advantage bias of a group, from the logged advantages (docs/rewards.md). None if none were logged."""
     logged = [[turn["advantage"] or 0.0 for turn in member.turns] for member in members]
     if not any(a for row in logged for a in row):

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import charts, frame
-from flows.page.credit import CreditSettings, advantage_meaning, push_of
+from flows.page.credit import CreditSettings, advantage_meaning, mean_advantage_bias
 from userrl.run.outcome import attempt, ended
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
@@ -62,7 +62,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
 
 def _explain(members: Sequence[StoredConversation], run: dict[str, Any]) -> None:
     """Explain the advantage under the run's rule, with the group's mean-advantage bias."""
-    bias = push_of(members, run)
+    bias = mean_advantage_bias(members, run)
     bias_text = (
         ""
         if bias is None
