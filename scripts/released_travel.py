@@ -201,7 +201,6 @@ async def play_released(task: Task, actions: Sequence[tuple[str, str]]) -> Playe
 
 
 def _released_task(task: Task, world: World) -> dict[str, Any]:
-    """Return our task in the form of the released loader."""
     held = {
         name: {
             "preferences": [[name, p.category, p.preference, p.implicit, ""] for p in aspect.preferences],

@@ -90,7 +90,6 @@ def table(reports: Mapping[str, Mapping[int, RunReport]], tier: str) -> str:
 
 
 def _last(report: RunReport) -> str:
-    """Return the name of the last step in the report's tables."""
     return "RL last step" if "RL last step" in report.table else "RL"
 
 

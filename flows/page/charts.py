@@ -202,7 +202,6 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
 
 
 def _signed(name: str, data: Sequence[float | None]) -> list[Any]:
-    """Colour negative advantages differently."""
     if name != "advantage":
         return list(data)
     return [{"value": v, "itemStyle": {"color": BAD if (v or 0) < 0 else GOOD}} for v in data]

@@ -245,7 +245,6 @@ def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _host(header: str) -> str | None:
-    """Return the name in a Host header, without its port."""
     try:
         return urlsplit(f"//{header}").hostname
     except ValueError:

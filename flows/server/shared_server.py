@@ -102,7 +102,6 @@ class SharedServer:
         return descriptor is not None
 
     def _stop(self) -> None:
-        """Ask the supervisor to end, and wait for it."""
         path = self.file("keeper")
         deadline = time.monotonic() + 2 * STOP_SECONDS
         asked = False

@@ -221,7 +221,6 @@ def _mcp_server(server: ToolServer) -> Server[Any]:
 
 
 def _mcp_session(path: str) -> str | None:
-    """Return the session in an MCP endpoint's path, or None for any other path."""
     parts = path.strip("/").split("/")
     return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == ("sessions", "mcp") else None
 

@@ -322,7 +322,6 @@ def _start(run: Run) -> Path | None:
 
 
 def _trained_with(run: Run) -> str:
-    """Name the users of the run's training."""
     try:
         recipe = from_resolved(run.info.resolved)
     except UserRLError:
@@ -332,7 +331,6 @@ def _trained_with(run: Run) -> str:
 
 
 def _spelt(options: dict[str, Any], kind: str = "") -> str:
-    """Name a user in a word or two."""
     inner = options.get("options", options)
     if inner.get("model"):
         return str(inner["model"])

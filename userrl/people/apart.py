@@ -151,7 +151,6 @@ class PlayerApart:
             raise PolicyError(self._end()) from None
 
     def _end(self) -> str:
-        """Say why the process is gone, in a sentence."""
         status = self._process.wait()
         if self._stopped:
             return f"{self._stopped[0].upper()}{self._stopped[1:]}."

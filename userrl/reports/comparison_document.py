@@ -43,7 +43,6 @@ def comparison_document(report: ComparisonReport, published: Sequence[PublishedR
 
 
 def _letters(report: ComparisonReport) -> dict[str, str]:
-    """Return the letters A, B, C ... by the side's name."""
     return {side.name: chr(ord("A") + place) for place, side in enumerate(report.sides)}
 
 

@@ -84,7 +84,6 @@ def _reached(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
 
 
 def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:
-    """Yield every policy's score over all tasks, with its interval."""
     shown = {policy: interval for policy in _order(report, measured) if (interval := measured[policy, ALL]).units > 1}
     if shown:
         rows = [(policy, limits.estimate, limits.low, limits.high) for policy, limits in shown.items()]

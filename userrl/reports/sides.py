@@ -140,7 +140,6 @@ def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
-    """Say what to do about a run without its own evaluation."""
     if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
         evaluated = _policies(warehouse, [run_id]).get(run_id, [])
         if own := [branch for branch in branches if branch in evaluated]:
@@ -199,14 +198,12 @@ def _fits(row: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
 
 
 def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the policies that each run evaluated on held-out tasks."""
     text = """SELECT run_id, list(DISTINCT policy ORDER BY policy) FROM trajectories
               WHERE phase = 'evaluate' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id"""
     return dict(warehouse.sql(text, runs=list(run_ids)).fetchall())
 
 
 def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
-    """Return the trained branches of each run."""
     text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
     found: dict[str, set[str]] = {}
     for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():

@@ -59,7 +59,6 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
 
 
 def _held(space: Space, study: Study) -> Iterator[Block]:
-    """Yield the winner's scores on its fresh seeds."""
     if not ranked(study) or len((best := winner(space, study)).fresh) < 2:
         return
     over = t_interval(np.array(best.fresh))
@@ -88,7 +87,6 @@ def _name(space: Space, place: int) -> str:
 
 
 def _course(space: Space, rows: list[dict[str, Any]]) -> Iterator[Block]:
-    """Yield each trial's values in order."""
     finished = [(row["trial"], row["values"]) for row in rows if row["values"]]
     if finished:
         drawn = [

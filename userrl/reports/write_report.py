@@ -116,7 +116,6 @@ def _reached(
 
 
 def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
-    """Return the mean over all trajectories of all gyms, and its standard error."""
     overall = pooled([*_means(rows).values()])
     return {} if overall is None else {"score": overall.score, "stderr": overall.stderr}
 
@@ -127,7 +126,6 @@ def _mean(row: GymScore) -> MeanScore | None:
 
 
 def _fork(plan: RunPlan) -> str:
-    """Say how the branches differ, for the reader of their comparison."""
     recipe = plan.recipe
     if len(recipe.branches) < 2:
         return ""
@@ -143,7 +141,6 @@ def _fork(plan: RunPlan) -> str:
 
 
 def _length(stage: PlannedStage) -> str:
-    """Return the length of a stage as text."""
     seconds = stage.stage.cpu_seconds or stage.stage.gpu_seconds
     kind = "CPU" if stage.stage.cpu_seconds else "GPU"
     return f"{stage.steps} steps" if seconds is None else f"{seconds:g} {kind}-seconds"

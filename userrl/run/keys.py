@@ -79,7 +79,6 @@ def _detectors() -> tuple[Any, ...]:
 
 
 def _texts(value: Any, place: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield every text in a value, with its position."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping):

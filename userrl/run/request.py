@@ -262,5 +262,4 @@ def _shown_as(field: Any) -> Any:
 
 
 def _described(field: Any) -> Any:
-    """Return default and description in Prefect's form."""
     return Field(default=field.default, description=field.description)

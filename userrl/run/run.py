@@ -162,7 +162,6 @@ class Run:
             self.set_status("stopped")
 
     def _kill(self) -> None:
-        """Kill the process that holds the run."""
         pid = holder_pid(self.lock)
         with contextlib.suppress(psutil.NoSuchProcess):
             if pid is not None and held(self.lock):

@@ -81,19 +81,16 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
 
 
 def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
-    """Count the conversations of each actor that are still to be played."""
     whole = len(tasks) * job.recipe.evaluate.attempts
     return {actor.label: whole - len(_of(earlier, job, actor)) for actor in job.actors}
 
 
 def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
-    """Return the conversations of one actor."""
     name = _name(job, actor)
     return [one for one in played if (one.policy, one.checkpoint) == (name, actor.id)]
 
 
 def _name(job: StageJob, actor: Actor) -> str:
-    """Return the actor's name in the log."""
     return demonstrator(job.recipe).name if actor.kind == "demonstrator" else actor.label
 
 
@@ -108,7 +105,6 @@ class _Counter:
         self._dollars = 0.0
 
     def __call__(self, trajectory: Trajectory) -> None:
-        """Count one more conversation."""
         self.played.append(Played.of(trajectory))
         calls = chain(trajectory.unfinished_calls, *(turn.model_calls for turn in trajectory.turns))
         self._dollars += sum(call.price or 0.0 for call in calls)
@@ -271,5 +267,4 @@ TOP_REASONS, LONGEST_REASON = 3, 200
 
 
 def _reason(text: str | None) -> str:
-    """Return a reason on one line."""
     return " ".join((text or "unknown reason").split())[:LONGEST_REASON]

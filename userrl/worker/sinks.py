@@ -109,7 +109,6 @@ TABLE = ("step", "phase", "gym", "task", "policy", "score", "rewards", "ended", 
 
 
 def _row(trajectory: Trajectory) -> list[Any]:
-    """Return one row of the table, with the conversation as plain text."""
     where = trajectory.context
     opening = [f"{message['role']}: {message['content']}" for message in trajectory.messages]
     turns = [f"[{turn.number}] agent: {turn.message}\n[{turn.number}] {turn.observation}" for turn in trajectory.turns]
