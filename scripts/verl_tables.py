@@ -56,7 +56,7 @@ ENGINE = {
     "scheduling-policy": "scheduling_policy",
     "seed": "seed",
 }
-"""vLLM's arguments, and the keys under actor_rollout_ref.rollout from which verl 0.9.1 makes them."""
+"""vLLM's arguments, and their source keys under actor_rollout_ref.rollout in verl 0.9.1."""
 
 MACHINES: list[tuple[str, str, str, int, int, int]] = [
     ("1 x H200", "Qwen/Qwen3-1.7B", "H200", 1, 1, 0),

@@ -27,7 +27,7 @@ SHOWN = (
     "naive/sum/released", "naive/sum/paper", "naive/sum/centred",
     "index_rewards", "index_returns",
 )  # fmt: skip
-"""Rules on the page: those of recipes, their other forms, and two per turn index, with which no recipe can train. The
+"""Rules on the page: the recipes' rules, their other forms, and two per turn index that no recipe can train with. The
 warehouse and the JSON have all rules, under both aggregations and all three goals.
 """
 

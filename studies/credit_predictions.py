@@ -1,4 +1,4 @@
-"""Predictions of which credit rules rise, stall or collapse, from mean-advantage bias and audit, tested on fresh seeds.
+"""Tests of predictions on fresh seeds: mean-advantage bias and audit predict which credit rules rise, stall or collapse.
 
     python studies/credit_predictions.py errand --seeds 401-408     # runs what is missing, then prints the table
     python studies/credit_predictions.py errand --table             # the table alone
@@ -78,7 +78,7 @@ def settings(family: str) -> dict[str, Any]:
 
 
 def cold_start(family: str, seed: int, *, run: bool) -> str:
-    """Return the folder of a seed's cold start, or "" if there is none and none should be made."""
+    """Return the folder of a seed's cold start, or "" if it is missing and should not be made."""
     request = TrainRequest(
         recipe="equalized-r2g",
         profile="laptop",
