@@ -33,7 +33,7 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
     place = Path(str(named)).expanduser().resolve() if named is not None else folder
     if place is None:
         if mode == "published":
-            raise ConfigError("data is published, and nothing says where it lies; set data_folder.")
+            raise ConfigError("task.none_imported", "data is published, and its folder is not known. Set data_folder.")
         return {}
     merged.set("data_folder", str(place), "data", Rank.OVERRIDE)
     absent: dict[str, str] = {}
@@ -46,7 +46,7 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
         if not why:
             merged.set(f"gyms.{gym}.published", FOLDER, "data", Rank.OVERRIDE)
         elif mode == "published":
-            raise ConfigError(_refusal(gym, why, place))
+            raise ConfigError("task.none_imported", _refusal(gym, why, place))
         else:
             absent[gym] = why
     return absent
@@ -81,17 +81,17 @@ def none_published(recipe: Recipe) -> str | None:
     if recipe.data != "published-or-ours" or not could or there:
         return None
     return (
-        f"Recipe '{recipe.name}' under profile {recipe.profile} is played on published tasks, and none of {', '.join(could)} "
-        f"has any in {recipe.data_folder}; make that folder with userrl tasks import --from CLONE, name another with "
-        "data_folder or USERRL_PUBLISHED_DATA, or set data: ours to train on our own tasks."
+        f"Recipe '{recipe.name}' under profile {recipe.profile} uses published tasks, and {recipe.data_folder} has none of "
+        f"{', '.join(could)}. Create that folder with userrl tasks import --from CLONE, name another with data_folder or "
+        "USERRL_PUBLISHED_DATA, or set data: ours to train on our own tasks."
     )
 
 
 def _refusal(gym: str, why: str, place: Path) -> str:
     add = " (gyms/TravelGym/travelgym/data in userrl)" if gym == "travel" else ""
     return (
-        f"data is published, and gym '{gym}' has no published tasks in {place}: {why}; add them there{add}, or set data: "
-        f"published-or-ours to play our own {gym} tasks beside the published ones of other gyms."
+        f"data is published, and gym '{gym}' has no published tasks in {place}: {why}. Add them there{add}, or set data: "
+        f"published-or-ours to combine our own {gym} tasks with the published ones of other gyms."
     )
 
 

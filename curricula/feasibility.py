@@ -29,10 +29,11 @@ def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
         if gym in known or gym in lacking:
             continue
         if gym in PACKAGED:
-            raise ConfigError(not_installed(gym))
+            raise ConfigError("gym.not_installed", not_installed(gym))
         raise ConfigError(
-            f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
-            f"Known: {', '.join(sorted(known))}."
+            "gym.no_such_gym",
+            f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. Known: "
+            f"{', '.join(sorted(known))}.",
         )
 
 
@@ -89,7 +90,7 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
                     f"{min(turns)} turns). Raise it to {min(turns)} or more, or set allow_short_horizon: true."
                 )
                 if not recipe.allow_short_horizon:
-                    raise ConfigError(sentence)
+                    raise ConfigError("recipe.short_horizon", sentence)
                 warnings.append(sentence)
             elif share < 0.5:
                 warnings.append(
@@ -139,13 +140,15 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
             low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
         if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:
             raise ConfigError(
-                f"Gym '{gym}' gives rewards down to {low:g}{less}, and form released inverts the sign of negative credit; "
-                "set credit.form to paper, or credit.shaping to equalized."
+                "credit.negative",
+                f"Gym '{gym}' gives rewards down to {low:g}{less}, and form released inverts the sign of "
+                "negative credit. Set credit.form to paper, or credit.shaping to equalized.",
             )
         if credit.shaping == "em" and (low < 0 or high > 1):
             raise ConfigError(
-                f"Gym '{gym}' gives rewards from {low:g} to {high:g}{less}, and shaping em needs them in [0, 1]; "
-                f"set gyms.{gym}.config.reward_scale, or another shaping."
+                "credit.out_of_range",
+                f"Gym '{gym}' gives rewards from {low:g} to {high:g}{less}, and shaping em needs them in [0, "
+                f"1]. Set gyms.{gym}.config.reward_scale, or use another shaping.",
             )
 
 

@@ -89,8 +89,9 @@ def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], H
             return name
     asked = "; ".join(f"{name}: {needs(cluster)}" for name, cluster in clusters.items()) or "it names none"
     raise ConfigError(
-        f"No profile of recipe '{stem(recipe)}' fits this machine, which has {machine.described()} ({asked}); name one that "
-        "you want to change, or profile=laptop for the small model."
+        "profile.none_fits",
+        f"No profile of recipe '{stem(recipe)}' fits this machine, which has {machine.described()} ({asked}). "
+        "Name a profile that you want to change, or profile=laptop for the small model.",
     )
 
 

@@ -145,11 +145,15 @@ def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path,
     document = dict(read(path))
     if isinstance(document.get("resolved"), Mapping):  # a run's record: run.json is YAML
         if unchanged(read_json(path) or {}) is False:
-            raise ConfigError(f"{path} fails its checksum; put it back from a backup, or give the recipe by its name.")
+            raise ConfigError(
+                "file.damaged", f"{path} fails its checksum. Restore it from a backup, or give the recipe by its name."
+            )
         document = dict(document["resolved"])
     label = str(document.setdefault("name", stem(name)))
     if label in seen:
-        raise ConfigError(f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}); break the circle.")
+        raise ConfigError(
+            "recipe.circular", f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}). Remove one extends."
+        )
     base = document.pop("extends", None)
     below = _documents(base, (*seen, label)) if base is not None else []
     return [*below, (path, document)]
@@ -172,8 +176,10 @@ def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: s
     name, only = documents[-1][1]["name"], _runs_on(documents)
     if "laptop" in only and profile is not None and stem(profile) not in only:
         raise ConfigError(
-            f"Recipe '{name}' has stages for profile {', '.join(only)} alone, and '{stem(profile)}' is another; run it with "
-            f"profile={only[0]}, or write a recipe of your own (extends: {name}) that names its stages and runs_on."
+            "profile.other_recipe",
+            f"Recipe '{name}' has stages for profile {', '.join(only)} alone, and '{stem(profile)}' is another "
+            f"profile. Run it with profile={only[0]}, or write your own recipe (extends: {name}) with stages "
+            "and runs_on.",
         )
 
 
@@ -313,7 +319,9 @@ def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
 def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
     if value is None or isinstance(value, Mapping):
         return value or {}
-    raise ConfigError(f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}.")
+    raise ConfigError(
+        "recipe.invalid_value", f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}."
+    )
 
 
 def _schedule_kind(recipe: Sequence[_Part]) -> str | None:
@@ -329,8 +337,9 @@ def _check_whitelist(layer: Layer) -> None:
     for key, value in layer.values.items():
         if key not in PROFILE_FIELDS:
             raise ConfigError(
-                f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}', which belongs to the recipe"
-                f"{nearest(key, PROFILE_FIELDS)}; a profile may set {', '.join(sorted(PROFILE_FIELDS))}."
+                "profile.recipe_key",
+                f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}', which belongs to the "
+                f"recipe{nearest(key, PROFILE_FIELDS)}. A profile may set {', '.join(sorted(PROFILE_FIELDS))}.",
             )
         allowed = PROFILE_FIELDS[key]
         if allowed is None:
@@ -338,8 +347,9 @@ def _check_whitelist(layer: Layer) -> None:
         for inner in value or {}:
             if inner not in allowed:
                 raise ConfigError(
-                    f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}.{inner}', which belongs to the recipe"
-                    f"{nearest(inner, allowed)}; a profile may set {', '.join(sorted(allowed))} there."
+                    "profile.recipe_key",
+                    f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}.{inner}', which belongs to the "
+                    f"recipe{nearest(inner, allowed)}. There, a profile may set {', '.join(sorted(allowed))}.",
                 )
 
 

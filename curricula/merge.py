@@ -208,7 +208,10 @@ def _flat(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:
     head, *rest = parts
     if not head or (key == "profile" and not rest):
-        raise ConfigError(f"'{key}' cannot be overridden; give dotted keys of the recipe, such as algorithm.lr.")
+        raise ConfigError(
+            "recipe.bad_override",
+            f"'{key}' cannot be overridden. Give dotted keys of the recipe, such as algorithm.lr.",
+        )
     if isinstance(values, list):
         for index in _indices(values, head, key):
             if rest:
@@ -217,7 +220,9 @@ def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:
                 values[index] = _copied(value)
         return
     if not isinstance(values, dict):
-        raise ConfigError(f"Override '{key}' goes into a single value; shorten it by '.{head}'.")
+        raise ConfigError(
+            "recipe.bad_override", f"Override '{key}' goes into a single value. Remove '.{head}' and what follows it."
+        )
     if not rest:
         values[head] = _copied(value)
         return
@@ -231,6 +236,7 @@ def _indices(values: list[Any], head: str, key: str) -> range:
         return range(len(values))
     if not head.isdigit() or int(head) >= len(values):
         raise ConfigError(
-            f"Override '{key}': '{head}' is no index of a list of {len(values)}; use 0 to {len(values) - 1} or *."
+            "recipe.bad_override",
+            f"Override '{key}': '{head}' is not an index of a list of {len(values)}. Use 0 to {len(values) - 1} or *.",
         )
     return range(int(head), int(head) + 1)

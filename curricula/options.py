@@ -12,10 +12,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import ValidationError
 
+from userrl_core.errors import ConfigError
 from userrl_core.served.client import ChatServer
 from userrl_core.suggest import nearest
 
-INSTEAD = "set the key in the environment variable that api_key_env names (OPENAI_API_KEY where it is left out)"
+INSTEAD = "set the key in the environment variable that api_key_env names (default: OPENAI_API_KEY)"
 _SECRET = re.compile(
     r"^(x[-_]?)?(api|access|auth|secret|client)?[-_]?(key|token|secret|password|passwd|pwd|authorization|bearer)$", re.I
 )
@@ -31,10 +32,13 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that this kind of user lacks, for unusable values, and for keys anywhere in them."""
     for name in _names(options):
         if is_secret(name):
-            raise ValueError(f"a recipe holds no keys, and '{name}' would be written down with it; {INSTEAD}")
+            raise ConfigError(
+                "recipe.holds_key",
+                f"a recipe must not contain keys, because '{name}' would be stored with it; {INSTEAD}",
+            )
     if kind == "human" and options:
-        raise ValueError(
-            f"a human user takes no options, and there are {', '.join(map(repr, options))}; leave them out"
+        raise ConfigError(
+            "user.bad_option", f"a human user has no options, and {', '.join(map(repr, options))} was given; omit them"
         )
     if kind == "openai":
         _check_server(options)
@@ -46,25 +50,34 @@ def check_url(url: str, what: str) -> None:
         parts = urlsplit(url)
         held = "@" in parts.netloc or any(is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
     except ValueError:
-        raise ValueError(f"{what} is no address, such as http://127.0.0.1:8000/v1") from None
+        raise ConfigError("model.bad_address", f"{what} is not an address such as http://127.0.0.1:8000/v1") from None
     if held:
-        raise ValueError(f"{what} holds a password or a key, which would be written down with it; {INSTEAD}")
+        raise ConfigError(
+            "recipe.holds_key", f"{what} contains a password or a key, which would be stored with it; {INSTEAD}"
+        )
 
 
 def _check_server(options: Mapping[str, Any]) -> None:
     known = list(ChatServer.model_fields)
     for name in options:
         if name not in known:
-            raise ValueError(f"an openai user has no option '{name}'{nearest(name, known)}; it has {', '.join(known)}")
+            raise ConfigError(
+                "user.bad_option",
+                f"an openai user has no option '{name}'{nearest(name, known)}; it has {', '.join(known)}",
+            )
     if options.get("base_url") is not None:
         check_url(str(options["base_url"]), "base_url")
     if not _VARIABLE.match(str(options.get("api_key_env", "OPENAI_API_KEY"))):
-        raise ValueError("api_key_env is the name of an environment variable, not the key itself")
+        raise ConfigError(
+            "recipe.holds_key", "api_key_env must be the name of an environment variable, not the key itself"
+        )
     try:
         ChatServer(**options)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"option {first['loc'][0]}: {first['msg'].removeprefix('Value error, ').lower()}") from None
+        raise ConfigError(
+            "user.bad_option", f"option {first['loc'][0]}: {first['msg'].removeprefix('Value error, ').lower()}"
+        ) from None
 
 
 def _names(value: Any) -> list[str]:

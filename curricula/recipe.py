@@ -187,15 +187,15 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
         if self.evolve is not None and self.stages:
-            raise ValueError("evolve stands in place of stages of RL; leave one of them out")
+            raise ConfigError("recipe.conflict", "evolve replaces the stages of RL; omit one of them")
         if self.judge is not None:
             check_options("openai", self.judge.options)
         if self.intervention is not None:
             check_options("openai", self.intervention.options)
         if any(self._steps(stage) > MOST_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
-            raise ValueError(f"a stage of more than {MOST_STEPS:,} steps never ends; write fewer")
+            raise ConfigError("recipe.invalid_value", f"a stage has at most {MOST_STEPS:,} steps; write fewer")
         if self.branches and self.horizons is not None:
-            raise ValueError("branches have horizons of their own; leave the schedule out, or the branches")
+            raise ConfigError("recipe.conflict", "branches have their own horizons; omit the schedule or the branches")
         placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}
         placed |= {
             f"branches.{name}[{number}]": stage
@@ -204,48 +204,66 @@ class Recipe(Settings):
         }
         for at, stage in placed.items():
             if self.branches and stage.gates is not None:
-                raise ValueError(
-                    f"{at} has gates, and its run has branches, which begin at a step that is known; leave one out"
+                raise ConfigError(
+                    "recipe.conflict",
+                    f"{at} has gates, and its run has branches, which begin at a known step; omit one of them",
                 )
             if self.horizons is None and stage.horizon is None:
-                raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
+                raise ConfigError(
+                    "recipe.missing_key", f"{at} has no horizon; give one, or a schedule for the whole run"
+                )
             if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
-                raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
+                raise ConfigError(
+                    "recipe.conflict", f"{at} has a horizon or gates in addition to the schedule; omit one of them"
+                )
             if stage.timed and self.horizons is not None:
-                raise ValueError(
-                    f"{at} is given in seconds; give it a horizon in place of the schedule, or the gate cpu_seconds"
+                raise ConfigError(
+                    "recipe.conflict",
+                    f"{at} has its length in seconds; give it a horizon instead of the schedule, or the gate "
+                    "cpu_seconds",
                 )
             if stage.timed and any(other.gates for other in self.stages):
-                raise ValueError(
-                    f"{at} is given in seconds, and another stage has gates; give those cpu_seconds instead"
+                raise ConfigError(
+                    "recipe.conflict",
+                    f"{at} has its length in seconds, and another stage has gates; give those cpu_seconds instead",
                 )
             if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
-                raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
+                raise ConfigError(
+                    "recipe.missing_key", f"{at} has its length in epochs; set rl_tasks, or give its length in steps"
+                )
             if stage.tokens is not None and self.algorithm.batch_tokens is None:
-                raise ValueError(f"{at} is given in tokens; set algorithm.batch_tokens, or give its length in steps")
+                raise ConfigError(
+                    "recipe.missing_key",
+                    f"{at} has its length in tokens; set algorithm.batch_tokens, or give its length in steps",
+                )
             held_out = set(stage.gyms) & set(self.split.held_out)
             if held_out:
-                raise ValueError(
-                    f"{at} trains on {sorted(held_out)[0]}, which is held out; take it out of the mix or of split.held_out"
+                raise ConfigError(
+                    "recipe.conflict",
+                    f"{at} trains on {sorted(held_out)[0]}, which is held out; remove it from the mix or from "
+                    "split.held_out",
                 )
         if self.stages and self.horizons is None:
             _ = self.schedule
         if self.algorithm.name != "grpo" and self.credit.shaping != "equalized":
-            raise ValueError(
-                f"credit.shaping {self.credit.shaping} would have no effect, since {self.algorithm.name} does not divide an "
-                "advantage among turns; set it to equalized, or algorithm.name to grpo"
+            raise ConfigError(
+                "credit.no_effect",
+                f"credit.shaping {self.credit.shaping} would have no effect, because {self.algorithm.name} "
+                "does not divide an advantage among turns; set it to equalized, or algorithm.name to grpo",
             )
         if self.algorithm.name == "remax" and self.credit.filter == "resample":
-            raise ValueError(
-                "credit.filter resample draws tasks again whose trajectories score alike, which remax can learn from; set it to "
-                "drop or keep"
+            raise ConfigError(
+                "credit.no_effect",
+                "credit.filter resample draws tasks again whose trajectories score alike, and remax can learn "
+                "from these; set it to drop or keep",
             )
         if self.cold_start.enabled and self.cold_start.lora is not None and self.model.path is None:
-            raise ValueError(NO_ADAPTERS)
+            raise ConfigError("recipe.conflict", NO_ADAPTERS)
         if self.model.calls == "lean" and (self.cold_start.lora or self.algorithm.lora):
-            raise ValueError(
+            raise ConfigError(
+                "recipe.conflict",
                 "model.calls lean adds tokens whose embeddings have to be trained, and adapters do not train them; set it to "
-                "json or line, or lora to null"
+                "json or line, or lora to null",
             )
         return self
 
@@ -257,7 +275,9 @@ class Recipe(Settings):
         if self.horizons is not None:
             return self.horizons
         if not self.stages:
-            raise ConfigError(f"Recipe '{self.name}' has no RL stages, so no step has a horizon.")
+            raise ConfigError(
+                "recipe.no_such_step", f"Recipe '{self.name}' has no RL stages, so no step has a horizon."
+            )
         return Stages(
             spans=tuple(
                 Span(steps=self._steps(stage), horizon=stage.horizon or 1, gate=stage.gates) for stage in self.stages
@@ -297,7 +317,9 @@ class Recipe(Settings):
         way = self.along(branch)
         total = max((planned.last for planned in way), default=0)
         if not 1 <= step <= total:
-            raise ConfigError(f"Recipe '{self.name}' has training steps 1 to {total}; there is no step {step}.")
+            raise ConfigError(
+                "recipe.no_such_step", f"Recipe '{self.name}' has training steps 1 to {total}. There is no step {step}."
+            )
         if not any(stage.gates for stage in self.stages):
             return next(planned for planned in way if step <= planned.last)
         levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)

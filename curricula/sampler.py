@@ -100,7 +100,8 @@ class TaskSampler:
         for name, tasks in pools.items():
             if not tasks:
                 raise ConfigError(
-                    f"There is no task left in '{name}'; lower demonstrations.top_k or choose other tasks."
+                    "task.none_left",
+                    f"There is no task left in '{name}'. Lower demonstrations.top_k, or choose other tasks.",
                 )
             fingerprint = content_hash([task.key for task in tasks])
             old = before.get(name)
@@ -109,7 +110,7 @@ class TaskSampler:
                 continue
             index = {task.key: i for i, task in enumerate(tasks)}
             if len(index) != len(tasks):
-                raise ConfigError(f"Pool '{name}' holds a task twice; give every task once.")
+                raise ConfigError("task.duplicate", f"Pool '{name}' contains a task twice. Give every task once.")
             self._pools[name] = _Pool(tasks, fingerprint, self._order(name, fingerprint, len(tasks), 0), index)
         self._credit = {name: self._credit.get(name, 0.0) for name in self._pools}
 
@@ -124,11 +125,16 @@ class TaskSampler:
         """
         for name in weights:
             if name not in self._pools:
-                raise ConfigError(f"The mix names '{name}', but no tasks were given for it.")
+                raise ConfigError(
+                    "task.none_left",
+                    f"The mix names '{name}', but no tasks were given for it. Give some, or take it out of the mix.",
+                )
         if not weights or n > sum(len(self._pools[name].tasks) for name in weights):
             raise ConfigError(
-                f"A batch of {n} tasks cannot be drawn from {sum(len(self._pools[name].tasks) for name in weights)}; "
-                "lower algorithm.batch or add tasks."
+                "task.none_left",
+                f"A batch of {n} tasks cannot be drawn from "
+                f"{sum(len(self._pools[name].tasks) for name in weights)}. Lower algorithm.batch, or add "
+                "tasks.",
             )
         if by_tokens and all(name in self._prices for name in weights):
             weights = {name: weight / self._prices[name] for name, weight in weights.items()}
@@ -147,7 +153,9 @@ class TaskSampler:
         A task between the extremes may be drawn again.
         """
         if not 0.0 <= success <= 1.0:
-            raise ConfigError(f"A success share lies in [0, 1]; task {task_key} was given {success}.")
+            raise ConfigError(
+                "argument.out_of_range", f"A success share is in [0, 1]. Task {task_key} was given {success}."
+            )
         for name, pool in self._pools.items():
             if task_key in pool.index:
                 pool.mixed[pool.index[task_key]] = success * (1.0 - success)
@@ -186,14 +194,16 @@ class TaskSampler:
         """Continue exactly from a `state_dict`. Raises ConfigError if the tasks differ."""
         if set(state["pools"]) != set(self._pools):
             raise ConfigError(
-                f"The checkpoint draws from {sorted(state['pools'])}, this run from {sorted(self._pools)}; "
-                "resume with the same recipe."
+                "checkpoint.other_settings",
+                f"The checkpoint draws tasks from {sorted(state['pools'])}, and this run from "
+                f"{sorted(self._pools)}. Resume with the same recipe.",
             )
         for name, saved in state["pools"].items():
             pool = self._pools[name]
             if saved["fingerprint"] != pool.fingerprint:
                 raise ConfigError(
-                    f"The tasks of '{name}' are not those the checkpoint was trained on; resume with the same task files."
+                    "checkpoint.other_settings",
+                    f"The tasks of '{name}' are not those of the checkpoint. Resume with the same task files.",
                 )
         self.seed, self.draws, self._repeats = int(state["seed"]), int(state["draws"]), int(state["repeats"])
         self._credit = {name: float(value) for name, value in state["credit"].items()}

@@ -102,7 +102,7 @@ class Gate(Settings):
     def _can_open(self) -> Gate:
         watched = (self.success, self.plateau, self.signal, self.entropy, self.length)
         if all(value is None for value in (*watched, self.at_most, self.tokens, self.cpu_seconds, self.gpu_seconds)):
-            raise ValueError("the gate can never open; give success, plateau or at_most")
+            raise ConfigError("recipe.missing_key", "the gate can never open; give success, plateau or at_most")
         return self
 
     @property
@@ -187,7 +187,7 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
     Raises ConfigError for steps below 1, and if the history lacks a step that a gate needs.
     """
     if step < 1:
-        raise ConfigError(f"Training steps count from 1; there is no step {step}.")
+        raise ConfigError("recipe.no_such_step", f"Training steps count from 1. There is no step {step}.")
     gated = any(level.gate is not None for level in levels)
     recorded = _recorded(history) if gated else {}
     first = 1
@@ -198,7 +198,7 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
         if last is None or step <= last or index == len(levels) - 1:
             return index, first, last
         first = last + 1
-    raise ConfigError("The schedule has no span; give at least one horizon.")
+    raise ConfigError("recipe.no_such_step", "The schedule has no span. Give at least one horizon.")
 
 
 def _gated_end(
@@ -208,7 +208,10 @@ def _gated_end(
     known = []
     for s in range(first, step if last is None else min(step, last + 1)):
         if s not in recorded:
-            raise ConfigError(f"The history lacks step {s}, so the gate cannot say which horizon step {step} has.")
+            raise ConfigError(
+                "recipe.no_such_step",
+                f"The history has no step {s}, so the gate cannot decide the horizon of step {step}.",
+            )
         known.append(recorded[s])
     opened = gate.opens_after(known)
     return last if opened is None else first + opened - 1
@@ -293,9 +296,11 @@ class ScalingInter(Schedule):
     @model_validator(mode="after")
     def _has_room(self) -> ScalingInter:
         if self.cap < self.start:
-            raise ValueError(f"cap {self.cap} lies below start {self.start}; horizons never shrink")
+            raise ConfigError(
+                "recipe.invalid_value", f"cap {self.cap} is below start {self.start}; horizons never shrink"
+            )
         if isinstance(self.increment, tuple) and not self.increment:
-            raise ValueError("increment is empty; give what is added after every span")
+            raise ConfigError("recipe.invalid_value", "increment is empty; give what is added after every span")
         return self
 
     def levels(self) -> tuple[Level, ...]:
@@ -367,4 +372,6 @@ AnySchedule = Annotated[
 def _check_rising(horizons: Sequence[int]) -> None:
     for before, after in itertools.pairwise(horizons):
         if after < before:
-            raise ValueError(f"horizon {after} follows {before}; horizons never shrink from stage to stage")
+            raise ConfigError(
+                "recipe.invalid_value", f"horizon {after} follows {before}; horizons never shrink from stage to stage"
+            )

@@ -15,6 +15,7 @@ from pydantic import (
 
 from curricula.options import check_options, check_url
 from curricula.schedule import Gate, Turns
+from userrl_core.errors import ConfigError
 from userrl_core.settings import Count, Settings
 from userrl_core.training.config import Cluster
 
@@ -177,17 +178,22 @@ class Stage(Settings):
     @model_validator(mode="after")
     def _sensible(self) -> Stage:
         if self.cpu_seconds is not None and self.gpu_seconds is not None:
-            raise ValueError("give cpu_seconds or gpu_seconds, one of them")
+            raise ConfigError("recipe.conflict", "give either cpu_seconds or gpu_seconds")
         lengths = (self.steps, self.epochs, self.tokens) if not self.timed else (self.epochs, self.tokens)
         if sum(length is not None for length in lengths) != (not self.timed):
-            raise ValueError("give steps, epochs, tokens, cpu_seconds or gpu_seconds, one of them")
+            raise ConfigError(
+                "recipe.conflict", "give exactly one of steps, epochs, tokens, cpu_seconds and gpu_seconds"
+            )
         if self.timed and self.gates is not None:
-            raise ValueError("a stage in seconds has no gates; give gates.cpu_seconds, or leave them out")
+            raise ConfigError(
+                "recipe.conflict",
+                "a stage with its length in seconds has no gates; give gates.cpu_seconds, or omit them",
+            )
         if not self.mix and not self.alternate:
-            raise ValueError("the mix is empty; name at least one gym, such as mix: {travel: 1}")
+            raise ConfigError("recipe.missing_key", "the mix is empty; name at least one gym, such as mix: {travel: 1}")
         for gym in self.alternate:
             if self.mix and gym not in self.mix:
-                raise ValueError(f"alternate names '{gym}', which the mix lacks")
+                raise ConfigError("recipe.conflict", f"alternate names '{gym}', which is not in the mix")
         return self
 
     @property
@@ -256,9 +262,10 @@ class SplitConfig(Settings):
     @model_validator(mode="after")
     def _fixed(self) -> SplitConfig:
         if self.test != 0.2:
-            raise ValueError(
-                "test is 0.2 for our own tasks, and published tasks keep their split; leave it out, or import tasks split as you "
-                "want them (gyms.NAME.published)"
+            raise ConfigError(
+                "recipe.invalid_value",
+                "test is 0.2 for our own tasks, and published tasks keep their split; omit it, or import "
+                "tasks with your own split (gyms.NAME.published)",
             )
         return self
 

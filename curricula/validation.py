@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.served.retry import redact
 from userrl_core.suggest import nearest
 
@@ -19,7 +19,20 @@ def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
+        raise _config_error(error, f"{what[0].upper()}{what[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
+
+
+def _config_error(error: ValidationError, sentence: str) -> ConfigError:
+    """Return the error for the first problem. A validator of ours that raised an error keeps its code."""
+    first = error.errors()[0]
+    if first["type"] == "extra_forbidden":
+        return ConfigError("recipe.unknown_key", sentence)
+    if first["type"] == "missing":
+        return ConfigError("recipe.missing_key", sentence)
+    raised = first.get("ctx", {}).get("error")
+    if isinstance(raised, UserRLError):
+        return ConfigError(raised.code, sentence)
+    return ConfigError("recipe.invalid_value", sentence)
 
 
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:

@@ -52,11 +52,13 @@ def find(name: str | Path, what: What) -> Path:
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():
-            raise ConfigError(f"There is no {what} file {path}.")
+            raise ConfigError("file.missing", f"There is no {what} file {path}.")
         return path
     if name not in _names(what):
         known = recipe_names() if what == "recipe" else _names(what)
-        raise ConfigError(f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}.")
+        raise ConfigError(
+            "file.unknown_name", f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}."
+        )
     return HERE / f"{what}s" / f"{name}.yaml"
 
 
@@ -69,16 +71,22 @@ def read(path: Path) -> Mapping[str, Any]:
     """Read one YAML mapping. Raises ConfigError for anything else, for unreadable or huge files and for a repeated key."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path} has more than {MOST_BYTES >> 10} KB; no settings are that long.")
+            raise ConfigError(
+                "file.unreadable",
+                f"{path} is larger than {MOST_BYTES >> 10} KB, and no settings are that long. Check that it is "
+                "the right file.",
+            )
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{path} is no readable YAML{at}: {getattr(error, 'problem', None) or error}.") from error
+        raise ConfigError(
+            "file.unreadable", f"{path} is not readable YAML{at}: {getattr(error, 'problem', None) or error}."
+        ) from error
     except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+        raise ConfigError("file.unreadable", f"{path} cannot be read: {error}.") from error
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{path} holds no mapping of fields; write 'key: value' lines.")
+        raise ConfigError("file.unreadable", f"{path} contains no mapping of fields. Write 'key: value' lines.")
     return document
 
 
@@ -92,10 +100,15 @@ def check_size(overrides: Mapping[str, Any]) -> None:
         elif isinstance(value, (list, tuple)):
             inside += value
         elif isinstance(value, str) and _torn(value):
-            raise ConfigError(f"Override {value!a}: half of a surrogate pair is no text.")
+            raise ConfigError(
+                "recipe.bad_override", f"Override {value!a} contains half of a surrogate pair, which is not text."
+            )
         number += 1
         if number > MOST_NODES:
-            raise ConfigError(f"The overrides have more than {MOST_NODES:,} values; no settings are that long.")
+            raise ConfigError(
+                "recipe.bad_override",
+                f"The overrides have more than {MOST_NODES:,} values, and no settings are that long.",
+            )
 
 
 def _torn(text: str) -> bool:

@@ -55,4 +55,4 @@ if __name__ == "__main__":  # to run it by hand: python -m flows.train ['{"seed"
     try:
         train(**json.loads(sys.argv[1] if sys.argv[1:] else "{}"))
     except UserRLError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(error.line)

@@ -46,7 +46,9 @@ def measure(warehouse: Path, run_id: str, query: str) -> Measured:
     rows = _rows(warehouse, query, run_id=run_id)
     value, stderr, n = rows[0] if rows else (None, None, 0)
     if value is None:
-        raise TrainingError(f"Run {run_id} left nothing that query '{query}' reads; its trial has no value.")
+        raise TrainingError(
+            "sweep.no_value", f"Run {run_id} has no rows that query '{query}' reads, so its trial has no value."
+        )
     return Measured(float(value), float(stderr or 0.0), int(n))
 
 

@@ -45,7 +45,9 @@ def winner(space: Space, study: optuna.Study) -> Winner:
     """Return the best confirmed configuration, or the best so far. Raises ConfigError if no trial has finished."""
     order = ranked(study)
     if not order:
-        raise ConfigError(f"Sweep '{space.name}' has no finished trial yet; see `userrl sweep status {space.name}`.")
+        raise ConfigError(
+            "sweep.no_value", f"Sweep '{space.name}' has no finished trial yet. See `userrl sweep status {space.name}`."
+        )
     leaders = [_winner(study, trial) for trial in order[: max(1, space.confirm.top)]]
     confirmed = [w for w in leaders if w.fresh]
     if not confirmed:

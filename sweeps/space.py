@@ -50,9 +50,11 @@ class Options(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Options:
         if not self.options:
-            raise ValueError("options is empty: a parameter needs at least one value")
+            raise ConfigError("sweep.bad_space", "options is empty: a parameter needs at least one value")
         if isinstance(self.options, list) != (self.key is not None):
-            raise ValueError("a list of options needs a key; labelled bundles of overrides have none")
+            raise ConfigError(
+                "sweep.bad_space", "a list of options needs a key; only labelled sets of overrides have none"
+            )
         return self
 
     def labels(self) -> list[Any]:
@@ -94,15 +96,18 @@ class Range(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Range:
         if self.low >= self.high:
-            raise ValueError(f"low {self.low:g} must lie below high {self.high:g}")
+            raise ConfigError("sweep.bad_space", f"low {self.low:g} must be below high {self.high:g}")
         if self.log and (self.low <= 0 or self.step is not None):
-            raise ValueError("a logarithmic range needs low > 0 and no step")
+            raise ConfigError("sweep.bad_space", "a logarithmic range needs low > 0 and no step")
         return self
 
     def labels(self) -> list[Any]:
         """Return the grid of this range. Raises ConfigError without a step: a grid needs finitely many values."""
         if self.step is None:
-            raise ConfigError(f"The grid sampler needs finitely many values; give '{self.key}' a step or options.")
+            raise ConfigError(
+                "sweep.bad_space",
+                f"The grid sampler needs a finite number of values. Give '{self.key}' a step or options.",
+            )
         count = int((self.high - self.low) / self.step + 1e-9) + 1
         values = [self.low + i * self.step for i in range(count)]
         return [int(v) for v in values] if self.integer else values
@@ -234,13 +239,16 @@ class Space(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Space:
         if not self.parameters:
-            raise ValueError("parameters is empty: a sweep needs something to vary")
+            raise ConfigError("sweep.bad_space", "parameters is empty: a sweep needs at least one parameter to vary")
         if not self.objectives:
-            raise ValueError("objectives is empty: a sweep needs something to aim at")
+            raise ConfigError("sweep.bad_space", "objectives is empty: a sweep needs at least one objective")
         for query in [o.query for o in self.objectives] + [c.query for c in self.constraints]:
             if not (QUERIES / f"{query}.sql").is_file():
                 known = sorted(p.stem for p in QUERIES.glob("*.sql"))
-                raise ValueError(f"there is no query '{query}'{nearest(query, known)}; known: {', '.join(known)}")
+                raise ConfigError(
+                    "warehouse.unknown_query",
+                    f"there is no query '{query}'{nearest(query, known)}; known: {', '.join(known)}",
+                )
         return self
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
@@ -263,11 +271,13 @@ def load_space(name_or_path: str | Path) -> Space:
     if not path.is_file():
         known = sorted(p.stem for p in SPACES.glob("*.yaml"))
         raise ConfigError(
-            f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}."
+            "sweep.no_such_sweep",
+            f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}.",
         )
     values = {"name": path.stem, "source": "ours", **yaml_files.read(path)}
     if missing := [key for key in ("recipe", "parameters") if key not in values]:
         raise ConfigError(
-            f"Sweep {path.name} has no {' and no '.join(missing)}. A sweep file needs a recipe and parameters: {EXAMPLE}."
+            "sweep.bad_space",
+            f"Sweep {path.name} has no {' and no '.join(missing)}. A sweep file needs a recipe and parameters: {EXAMPLE}.",
         )
     return validated(Space, values, f"sweep {path.name}")

@@ -46,6 +46,7 @@ def storage_of(address: str | None, record: Mapping[str, Any] | None, name: str)
     if from_environment is not None and hidden(from_environment) == stored:
         return from_environment
     raise ConfigError(
-        f"Sweep '{name}' keeps its study at {stored}, and the password is written down nowhere; give storage again, or put the "
-        f"whole address into the environment variable {VARIABLE}."
+        "sweep.storage",
+        f"Sweep '{name}' keeps its study at {stored}, and the password is stored nowhere. Give storage again, "
+        f"or put the whole address into the environment variable {VARIABLE}.",
     )

@@ -48,8 +48,9 @@ def open_study(space: Space, folder: Path, storage: str | None = None, *, queue:
     )
     if [d.name.lower() for d in study.directions] != directions:
         raise ConfigError(
-            f"Sweep '{space.name}' was begun with {len(study.directions)} objective(s) and other directions; "
-            "rename the space or delete the old study."
+            "sweep.storage",
+            f"Sweep '{space.name}' was started with {len(study.directions)} objective(s) or other directions. "
+            "Rename the space, or delete the old study.",
         )
     if queue:
         _name_objectives(space, study)
@@ -66,7 +67,9 @@ def _database(storage: str) -> BaseStorage:
     except (SQLAlchemyError, ImportError, ValueError, optuna.exceptions.OptunaError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         # Not `from error`: a traceback could repeat the address as it was given.
-        raise ConfigError(f"The study's storage {hidden(storage)} cannot be opened: {reason}.") from None
+        raise ConfigError(
+            "sweep.storage", f"The study's storage {hidden(storage)} cannot be opened: {reason}."
+        ) from None
 
 
 def _sampler(space: Space) -> BaseSampler:

@@ -58,7 +58,9 @@ def select_top_k(trajectories: Iterable[Trajectory], top_k: int, *, successes: b
     below 1.
     """
     if top_k < 1:
-        raise ConfigError(f"top_k is the number of demonstrations to keep; give 1 or more, not {top_k}.")
+        raise ConfigError(
+            "argument.out_of_range", f"top_k is the number of demonstrations to keep. Give 1 or more, not {top_k}."
+        )
     played: dict[str, list[Trajectory]] = defaultdict(list)
     usable: dict[str, list[Trajectory]] = defaultdict(list)
     dropped: Counter[str] = Counter()
@@ -135,9 +137,13 @@ def read_chats(path: Path) -> list[dict[str, Any]]:
         # Not splitlines: it also splits at U+2028 and other characters that JSON leaves unescaped in strings.
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise TaskError(f"The chats in {path} cannot be read: {error.strerror}.") from error
+        raise TaskError(
+            "chats.invalid", f"The file of conversations {path} cannot be read: {error.strerror}."
+        ) from error
     except UnicodeDecodeError as error:
-        raise TaskError(f"The chats in {path} are not UTF-8 text (byte {error.start}).") from error
+        raise TaskError(
+            "chats.invalid", f"The file of conversations {path} is not UTF-8 text (byte {error.start})."
+        ) from error
     return [_read_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -145,16 +151,18 @@ def read_chat(chat: Any, where: str) -> dict[str, Any]:
     """Validate and return one chat. Raises a TaskError that begins with ``where``."""
     messages = chat.get("messages") if isinstance(chat, dict) else None
     if not isinstance(messages, list) or not messages:
-        raise TaskError(f"{where}: field 'messages' must be a list with at least one message.")
+        raise TaskError("chats.invalid", f"{where}: field 'messages' must be a list with at least one message.")
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise TaskError(f"{where}: messages[{index}] needs a text in 'content'.")
+            raise TaskError("chats.invalid", f"{where}: messages[{index}] needs a text in 'content'.")
         if message.get("role") not in ("system", "user", "assistant", "tool"):
             role = message.get("role")
-            raise TaskError(f"{where}: messages[{index}] has role {role!r}; use system, user, assistant or tool.")
+            raise TaskError(
+                "chats.invalid", f"{where}: messages[{index}] has role {role!r}. Use system, user, assistant or tool."
+            )
     tools = chat.setdefault("tools", [])
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise TaskError(f"{where}: field 'tools' must be a list of objects.")
+        raise TaskError("chats.invalid", f"{where}: field 'tools' must be a list of objects.")
     return dict(chat)
 
 
@@ -162,7 +170,7 @@ def _read_line(line: str, where: str) -> dict[str, Any]:
     try:
         return read_chat(json.loads(line), where)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TaskError(f"{where}: this is not JSON.") from error
+        raise TaskError("chats.invalid", f"{where}: this line is not valid JSON.") from error
 
 
 def _drop_reason(trajectory: Trajectory) -> DropReason | None:

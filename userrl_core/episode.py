@@ -40,9 +40,11 @@ class EpisodeRules:
     def __post_init__(self) -> None:
         horizon: object = self.horizon
         if not isinstance(horizon, Integral):
-            raise ConfigError(f"Horizon {horizon!r} is not a number of turns; give an integer of 1 or more.")
+            raise ConfigError(
+                "argument.out_of_range", f"Horizon {horizon!r} is not a number of turns. Give an integer of 1 or more."
+            )
         if self.horizon < 1:
-            raise ConfigError(f"Horizon {self.horizon} allows no turn; give 1 or more.")
+            raise ConfigError("argument.out_of_range", f"Horizon {self.horizon} allows no turn. Give 1 or more.")
 
 
 class Verifier(Protocol):
@@ -128,7 +130,9 @@ class Episode:
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
         """Execute one agent message. Return the new messages for the agent, empty when the episode has ended."""
         if self.finished:
-            raise GymError(f"The episode of {self.trajectory.task.key} is over; start a new one to submit a reply.")
+            raise GymError(
+                "gym.misused", f"The episode of {self.trajectory.task.key} is over. Start a new one to submit a reply."
+            )
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
         turn = self._new_turn(reply, parsed, policy_seconds)
         if self.verifier is not None and await self._interrupts(self.verifier, turn):

@@ -1,15 +1,60 @@
 """The errors this product raises on purpose: one class per boundary (gym, user, judge, policy, log ...).
 
-A failed rollout is data, not a crash: the episode catches these errors once, records a null reward with the reason, and
-the run continues. Each class also subclasses the built-in exception that a caller would expect. A message is one sentence
-that tells the reader what to do next.
+A failed rollout is data and not a crash. The episode catches these errors once, records a null reward with the reason, and
+the run continues. Each class also subclasses the built-in exception that a caller would expect.
+
+Every error has a code, such as ``recipe.unknown_key``, and a message. The codes are listed in `userrl_core.error_codes`.
+The message says what is wrong and what to do next.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Any, NamedTuple
+
+LINE = "error: "
+"""The beginning of the line that a process writes about its error (`UserRLError.line`)."""
+
+_LINE = re.compile(rf"(?:{LINE})?(?P<sentence>.*?)(?: \[(?P<code>[a-z_]+\.[a-z_]+)\])?\s*", re.DOTALL)
+
 
 class UserRLError(Exception):
-    """Base class of every error this product raises on purpose."""
+    """Base class of every error this product raises on purpose.
+
+    code: a stable name of the error, for programs and for docs/errors.md. The text of the error is the message alone.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, *self.args), {k: v for k, v in vars(self).items() if k != "code"}
+
+    @property
+    def told(self) -> Told:
+        """Code and message, for a caller in another process."""
+        return Told(self.code, str(self))
+
+    @property
+    def line(self) -> str:
+        """The message after ``error: ``, with the code in brackets at the end of its first line."""
+        first, *rest = str(self).split("\n")
+        return "\n".join([f"{LINE}{first} [{self.code}]", *rest])
+
+
+class Told(NamedTuple):
+    """The code and the message of an error of another process."""
+
+    code: str
+    sentence: str
+
+
+def read_line(line: str) -> Told:
+    """Return the code and the message of one `UserRLError.line`; ``process.failed`` for a line without a code."""
+    match = _LINE.fullmatch(line)
+    assert match is not None  # every text has this form
+    return Told(match["code"] or "process.failed", match["sentence"])
 
 
 class ConfigError(UserRLError, ValueError):

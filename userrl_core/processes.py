@@ -26,7 +26,7 @@ from typing import Protocol
 
 import psutil
 
-from userrl_core.errors import TrainingError
+from userrl_core.errors import LINE, TrainingError, read_line
 from userrl_core.json_files import read_json, write_json
 
 TAGS = "USERRL_CHILD_TOKEN"
@@ -108,20 +108,21 @@ def run(
                 silent_since, size = time.monotonic(), output_bytes
             elif time.monotonic() - silent_since > stall:
                 words = last_words(child.output, child.began)
-                raise TrainingError(f"{name} said nothing for {stall:g} s and was stopped. {words}")
+                raise TrainingError(
+                    "process.stalled", f"{name} wrote no output for {stall:g} s and was stopped. {words}"
+                )
         on_tick()
     except BaseException:  # a cancel arrives as a BaseException; whatever it is, the child must not outlive us
         child.stop(grace)
         raise
     reap(folder)
     if status:
-        sentence = next(
-            (line for line in reversed(_lines(child.output, child.began)) if line.startswith("error: ")), None
-        )
+        sentence = next((line for line in reversed(_lines(child.output, child.began)) if line.startswith(LINE)), None)
         if sentence is not None:
-            raise TrainingError(sentence.removeprefix("error: "))
+            told = read_line(sentence)
+            raise TrainingError(told.code, told.sentence)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise ProcessDied(f"{name} {how}. {last_words(child.output, child.began)}")
+        raise ProcessDied("process.died", f"{name} {how}. {last_words(child.output, child.began)}")
 
 
 @dataclass(frozen=True, slots=True)

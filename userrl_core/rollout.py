@@ -59,9 +59,11 @@ async def run_episodes(
     """
     fewest = min(n.values(), default=1) if isinstance(n, Mapping) else n
     if fewest < 1:
-        raise ConfigError(f"n is the number of trajectories per task; give 1 or more, not {fewest}.")
+        raise ConfigError(
+            "argument.out_of_range", f"n is the number of trajectories per task. Give 1 or more, not {fewest}."
+        )
     if concurrency < 1:
-        raise ConfigError(f"concurrency {concurrency} would start no episode; give 1 or more.")
+        raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
     rules = EpisodeRules(horizon, on_format_error, step_timeout, prompt_style)
     episodes = build_episodes(
         tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config, skip=skip
@@ -175,7 +177,9 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
                     return
                 messages = await episode.submit(reply, time.perf_counter() - started)
     except TimeoutError:
-        episode.fail(PolicyError(f"the conversation took longer than {timeout:g} s"), _open_calls(session))
+        episode.fail(
+            PolicyError("policy.no_reply", f"the conversation took longer than {timeout:g} s"), _open_calls(session)
+        )
     finally:
         await _close(episode.gym)
 

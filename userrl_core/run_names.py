@@ -30,7 +30,7 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     """
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
     if not ordered:
-        raise ConfigError(f"There is no run in {where} yet; `make run` starts one.")
+        raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
         trained = [run for run in ordered if not _ABOUT_ANOTHER.match(run.name)]
         return (trained or ordered)[-1].id
@@ -42,4 +42,4 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
         return beginning[0].id
     why = f"{len(beginning)} runs begin with '{text}'" if beginning else f"There is no run '{text}'"
     hint = "" if beginning else nearest(text, [run.id for run in ordered])
-    raise ConfigError(f"{why}{hint}; `userrl runs list` shows them all.")
+    raise ConfigError("run.no_such_run", f"{why}{hint}. `userrl runs list` shows all runs.")

@@ -39,8 +39,9 @@ def read_conversations(path: Path, gyms: Collection[str] = ()) -> list[dict[str,
     ]
     if gyms and not any(map(_calls(gyms), _replies(chats))):
         raise TaskError(
-            f"{path} teaches no call of {', '.join(gyms)}: none of its assistant turns holds {TOOL_NAME} with a choice that "
-            "these gyms allow; see docs/recipes.md for the format."
+            "chats.invalid",
+            f"{path} contains no call of {', '.join(gyms)}: no assistant turn has a {TOOL_NAME} call with a "
+            "choice that these gyms allow. docs/recipes.md describes the format.",
         )
     return chats
 
@@ -70,7 +71,9 @@ def _messages(row: Any, where: str) -> Any:
         speaker = turn.get("from") if isinstance(turn, dict) else None
         role = ROLES.get(str(speaker))
         if role is None or not isinstance(turn.get("value"), str):
-            raise TaskError(f"{where}: a turn needs value and from, one of {', '.join(ROLES)}.")
+            raise TaskError(
+                "chats.invalid", f"{where}: a turn needs 'value' and 'from', which is one of {', '.join(ROLES)}."
+            )
         text = turn["value"]
         if speaker == "function_call":
             text = _as_hermes(text, where)
@@ -82,7 +85,7 @@ def _messages(row: Any, where: str) -> Any:
     try:
         return {"messages": messages, "tools": json.loads(tools) if isinstance(tools, str) else tools}
     except ValueError:
-        raise TaskError(f"{where}: field 'tools' is not JSON.") from None
+        raise TaskError("chats.invalid", f"{where}: field 'tools' is not valid JSON.") from None
 
 
 def _as_hermes(text: str, where: str) -> str:
@@ -97,7 +100,10 @@ def _as_hermes(text: str, where: str) -> str:
         value = None
     calls = value if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
-        raise TaskError(f"{where}: a function_call turn must be JSON with name and arguments, or a list of such calls.")
+        raise TaskError(
+            "chats.invalid",
+            f"{where}: a function_call turn must be JSON with 'name' and 'arguments', or a list of such calls.",
+        )
     return "\n".join([thought] * bool(thought) + [_tagged(call) for call in calls])
 
 

@@ -146,9 +146,11 @@ class Claim(Settings):
     def _fits_together(self) -> Claim:
         missing = [arm for arm in (self.contrast.more, self.contrast.than) if arm not in self.arms]
         if missing or self.contrast.more == self.contrast.than:
-            raise ValueError(f"contrast needs two of the arms {', '.join(self.arms)}")
+            raise ConfigError("claim.bad_file", f"contrast needs two of the arms {', '.join(self.arms)}")
         if (self.metric in ("cpu_seconds", "tokens")) != (self.target is not None):
-            raise ValueError("metrics cpu_seconds and tokens need a target, and no other metric has one")
+            raise ConfigError(
+                "claim.bad_file", "metrics cpu_seconds and tokens need a target, and no other metric has one"
+            )
         return self
 
     @property
@@ -213,12 +215,15 @@ class Claim(Settings):
         elif which == "terminal-reward":
             if [*self.mix] != ["errand"] or _REWARD in keys:
                 raise ConfigError(
-                    f"Claim '{self.name}' has no form with a reward at the end alone; claims on errand have."
+                    "claim.bad_check",
+                    f"Claim '{self.name}' has no form with a reward at the end alone. Claims on errand have one.",
                 )
             changed["overrides"] = {**self.overrides, _REWARD: "terminal"}
         elif which == "second-family":
             if len(self.mix) > 1 or any(key.startswith(("gyms.", "stages")) for key in keys):
-                raise ConfigError(f"Claim '{self.name}' is about {self.family} itself; it has no second family.")
+                raise ConfigError(
+                    "claim.bad_check", f"Claim '{self.name}' is about {self.family} itself and has no second family."
+                )
             changed["mix"] = {"errand": 1.0} if "wish" in self.mix else {"wish": 1.0}
         elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
@@ -233,7 +238,9 @@ def load_claim(name: str | Path) -> Claim:
     base, _, which = str(name).rpartition(".")
     if base and which in CHECKS:
         if base.rpartition(".")[2] in CHECKS:
-            raise ConfigError(f"'{name}' is a check of a check; a check changes one thing of a claim.")
+            raise ConfigError(
+                "claim.bad_check", f"'{name}' is a check of a check. A check changes one thing of a claim."
+            )
         return load_claim(base).check(which)
     values = read(find(name, "claim"))
     return validated(Claim, {"name": stem(name), **values}, f"claim '{name}'")
@@ -243,7 +250,8 @@ def load_arm(path: str) -> tuple[str, Arm]:
     """Load a person's own arm from a YAML file with `recipe` and `overrides`; its name is the file's. Raises ConfigError."""
     if not Path(path).is_file():
         raise ConfigError(
-            f"There is no arm file {path}; write one with recipe: and overrides:, as under arms of a claim."
+            "claim.bad_file",
+            f"There is no arm file {path}. Write one with recipe: and overrides:, as under the arms of a claim.",
         )
     return stem(Path(path)), validated(Arm, read(Path(path)), f"arm {path}")
 

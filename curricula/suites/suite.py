@@ -118,7 +118,9 @@ class Suite(Settings):
         given = {key for key in self.model_fields_set if key not in _ABOUT and getattr(self, key) is not None}
         missing = sorted(given - {key.partition(".")[0] for key in self.sources})
         if missing:
-            raise ValueError(f"{missing[0]} has no source; name its section under sources, or ours")
+            raise ConfigError(
+                "recipe.missing_key", f"{missing[0]} has no source; name its section under sources, or ours"
+            )
         return self
 
     @property
@@ -145,8 +147,9 @@ def load_suite(word: str) -> Suite:
     for variant in filter(None, variants.split("+")):
         if variant not in known:
             raise ConfigError(
-                f"Suite '{name}' has no variant '{variant}'{nearest(variant, known)}; "
-                f"it has {', '.join(known) or 'none'}."
+                "argument.unknown_value",
+                f"Suite '{name}' has no variant '{variant}'{nearest(variant, known)}. It has "
+                f"{', '.join(known) or 'none'}.",
             )
         values = _laid_over(values, known[variant])
     return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{word}'")

@@ -58,10 +58,10 @@ class GymEnvironment:
         episode = self._played()
         score = episode.trajectory.score if episode.finished else episode.gym.score()
         if score is None:
-            raise GymError(f"A turn was not scored: {episode.trajectory.reject_reason}.")
+            raise GymError("gym.not_scored", f"A turn was not scored: {episode.trajectory.reject_reason}.")
         return score
 
     def _played(self) -> Episode:
         if self._episode is None:
-            raise GymError("No conversation has begun; call reset first.")
+            raise GymError("gym.misused", "No conversation has begun. Call reset first.")
         return self._episode

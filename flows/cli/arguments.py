@@ -24,4 +24,6 @@ def parse_user(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise ConfigError(f'{text} is no JSON; give a user as {{"kind": ..., "options": {{...}}}}.') from None
+        raise ConfigError(
+            "argument.malformed", f'{text} is not valid JSON. Give a user as {{"kind": ..., "options": {{...}}}}.'
+        ) from None

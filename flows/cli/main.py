@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from flows.cli.terminal import plain
+from flows.cli.terminal import error_line, plain
 from userrl_core.errors import UserRLError
 
 COMMANDS = {
@@ -92,7 +92,7 @@ def main() -> None:
     try:
         app()
     except UserRLError as error:
-        print(f"error: {plain(str(error))}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
@@ -100,7 +100,8 @@ def main() -> None:
         if error.errno not in REFUSED:
             raise
         print(
-            f"error: {plain(str(error.filename))}: {error.strerror}; make it writable, or set USERRL_HOME to another folder",
+            f"error: {plain(str(error.filename))}: {error.strerror}. Make it writable, or set USERRL_HOME to "
+            "another folder. [file.not_writable]",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -30,7 +30,7 @@ def fetch(
     os.environ.setdefault("TQDM_DISABLE", "1")
     from userrl.machine.fetch import fetch as fetch_model
 
-    with refusals("model", OSError):
+    with refusals(OSError):
         known = name in fetched()
         record = fetch_model(name, source, lambda text: typer.echo(plain(text), err=True))
     if as_json:

@@ -79,7 +79,7 @@ class Services:
         """Wait for a program. Raises ConfigError with its last line if it failed."""
         if process.wait():
             last = self.log(name).read_text(errors="replace").strip().splitlines()[-1:]
-            raise ConfigError(f"`{name}` failed ({''.join(last)}); see {self.log(name)}.")
+            raise ConfigError("server.not_started", f"`{name}` failed ({''.join(last)}). See {self.log(name)}.")
 
     def log(self, name: str) -> Path:
         """Return the log file of a service. Each of several commands has its own worker, and so its own worker log."""
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\nstopped; `{again(arguments.deployment, parameters)}` continues from the last checkpoint")
         return 130
     except UserRLError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error.line, file=sys.stderr)
         return 1
 
 
@@ -136,8 +136,9 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
     known_deployments = deployments()
     if deployment not in known_deployments:
         raise ConfigError(
-            f"prefect.yaml has no deployment '{deployment}'{nearest(deployment, known_deployments)}; "
-            "add a line for it, or run another."
+            "server.no_deployment",
+            f"prefect.yaml has no deployment '{deployment}'{nearest(deployment, known_deployments)}. Add a "
+            "line for it, or run another.",
         )
     flow, _, name = deployment.partition("/")
     check_writable(home())
@@ -238,7 +239,7 @@ def _server(running: Services, port: int) -> None:
         print(f"server   http://127.0.0.1:{port} (already running)", flush=True)
         return
     if state != "free":
-        raise ConfigError(taken_sentence(port, state))
+        raise ConfigError("server.port_taken", taken_sentence(port, state))
     # The server's supervisor outlives us while another command uses the server.
     server = (sys.executable, "-m", "flows.server.prefect_server", str(port))
     supervisor = (PYTHON, "-m", "flows.server.shared_server", str(port), *server)
@@ -247,10 +248,13 @@ def _server(running: Services, port: int) -> None:
     while server_state(port) != "ours":
         if process.poll() is not None:
             last = (running.logs / "server.log").read_text(errors="replace").strip().splitlines()[-1:]
-            raise ConfigError(f"The server ended at once ({''.join(last)}); see {running.logs / 'server.log'}.")
+            raise ConfigError(
+                "server.not_started", f"The server ended at once ({''.join(last)}). See {running.logs / 'server.log'}."
+            )
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"The server did not answer within {SERVER_SECONDS} s; see {running.logs / 'server.log'}."
+                "server.not_started",
+                f"The server did not answer within {SERVER_SECONDS} s. See {running.logs / 'server.log'}.",
             )
         time.sleep(0.25)
     print(f"server   http://127.0.0.1:{port} (`userrl server --password` prints the password of its page)", flush=True)
@@ -266,14 +270,16 @@ def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
 def _parameter(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigError(f"-p takes KEY=VALUE, such as -p seed=1; got '{text}'.")
+        raise ConfigError("argument.malformed", f"-p needs KEY=VALUE, such as -p seed=1, not '{text}'.")
     try:
         return key, json.loads(value)
     except (ValueError, RecursionError):  # the first also for an integer of thousands of digits
         if value[:1] in ("{", "["):
             raise ConfigError(
-                f"The value of {key} is no JSON: {value}. The shell takes double quotes away; put single ones around the whole: "
-                f"""make run {key}='{{"credit.gamma": 0.5}}'."""
+                "argument.malformed",
+                f"The value of {key} is not valid JSON: {value}. The shell removes double quotes. Put single quotes around "
+                "the value: "
+                f"""make run {key}='{{"credit.gamma": 0.5}}'.""",
             ) from None
         return key, value
 

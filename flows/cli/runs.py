@@ -86,7 +86,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     if status.waits and status.state == "running":
         print(f"waits for a slot; in use: {status.waits}")
     if status.error:
-        print(f"error: {plain(status.error)}")
+        print(f"error: {plain(status.error)}{f' [{status.code}]' if status.code else ''}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
     for sentence in _to_install(target_run.info.resolved):

@@ -79,8 +79,9 @@ async def _set(name: str, active: bool) -> list[str]:
         known = dict(await _scheduled(client))
         if name not in known:
             raise ConfigError(
-                f"No deployment '{name}' with a schedule is on the server{nearest(name, list(known))}; "
-                "`userrl schedule list` shows them, `prefect deploy --all --no-prompt` makes them."
+                "server.no_deployment",
+                f"The server has no deployment '{name}' with a schedule{nearest(name, list(known))}. `userrl "
+                "schedule list` shows them, and `prefect deploy --all --no-prompt` creates them.",
             )
         for schedule in known[name].schedules:
             await client.update_deployment_schedule(known[name].id, schedule.id, active=active)
@@ -94,7 +95,9 @@ def _client() -> PrefectClient:
     from userrl_core.errors import ConfigError
 
     if find_server() is None:
-        raise ConfigError("No Prefect server runs here; start one with `userrl server`, in another terminal.")
+        raise ConfigError(
+            "server.not_running", "No Prefect server runs here. Start one with `userrl server` in another terminal."
+        )
     settle()
     from prefect.client.orchestration import get_client
 

@@ -72,7 +72,10 @@ def serve_user(
     from userrl_core.served.model_server import ServeOptions, Supervisor, default_python
 
     if command is not None and "{port}" not in command:
-        raise ConfigError("--command must hold {port}: the model's server listens on a port of its own, behind ours.")
+        raise ConfigError(
+            "argument.malformed",
+            "--command must contain {port}, because the model's server listens on its own port behind ours.",
+        )
     options = ServeOptions(
         model=model,
         copies=copies or max(len(named(gpus)) // tensor_parallel, 1),

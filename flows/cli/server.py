@@ -43,7 +43,7 @@ def server(
         return
     port = port or int(os.environ.get("USERRL_PORT", PORT))
     if (state := server_state(port)) != "free":
-        raise ConfigError(taken_sentence(port, state))
+        raise ConfigError("server.port_taken", taken_sentence(port, state))
     environment = server_environment(port, host)
     url = environment["PREFECT_API_URL"].removesuffix("/api")
     threading.Thread(target=_provision, args=(port, url, environment), daemon=True).start()
@@ -53,13 +53,13 @@ def server(
 def taken_sentence(port: int, state: str) -> str:
     """Return the sentence that says why no server can start at a port."""
     if state == "ours":
-        return f"This home's server runs already at http://127.0.0.1:{port}; stop that one first, or use it."
+        return f"The server of this home already runs at http://127.0.0.1:{port}. Stop it first, or use it."
     if state == "open":
         return (
-            f"The Prefect server on port {port} was started without a password, by an earlier version or by hand; stop it "
-            "and its workers (Ctrl-C where they run), then start again."
+            f"The Prefect server on port {port} was started without a password, by an earlier version or by hand. Stop it "
+            "and its workers (Ctrl-C in their terminals), then start again."
         )
-    return f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4313."
+    return f"Port {port} on 127.0.0.1 is used by another program. Stop it, or choose a free port with USERRL_PORT=4313."
 
 
 def _provision(port: int, url: str, environment: dict[str, str]) -> None:

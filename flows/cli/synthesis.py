@@ -45,7 +45,7 @@ def synthesise(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.tau.synthesis import made as synthesis
 
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         folder = data or published_data() / "tau-bench"
         made = synthesis.synthesise(source, domain, variant, folder, server_of(model, base_url), limit)
         write_tasks(out, made.tasks)
@@ -75,10 +75,10 @@ def filter_by_difficulty(
     from userrl.evaluation import difficulty
     from userrl.run.readiness import server_of
 
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         server = server_of(model, base_url, temperature=temperature)
         if server is None:
-            raise ConfigError("A pass rate is somebody's; name the model with --model.")
+            raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
         filtered = difficulty.filter_by_difficulty(
             read_tasks(tasks), server, attempts=attempts, least=least, most=most, horizon=horizon
         )

@@ -41,7 +41,7 @@ def list_tasks(
 
     Example: userrl tasks list travel --split test
     """
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         if gym is not None:
             tasks = [task for task in every_task(gym) if split in (None, task.split)]
             if as_json:
@@ -81,12 +81,12 @@ def show(
 
     Example: userrl tasks show travel -n 3
     """
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         tasks = [task for task in every_task(gym) if split in (None, task.split)]
         if task_id is not None:
             tasks = [task for task in tasks if task.id.startswith(task_id)]
         if not tasks:
-            raise ConfigError(f"Gym '{gym}' has no such task; see userrl tasks list {gym}.")
+            raise ConfigError("task.no_such_task", f"Gym '{gym}' has no such task. See userrl tasks list {gym}.")
     for task in tasks[:count]:
         typer.echo(plain_json(asdict(task), indent=2, default=dict))
 
@@ -110,7 +110,7 @@ def validate(
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
     outcomes: list[Proof] = []
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         for gym in gyms or names():
             try:
                 tasks = every_task(gym)
@@ -141,11 +141,13 @@ def generate(
 
     Example: userrl tasks generate errand -n 100 --seed 1 --out errands.jsonl
     """
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         try:
             made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
         except TypeError as error:
-            raise ConfigError(f"The generator of gym '{gym}' does not take this option ({error}).") from None
+            raise ConfigError(
+                "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."
+            ) from None
         if out is None:
             for task in made:
                 typer.echo(plain_json(asdict(task), default=dict))
@@ -169,7 +171,7 @@ def import_tasks(
     Example: userrl tasks import --from UserRL
     """
     if gym is None:
-        with refusals("tasks", OSError):
+        with refusals(OSError):
             parts = [import_clone(source, published_data()) for source in sources]
         if as_json:
             typer.echo(json.dumps({"folder": str(published_data()), "parts": parts}))
@@ -177,9 +179,9 @@ def import_tasks(
         typer.echo(f"{', '.join(parts)} in {published_data()}.")
         typer.echo("Next: userrl recipe show equalized-r2g --profile laptop --set data=published-or-ours")
         return
-    with refusals("tasks", OSError):
+    with refusals(OSError):
         if len(sources) != 1:
-            raise ConfigError("--gym reads one clone; give --from once, or leave --gym out.")
+            raise ConfigError("argument.conflict", "--gym reads one clone. Give --from once, or omit --gym.")
         tasks = load_published(gym, sources[0])
         path = imported_tasks(gym)
         write_tasks(path, tasks)

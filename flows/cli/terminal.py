@@ -9,15 +9,20 @@ import typer
 
 from userrl.machine.foreign_text import plain as plain
 from userrl.machine.foreign_text import plain_json as plain_json
-from userrl_core.errors import UserRLError
+from userrl_core.errors import LINE, UserRLError
+
+
+def error_line(error: Exception) -> str:
+    """The line for a terminal: the sentence, and the code in brackets if the error is one of ours."""
+    return plain(error.line if isinstance(error, UserRLError) else f"{LINE}{str(error).strip()}")
 
 
 @contextmanager
-def refusals(command: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn a UserRLError, or one of ``more``, into one sentence on stderr and exit status 1."""
+def refusals(*more: type[Exception]) -> Iterator[None]:
+    """Turn a UserRLError, or one of ``more``, into the line ``error: sentence [code]`` on stderr and exit status 1."""
     refused: tuple[type[Exception], ...] = (UserRLError, *more)
     try:
         yield
     except refused as error:
-        typer.echo(f"userrl {command}: {plain(str(error).strip())}", err=True)
+        typer.echo(error_line(error), err=True)
         raise typer.Exit(1) from None

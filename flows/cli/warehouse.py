@@ -30,7 +30,7 @@ def compact(
     """
     from warehouse.upkeep.compact import compact as run
 
-    with refusals("warehouse"):
+    with refusals():
         done = run(_root(root), everything=everything)
     if as_json:
         typer.echo(json.dumps(asdict(done)))
@@ -62,7 +62,7 @@ def check(
     """
     from warehouse.upkeep.check import check as run
 
-    with refusals("warehouse"):
+    with refusals():
         report = run(_root(root), repair=repair)
     if as_json:
         typer.echo(json.dumps(asdict(report) | {"sound": report.sound}))
@@ -88,7 +88,7 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
     """
     from warehouse.upkeep.stats import stats as run
 
-    with refusals("warehouse"):
+    with refusals():
         size = run(_root(root))
     if as_json:
         typer.echo(json.dumps(asdict(size)))
@@ -108,7 +108,7 @@ def attach(root: Root = None) -> None:
     """
     from warehouse.query.attach import attach_script
 
-    with refusals("warehouse"):
+    with refusals():
         typer.echo(attach_script(_root(root)))
 
 
@@ -140,7 +140,7 @@ def export(
     from warehouse.upkeep.export import export as run
 
     pairs = [text.partition("=") for text in option or []]
-    with refusals("warehouse"):
+    with refusals():
         done = run(_root(root), target, options={key: value for key, _, value in pairs})
     if as_json:
         typer.echo(json.dumps(asdict(done)))
@@ -160,7 +160,7 @@ def bring_in(
     """
     from warehouse.upkeep.exchange import conversations
 
-    with refusals("warehouse"):
+    with refusals():
         counts = conversations.bring_in(_root(root), conversations.read_conversations(file))
     for run, count in counts.items():
         typer.echo(plain(f"{run}: {count:,} conversations"))
@@ -178,12 +178,17 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
         "atif": atif.write_atif,
         "inspect": inspect_log.write_inspect,
     }
-    with refusals("warehouse"), open_warehouse(root) as warehouse:
+    with refusals(), open_warehouse(root) as warehouse:
         if form not in writers:
-            raise ConfigError(f"There is no format '{form}'{nearest(form, writers)}; there are {', '.join(writers)}.")
+            raise ConfigError(
+                "argument.unknown_value",
+                f"There is no format '{form}'{nearest(form, writers)}. Use one of {', '.join(writers)}.",
+            )
         found = list(conversations.conversations(warehouse, run, phase=phase, policy=policy))
         if not found:
-            raise ConfigError(f"Run {run} has no such conversation; --phase all takes those of every phase.")
+            raise ConfigError(
+                "run.no_conversations", f"Run {run} has no such conversation. --phase all takes those of every phase."
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         writers[form](found, target)
     typer.echo(f"Wrote {len(found):,} conversations to {target}.")

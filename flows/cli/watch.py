@@ -68,7 +68,8 @@ async def follow(
             show_result(run, deployment, parameters)
             return 0
         message = ended.state.message if ended.state is not None else "no state"
-        print(f"error: {_reason(run, message)}", file=sys.stderr)
+        code = run.status.code if run is not None else None
+        print(f"error: {_reason(run, message)}{f' [{code}]' if code else ''}", file=sys.stderr)
         print(f"logs: {log.parent}; `prefect flow-run logs {started.id}`", file=sys.stderr)
         return 1
 
@@ -81,10 +82,12 @@ async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> 
         flow_run: FlowRun = await started
         return flow_run
     except ObjectNotFound as error:
-        raise ConfigError(f"There is no deployment '{deployment}'; `prefect deployment ls` lists them.") from error
+        raise ConfigError(
+            "server.no_deployment", f"There is no deployment '{deployment}'. `prefect deployment ls` lists them."
+        ) from error
     except PrefectHTTPStatusError as error:
         detail = error.response.json().get("detail", str(error)) if error.response.content else str(error)
-        raise ConfigError(f"The server refused these parameters: {detail}") from error
+        raise ConfigError("server.bad_parameters", f"The server rejected these parameters: {detail}") from error
 
 
 async def _watch(
@@ -99,11 +102,14 @@ async def _watch(
         screen.update(run)
         if now is not None and now.state is not None and now.state.is_final():
             return now
-        goes_on = "starting the run again continues it from its last checkpoint"
+        goes_on = "Starting the run again continues it from its last checkpoint"
         if worker.poll() is not None:
-            raise TrainingError(f"The worker ended with status {worker.returncode} ({log}); {goes_on}.")
+            raise TrainingError(
+                "process.died",
+                f"The worker ended with status {worker.returncode} ({log}). {goes_on}.",
+            )
         if now is None and not listens(str(client.api_url)):
-            raise TrainingError(f"The server ended ({log.with_name('server.log')}); {goes_on}.")
+            raise TrainingError("process.died", f"The server ended ({log.with_name('server.log')}). {goes_on}.")
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -20,7 +20,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     """Draw the group of this trajectory."""
     members = await frame.asked(lambda: browse.group(warehouse, traj_id))
     if not members:
-        raise ConfigError(f"There is no finished trajectory {traj_id}, so no group of it.")
+        raise ConfigError("run.no_such_trajectory", f"There is no finished trajectory {traj_id}, so it has no group.")
     first = members[0].trajectory
     frame.heading(f"Group of {first['gym']} {first['task_id']}")
     with ui.row().classes("gap-2 items-center"):

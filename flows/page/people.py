@@ -221,7 +221,8 @@ class People:
         sitting = self._sittings.get(token)
         if sitting is None:
             raise ConfigError(
-                "This conversation is over and closed, or was never begun; begin another one under People."
+                "people.conversation_over",
+                "This conversation is over, or was never begun. Begin another one under People.",
             )
         talk = sitting.talk
         frame.heading(f"{talk.task.gym}: you are the {talk.side}")
@@ -251,7 +252,7 @@ class People:
                 if sitting.ended is not None and now - sitting.ended > KEPT_SECONDS:
                     del self._sittings[old_token]
             if sum(sitting.ended is None for sitting in self._sittings.values()) >= MOST:
-                raise ConfigError(f"{MOST} conversations are under way; come back in a while.")
+                raise ConfigError("server.full", f"{MOST} conversations are in progress. Come back later.")
             task = self._study.hand_out(gym, side, chosen, split=split, person=person)
             talk = Talk(task, side, chosen, seed=secrets.randbelow(2**31))
             self._sittings[token] = Sitting(self._study, talk, person)
@@ -263,7 +264,7 @@ class People:
         if name.startswith("run:"):
             run = next((run for run in all_runs() if run.id == name.removeprefix("run:")), None)
             if run is None:
-                raise ConfigError("This run is gone; choose another side.")
+                raise ConfigError("run.no_such_run", "This run no longer exists. Choose another side.")
             return Checkpoint(run)
         return Other()
 

@@ -36,7 +36,7 @@ async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, st
     """Draw the conversation with this id. The query names the list that the next and previous links follow."""
     shown = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
     if shown is None:
-        raise ConfigError(f"There is no trajectory {traj_id} in this warehouse.")
+        raise ConfigError("run.no_such_trajectory", f"There is no trajectory {traj_id} in this warehouse.")
     await ReplayPage(warehouse, shown, Listing(warehouse, query)).build()
 
 

@@ -182,5 +182,7 @@ def _id(text: str | None) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
-        raise ConfigError(f"'{text[:40]}' is no trajectory's id; begin at the first page.")
+        raise ConfigError(
+            "run.no_such_trajectory", f"'{text[:40]}' is not the id of a trajectory. Begin at the first page."
+        )
     return int(text)

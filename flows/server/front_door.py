@@ -183,7 +183,9 @@ def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, bo
     if host in LOOPBACK:
         return FrontDoor(app, body=body)
     if not names and host in ("0.0.0.0", "::"):
-        raise ConfigError(f"To listen on {host}, say under which names it is reached: --name gpu-host.example.")
+        raise ConfigError(
+            "argument.missing", f"To listen on {host}, give the names it is reached by: --name gpu-host.example."
+        )
     token = os.environ.get(TOKEN) or kept(token_file(home), secrets.token_urlsafe)
     return FrontDoor(app, hosts=(*LOOPBACK, host, *names), token=token, body=body)
 
@@ -233,7 +235,10 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigError(f"{host} port {port} cannot be listened on: {error.strerror}; choose another.") from error
+        raise ConfigError(
+            "server.port_taken",
+            f"The server cannot listen on {host} port {port}: {error.strerror}. Choose another port.",
+        ) from error
 
 
 class _TooLarge(Exception):

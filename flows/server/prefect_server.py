@@ -37,7 +37,9 @@ def server_environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
 def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) -> None:
     """Serve until a signal. names: additional accepted host names."""
     if not is_loopback(f"http://{host}") and not names:
-        raise ConfigError(f"To listen on {host}, say under which names it is reached: --name gpu-server.example.")
+        raise ConfigError(
+            "argument.missing", f"To listen on {host}, give the names it is reached by: --name gpu-server.example."
+        )
     environment = server_environment(port, host)
     os.environ.update(environment)
     write_dotenv(environment["PREFECT_API_AUTH_STRING"], environment["PREFECT_API_URL"], home())

@@ -86,7 +86,10 @@ class GymServer:
         if len(client_sessions) >= self.most:
             await self._end(min(client_sessions, key=lambda key: self._sessions[key].used), "replaced")
         if len(self._sessions) >= self.total:
-            raise GymError(f"There are {self.total} sessions; close some, or come back later.")
+            raise GymError(
+                "server.full",
+                f"There are {self.total} sessions, the most this server has. Close some, or come back later.",
+            )
         number = next(self._ids)
         self._sessions[number] = _GymSession(client, dict(config or {}))
         self._counts["created"] += 1
@@ -119,7 +122,7 @@ class GymServer:
         session = self._find(number)
         async with session.lock:
             if session.gym is None or session.done:
-                raise GymError(f"Session {number} is not running; reset it first.")
+                raise GymError("gym.misused", f"Session {number} is not running. Reset it first.")
             call = read_action(action, session.gym.choices())
             if isinstance(call, str):
                 session.observation, session.reward = call, 0.0
@@ -161,7 +164,7 @@ class GymServer:
         """Return the gym of a session. Raises GymError for a session that was not reset."""
         gym = self._find(number).gym
         if gym is None:
-            raise GymError(f"Session {number} is not running; reset it first.")
+            raise GymError("gym.misused", f"Session {number} is not running. Reset it first.")
         return gym
 
     def actions(self, number: int) -> dict[str, str]:
@@ -199,7 +202,7 @@ class GymServer:
 
     def _find(self, number: int) -> _GymSession:
         if number not in self._sessions:
-            raise GymError(f"There is no session {number}; create one first.")
+            raise GymError("gym.misused", f"There is no session {number}. Create one first.")
         session = self._sessions[number]
         session.used = time.monotonic()
         return session
@@ -358,7 +361,7 @@ async def _step_bare(server: GymServer, body: BareStep) -> dict[str, Any]:
         return {"observation": unread(choices), "reward": 0.0, "done": False, "info": None}
     state = await server.step(body.env_idx, ": ".join(call))
     if "error" in state:
-        raise GymError(state["error"])
+        raise GymError("gym.not_scored", state["error"])
     shown = f"<information>{state['observation']}</information>" if call[0] == "search" else state["observation"]
     return {"observation": shown, "reward": state["reward"], "done": state["done"], "info": None}
 
@@ -371,7 +374,7 @@ async def _tried(work: Awaitable[Any]) -> Any:
     try:
         return await work
     except UserRLError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "code": error.code}
 
 
 async def _bare(work: Awaitable[Any]) -> Any:
@@ -379,14 +382,14 @@ async def _bare(work: Awaitable[Any]) -> Any:
     try:
         return await work
     except UserRLError as error:
-        return JSONResponse({"error": str(error)}, 500)
+        return JSONResponse({"error": str(error), "code": error.code}, 500)
 
 
 def _said(answer: Callable[[], Any]) -> Any:
     try:
         return answer()
     except UserRLError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "code": error.code}
 
 
 async def _expire(server: GymServer) -> None:

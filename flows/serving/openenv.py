@@ -95,11 +95,11 @@ class _OpenEnvSession:
     async def step(self, action: Action) -> dict[str, Any]:
         """Execute one turn. Raises UserRLError if it could not be scored, because clients would read a null reward as 0."""
         if self.number is None:
-            raise GymError("No episode is running; send reset first.")
+            raise GymError("gym.misused", "No episode is running. Send reset first.")
         said = await self.server.step(self.number, action.message)
         self.state.step_count += 1
         if "error" in said:
-            raise GymError(said["error"])
+            raise GymError("gym.not_scored", said["error"])
         done = said["done"] or self.state.step_count >= self.horizon
         if done:
             await self.close()

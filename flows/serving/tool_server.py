@@ -32,7 +32,8 @@ try:
     from mcp.server.transport_security import TransportSecuritySettings
 except ModuleNotFoundError as error:
     raise ConfigError(
-        f"serve-tools needs the module {error.name}, which is not installed; install the extra mcp."
+        "gym.not_installed",
+        f"serve-tools needs the module {error.name}, which is not installed. Install the extra mcp.",
     ) from error
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]

@@ -69,7 +69,8 @@ class DeploymentLauncher(Trials):
             except ObjectNotFound:
                 continue  # a recipe without its own deployment: any train deployment takes it as a parameter
         raise TrainingError(
-            "There is no train deployment on the server; `prefect deploy --all --no-prompt` makes them."
+            "server.no_deployment",
+            "There is no train deployment on the server. `prefect deploy --all --no-prompt` creates them.",
         )
 
     def status(self, handle: str) -> Status:

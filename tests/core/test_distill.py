@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from userrl_core.distill import read_chats, select_top_k, to_chat, write_chats
-from userrl_core.errors import ConfigError, TaskError
 from userrl_core.interact import InteractCall, parse_text, render_call
 from userrl_core.records import Flag, Task, Trajectory, Turn
 
@@ -76,7 +76,7 @@ def test_of_what_was_sampled_only_successes_are_kept_where_that_is_asked_for() -
 
 @pytest.mark.parametrize("top_k", [0, -3])
 def test_a_top_k_below_one_is_refused(top_k: int) -> None:
-    with pytest.raises(ConfigError, match="give 1 or more"):
+    with raises("argument.out_of_range"):
         select_top_k([], top_k)
 
 
@@ -146,22 +146,22 @@ def test_a_file_without_chats_is_read_as_an_empty_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: this is not JSON"),
+        ("{", "line 2: this line is not valid JSON"),
         ("[]", "field 'messages'"),
         (json.dumps({"messages": []}), "at least one message"),
-        (json.dumps({"messages": [{"role": "user", "content": 3}]}), r"messages\[0\] needs a text"),
+        (json.dumps({"messages": [{"role": "user", "content": 3}]}), "messages[0] needs a text"),
         (json.dumps({"messages": [{"role": "oracle", "content": ""}]}), "role 'oracle'"),
         (json.dumps({"messages": [{"role": "user", "content": ""}], "tools": "x"}), "field 'tools'"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "not valid JSON"),
     ],
 )
 def test_an_invalid_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "chats.jsonl"
     path.write_text(json.dumps(to_chat(make_trajectory(0.5))) + "\n" + line + "\n")
-    with pytest.raises(TaskError, match=message):
+    with raises("chats.invalid", message):
         read_chats(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"nowhere\.jsonl cannot be read"):
+    with raises("chats.invalid", "nowhere.jsonl"):
         read_chats(tmp_path / "nowhere.jsonl")

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.core.test_processes import wait_for
+from tests.makers import raises
 from userrl_core import processes
-from userrl_core.errors import TrainingError
 from userrl_core.fork_server import AVAILABLE, Fork, ForkServer
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="forks are for Linux")
@@ -54,7 +54,7 @@ def test_a_fork_is_found_by_its_own_tag_and_killed_alone(server: ForkServer, tmp
 
 
 def test_a_run_by_fork_ends_as_a_run_by_process_does(server: ForkServer, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="The worker ended with status 5"):
+    with raises("process.died", "status 5"):
         processes.run(["worker", "5"], tmp_path, name="The worker", by=server.spawn)
     assert not (tmp_path / processes.RECORD).exists()
 

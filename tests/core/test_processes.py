@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from userrl_core.errors import TrainingError
+from tests.makers import raises
 from userrl_core.processes import RECORD, TAGS, ProcessDied, is_alive, last_words, reap, run, spawn, tagged
 
 PARENT = """
@@ -49,20 +49,21 @@ def test_a_child_that_ends_well_leaves_its_output_and_no_record(tmp_path):
 
 
 def test_a_child_s_own_sentence_becomes_the_error(tmp_path):
-    with pytest.raises(TrainingError, match=r"^The disk is full; free some\.$") as caught:
-        run(python("print('error: The disk is full; free some.'); raise SystemExit(1)"), tmp_path, name="it")
+    with raises("log.cannot_write") as caught:
+        run(python("print('error: The disk is full. [log.cannot_write]'); raise SystemExit(1)"), tmp_path, name="it")
+    assert str(caught.value) == "The disk is full."
     assert not isinstance(caught.value, ProcessDied)
 
 
 def test_a_child_that_dies_without_a_word_is_named_with_its_signal(tmp_path):
-    with pytest.raises(ProcessDied, match="killed by signal 9"):
+    with raises("process.died", "signal 9"):
         run(python("import os; os.kill(os.getpid(), 9)"), tmp_path, name="it")
 
 
 def test_an_error_of_an_earlier_child_is_not_taken_for_this_one(tmp_path):
-    with pytest.raises(TrainingError):
+    with raises("process.failed"):
         run(python("print('error: the first'); raise SystemExit(1)"), tmp_path, name="it")
-    with pytest.raises(ProcessDied, match="status 3"):
+    with raises("process.died", "status 3"):
         run(python("raise SystemExit(3)"), tmp_path, name="it")
 
 
@@ -144,17 +145,17 @@ def test_a_failed_command_ends_in_its_last_words_and_leaves_nothing(tmp_path):
     def tick():
         seen.append(token_of(tmp_path))
 
-    with pytest.raises(ProcessDied, match="it ended with status 3") as raised:
+    with raises("process.died", "status 3") as raised:
         run(python(f"{child}; print('the last line'); sys.exit(3)"), tmp_path, name="it", on_tick=tick, poll=0.05)
     assert "the last line" in str(raised.value)
     assert tagged(seen[0]) == []
     code = "import sys; sys.stderr.write('[pid=3] ValueError: seven is no seed\\nbye\\n'); sys.exit(1)"
-    with pytest.raises(ProcessDied, match=r"it ended with status 1\. ValueError: seven is no seed \(output: "):
+    with raises("process.died", "it ended with status 1. ValueError: seven is no seed (output: "):
         run(python(code), tmp_path, name="it")
 
 
 def test_a_silent_child_is_stopped(tmp_path):
-    with pytest.raises(TrainingError, match=r"^it said nothing for 0\.2 s and was stopped\. Its output .* is empty"):
+    with raises("process.stalled", "it wrote no output for 0.2 s", "is empty"):
         run(python("import time; time.sleep(600)"), tmp_path, name="it", stall=0.2, poll=0.05)
 
 

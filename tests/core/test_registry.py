@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from userrl_core import gyms
-from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.registry import gym_class, names
 from userrl_core.gyms.validate import validate
@@ -18,20 +18,20 @@ from userrl_core.records import Task
 
 
 def test_an_unknown_gym_names_the_nearest():
-    with pytest.raises(ConfigError, match="travel"):
+    with raises("gym.not_installed"):
         gyms.make("travle")
 
 
 def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
-    with pytest.raises(ConfigError, match="no split 'dev'"):
+    with raises("argument.unknown_value", "'dev'"):
         gyms.tasks("function", "dev")
-    with pytest.raises(ConfigError, match="no 'oracle' user"):
+    with raises("user.bad_option", "'oracle'"):
         gyms.make("travel", user="oracle")
-    with pytest.raises(ConfigError, match="no 'oracle' user"):
+    with raises("user.bad_option", "'oracle'"):
         gyms.make("function", user="oracle")
-    with pytest.raises(ConfigError, match="do not take these options"):
+    with raises("task.bad_option"):
         gyms.tasks("function", "train", size=3)
-    with pytest.raises(ConfigError, match="no tier 'huge'"):
+    with raises("task.bad_option", "'huge'"):
         gyms.tasks("function", "train", tier="huge")
 
 
@@ -39,7 +39,7 @@ def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
     "user", [("openai", {"nope": 1}), ("rule", {"nope": 1}), ("rule",)], ids=["openai", "rule", "no options"]
 )
 def test_options_that_a_user_does_not_accept_are_one_sentence(user: object):
-    with pytest.raises(ConfigError, match="user"):
+    with raises("user.bad_option"):
         gyms.make("turtle", user=user)
 
 
@@ -49,19 +49,19 @@ def test_without_a_user_a_gym_has_the_rule_user():
 
 @pytest.mark.parametrize("options", [{"reward_scale": math.nan}, {"step_penalty": math.inf}, {"tolerance": -1.0}])
 def test_rewards_and_tolerances_outside_their_range_are_refused(options: dict[str, float]):
-    with pytest.raises(ConfigError, match="cannot use these options"):
+    with raises("gym.bad_option"):
         gyms.make("function", **options)
 
 
 def test_a_task_of_another_gym_is_refused():
-    with pytest.raises(ConfigError, match="not a task of gym 'travel'"):
+    with raises("task.wrong_gym", "'travel'"):
         gyms.make("travel", gyms.tasks("function", "train")[0])
 
 
 def test_a_gym_without_published_tasks_says_so(tmp_path: Path):
-    with pytest.raises(TaskError, match="no published tasks"):
+    with raises("task.not_published"):
         gyms.load_published("errand", tmp_path)
-    with pytest.raises(TaskError, match="no folder"):
+    with raises("task.file_missing"):
         gyms.load_published("function", tmp_path / "nowhere")
 
 

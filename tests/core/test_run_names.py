@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.run_names import RunName, choose_run
 
 HERE = Path("home")
@@ -27,11 +27,11 @@ def test_a_run_is_meant_by_latest_id_name_or_beginning(text: str, chosen: str) -
 
 
 def test_what_means_no_run_or_several_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ConfigError, match="2 runs begin with 'a-'; `userrl runs list`"):
+    with raises("run.no_such_run", "'a-'"):
         choose_run("a-", RUNS, HERE)
-    with pytest.raises(ConfigError, match=r"There is no run 'b-2' \(did you mean 'b-1'\?\)"):
+    with raises("run.no_such_run", "'b-2'", "did you mean 'b-1'"):
         choose_run("b-2", RUNS, HERE)
-    with pytest.raises(ConfigError, match="There is no run in home yet"):
+    with raises("run.no_such_run"):
         choose_run("latest", [], HERE)
 
 

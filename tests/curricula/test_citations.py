@@ -8,7 +8,7 @@ import pytest
 
 import curricula
 from curricula.recipe import Recipe
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.prompt import opening_messages
 
@@ -75,7 +75,7 @@ def test_evaluation_samples_from_the_same_nucleus_as_training_where_it_samples()
 
 
 def test_a_test_share_that_would_change_nothing_but_the_hash_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"split: test is 0\.2 for our own tasks"):
+    with raises("recipe.invalid_value", "0.2"):
         load("equalized-r2g", split__test=0.3)
 
 

@@ -12,8 +12,8 @@ import curricula
 from curricula.identity import identity_values
 from curricula.recipe import Recipe
 from curricula.spec import Stage
+from tests.makers import raises
 from userrl.run.run import identity
-from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig
@@ -115,7 +115,7 @@ def test_adapters_make_another_experiment_and_their_absence_does_not() -> None:
 
 
 def test_a_cold_start_from_scratch_with_adapters_is_refused() -> None:
-    with pytest.raises(ConfigError, match="adapters change a model that exists"):
+    with raises("recipe.conflict"):
         curricula.load("equalized-r2g", "laptop", {"cold_start.lora": {"rank": 8}}, check=False)
 
 

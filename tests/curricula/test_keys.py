@@ -7,6 +7,7 @@ import pytest
 
 import curricula
 from curricula.options import check_url, is_secret
+from tests.makers import raises
 from userrl_core.errors import ConfigError
 
 KEY = "sk-proj-0123456789abcdef"
@@ -42,19 +43,21 @@ def test_an_option_for_a_key_is_refused_and_says_where_the_key_goes(overrides):
 
 @pytest.mark.parametrize("url", [f"http://me:{KEY}@host/v1", f"https://{KEY}@host/v1", f"http://host/v1?api_key={KEY}"])
 def test_an_address_with_a_password_or_a_key_is_refused_wherever_it_stands(url):
-    assert "base_url holds a password or a key" in refusal({"evaluate.user": openai(base_url=url)})
-    assert "user_url holds a password or a key" in refusal({"hardware.user_url": url})
+    assert "base_url contains a password or a key" in refusal({"evaluate.user": openai(base_url=url)})
+    assert "user_url contains a password or a key" in refusal({"hardware.user_url": url})
 
 
 def test_a_key_in_place_of_its_variable_s_name_is_refused():
-    assert "api_key_env is the name of an environment variable" in refusal({"evaluate.user": openai(api_key_env=KEY)})
+    assert "api_key_env must be the name of an environment variable" in refusal(
+        {"evaluate.user": openai(api_key_env=KEY)}
+    )
 
 
 def test_an_option_that_no_such_user_has_is_refused_with_the_nearest_one():
     assert "no option 'temprature' (did you mean 'temperature'?)" in refusal({"evaluate.user": openai(temprature=1)})
     assert "option retries: " in refusal({"evaluate.user": openai(retries=-1)})
     assert "does not accept these options" in refusal({"evaluate.user": {"kind": "rule", "options": {"model": "m"}}})
-    assert "a human user takes no options" in refusal({"evaluate.user": {"kind": "human", "options": {"console": 1}}})
+    assert "a human user has no options" in refusal({"evaluate.user": {"kind": "human", "options": {"console": 1}}})
 
 
 def test_what_a_server_needs_is_taken():
@@ -88,5 +91,5 @@ def test_what_names_a_secret():
 
 
 def test_an_address_that_cannot_be_read_is_a_sentence():
-    with pytest.raises(ValueError, match="base_url is no address"):
+    with raises("model.bad_address"):
         check_url("http://[::1", "base_url")

@@ -36,14 +36,15 @@ def test_list_names_recipes_and_profiles():
 
 
 def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
-    for arguments in (
-        ["show", "nope"],
-        ["show", "equalized-r2g", "--set", "x"],
-        ["show", "grpo", "--set", "credit.gama=1"],
+    for arguments, code in (
+        (["show", "nope"], "file.unknown_name"),
+        (["show", "equalized-r2g", "--set", "x"], "argument.malformed"),
+        (["show", "grpo", "--set", "credit.gama=1"], "recipe.unknown_key"),
     ):
         done = runner.invoke(app, arguments)
         assert done.exit_code == 1
-        assert done.output.startswith("userrl recipe: ")
+        assert done.output.startswith("error: ")
+        assert done.output.endswith(f" [{code}]\n")
         assert len(done.output.strip().splitlines()) == 1
 
 
@@ -72,7 +73,9 @@ def test_a_misspelt_gym_is_one_sentence_with_the_nearest_name(tmp_path):
     file.write_text("extends: equalized-r2g\nstages: [{steps: 4, horizon: 4, mix: {travle: 1}}]\n")
     done = runner.invoke(app, ["show", str(file)])
     assert done.exit_code == 1
-    sentence = "userrl recipe: Recipe 'mine' names a gym 'travle', which does not exist (did you mean 'travel'?). Known: agentgym, "
+    sentence = (
+        "error: Recipe 'mine' names a gym 'travle', which does not exist (did you mean 'travel'?). Known: agentgym, "
+    )
     assert done.output.startswith(sentence)
     assert len(done.output.splitlines()) == 1
 

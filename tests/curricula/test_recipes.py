@@ -9,6 +9,7 @@ import yaml
 
 import curricula
 from curricula.feasibility import check_credit, check_horizons
+from tests.makers import raises
 from userrl_core.errors import ConfigError
 
 ALL = [
@@ -53,7 +54,7 @@ def test_every_recipe_loads_under_every_profile_and_survives_json(name, profile)
 
 
 def test_a_recipe_for_the_laptop_alone_is_refused_under_another_profile():
-    with pytest.raises(ConfigError, match="has stages for profile laptop alone, and 'qwen3-8b' is another"):
+    with raises("profile.other_recipe", "'qwen3-8b'"):
         load("horizon-fork", "qwen3-8b")
 
 
@@ -135,7 +136,7 @@ def test_the_sft_baseline_has_no_rl_stage():
     assert recipe.cold_start.lr == 1e-4
     assert recipe.planned_stages == ()
     assert recipe.total_steps == 0
-    with pytest.raises(ConfigError, match="no RL stages"):
+    with raises("recipe.no_such_step"):
         recipe.schedule.horizon(1)
 
 
@@ -170,7 +171,7 @@ def test_stage_of_names_the_stage_of_every_step():
         "rl-3",
         "rl-3",
     ]
-    with pytest.raises(ConfigError, match="steps 1 to 60"):
+    with raises("recipe.no_such_step", "steps 1 to 60"):
         recipe.stage_of(61)
 
 
@@ -218,7 +219,7 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"stages.0.horizn": 4}, "unknown key 'stages.0.horizn' (did you mean 'horizon'?)"),
         ({"gyms.travel.tsks": {}}, "unknown key 'gyms.travel.tsks' (did you mean 'tasks'?)"),
         ({"algoritm.lr": 1}, "unknown key 'algoritm' (did you mean 'algorithm'?)"),
-        ({"stages.7.horizon": 4}, "use 0 to 2 or *"),
+        ({"stages.7.horizon": 4}, "Use 0 to 2 or *"),
         ({"stages.0.horizon": 0}, "stages.0.horizon: input should be greater than 0 (given: 0)"),
         ({"evaluate.horizon": 3_000_000_000}, "evaluate.horizon: input should be less than or equal to 10000"),
         ({"demonstrations.top_k": -1}, "demonstrations.top_k: input should be greater than 0"),
@@ -232,14 +233,14 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"algorithm.lr": float("inf")}, "algorithm.lr"),
         ({"credit.gamma": 1.2}, "credit.gamma: input should be less than or equal to 1"),
         ({"schedule": {"kind": "steep"}}, "fixed, stages, scaling_inter, adaptive"),
-        ({"schedule": {"kind": "fixed", "turns": 6}}, "leave one of them out"),
+        ({"schedule": {"kind": "fixed", "turns": 6}}, "in addition to the schedule"),
         ({"profile": "qwen3-8b"}, "cannot be overridden"),
         ({"algorithm.lr.x": 1}, "goes into a single value"),
         ({"algorithm.name": "rloo", "credit.shaping": "em"}, "rloo does not divide an advantage among turns"),
         ({"algorithm.name": "remax", "credit.shaping": "em"}, "remax does not divide an advantage among turns"),
         (
             {"algorithm.name": "remax", "credit.shaping": "equalized", "credit.filter": "resample"},
-            "which remax can learn from; set it to drop or keep",
+            "remax can learn from these; set it to drop or keep",
         ),
         ({"algorithm.name": "remax", "algorithm.kl_reward_coef": 0.1}, "whose tokens pay no KL penalty"),
         ({"algorithm.name": "ppo", "credit.shaping": "naive", "credit.form": "paper"}, "set it to equalized"),
@@ -252,15 +253,15 @@ def test_refusals_say_in_one_sentence_what_to_change(overrides, message):
 
 
 def test_unknown_recipes_and_profiles_name_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'equalized-r2g'"):
+    with raises("file.unknown_name", "did you mean 'equalized-r2g'"):
         curricula.load("equalised-r2g")
-    with pytest.raises(ConfigError, match="did you mean 'laptop'"):
+    with raises("file.unknown_name", "did you mean 'laptop'"):
         curricula.load("equalized-r2g", "labtop")
 
 
 def test_a_horizon_in_which_nothing_can_be_solved_is_refused():
     recipe = load(overrides={"stages.0.horizon": 2})
-    with pytest.raises(ConfigError, match=r"Horizon 2 of stages\[0\] cannot solve any task of gym 'travel' .*4 turns"):
+    with raises("recipe.short_horizon", "'travel'"):
         check_horizons(recipe, lambda _: [4, 5])
     allowed = load(overrides={"stages.0.horizon": 2, "allow_short_horizon": True})
     assert "cannot solve any task" in check_horizons(allowed, lambda _: [4, 5])[0]
@@ -273,35 +274,34 @@ def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about():
 
 
 def test_the_gyms_themselves_are_asked_when_a_recipe_is_loaded():
-    with pytest.raises(ConfigError, match="the shortest takes 4 turns"):
+    with raises("recipe.short_horizon"):
         curricula.load("equalized-r2g", "laptop-quick", {"stages.0.horizon": 3})
     with pytest.warns(UserWarning, match="cannot solve any task"):
         curricula.load("equalized-r2g", "laptop-quick", {"stages.0.horizon": 3, "allow_short_horizon": True})
 
 
 def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"gym 'travle', which does not exist \(did you mean 'travel'\?\)"):
+    with raises("gym.no_such_gym", "'travle'", "did you mean 'travel'"):
         curricula.load("equalized-r2g", "laptop-quick", {"stages.*.mix": {"travle": 1}})
 
 
 @pytest.mark.parametrize(
-    ("credit", "bounds", "message"),
+    ("credit", "bounds", "code"),
     [
-        ({"shaping": "r2g", "form": "released"}, (-0.5, 1.0), "set credit.form to paper"),
-        ({"shaping": "naive", "form": "released"}, (-0.5, 1.0), "set credit.form to paper"),
-        ({"shaping": "em"}, (0.0, 2.0), "needs them in [0, 1]"),
+        ({"shaping": "r2g", "form": "released"}, (-0.5, 1.0), "credit.negative"),
+        ({"shaping": "naive", "form": "released"}, (-0.5, 1.0), "credit.negative"),
+        ({"shaping": "em"}, (0.0, 2.0), "credit.out_of_range"),
     ],
 )
-def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loaded(credit, bounds, message):
-    with pytest.raises(ConfigError) as caught:
+def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loaded(credit, bounds, code):
+    with raises(code):
         check_credit(load(overrides={"credit": credit}), lambda _: bounds)
-    assert message in str(caught.value)
     check_credit(load(overrides={"credit": {"shaping": "r2g", "form": "paper"}}), lambda _: (-0.5, 1.0))
 
 
 def test_a_step_penalty_makes_rewards_negative_and_released_r2g_is_refused():
     overrides = {"gyms.travel.config": {"step_penalty": 0.1}, "credit": {"shaping": "r2g", "form": "released"}}
-    with pytest.raises(ConfigError, match=r"down to -0\.1"):
+    with raises("credit.negative", "-0.1"):
         curricula.load("equalized-r2g", "laptop-quick", overrides)
 
 
@@ -313,49 +313,45 @@ def test_a_recipe_of_ones_own(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "fact"),
     [
-        ("name: mine\nname: yours\n", "'name' is given twice"),
-        ("- a\n- b\n", "holds no mapping"),
-        ("name: [1\n", "no readable YAML"),
-        ("name: mine\nextends: mine.yaml\n", "There is no recipe file"),
-        (
-            "name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n",
-            "give steps, epochs, tokens, cpu_seconds or gpu_seconds",
-        ),
-        ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "has no horizon"),
-        ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "set rl_tasks"),
-        ("name: mine\nstages: [{tokens: 9000, horizon: 4, mix: {travel: 1}}]\n", "set algorithm.batch_tokens"),
-        ("name: mine\nsources: 3\n", "'sources' must be a mapping"),
-        ("{" * 2_000, "cannot be read"),
-        ("name: mine\nx: !!python/object/apply:os.system [echo]\n", "no readable YAML"),
+        ("name: mine\nname: yours\n", "file.unreadable", "'name' is given twice"),
+        ("- a\n- b\n", "file.unreadable", "no mapping"),
+        ("name: [1\n", "file.unreadable", "YAML"),
+        ("name: mine\nextends: mine.yaml\n", "file.missing", "mine.yaml"),
+        ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "recipe.conflict", "exactly one of steps, epochs"),
+        ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "recipe.missing_key", "has no horizon"),
+        ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "recipe.missing_key", "rl_tasks"),
+        ("name: mine\nstages: [{tokens: 9000, horizon: 4, mix: {travel: 1}}]\n", "recipe.missing_key", "batch_tokens"),
+        ("name: mine\nsources: 3\n", "recipe.invalid_value", "'sources'"),
+        ("{" * 2_000, "file.unreadable", ""),
+        ("name: mine\nx: !!python/object/apply:os.system [echo]\n", "file.unreadable", "YAML"),
     ],
 )
-def test_broken_files_are_refused_in_one_sentence(write, text, message):
-    with pytest.raises(ConfigError) as caught:
+def test_broken_files_are_refused_in_one_sentence(write, text, code, fact):
+    with raises(code, fact):
         load(write(text), None)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("profiles", ["3", "{laptop-quick: 3}", "{laptop-quick: [1]}"])
 def test_what_a_recipe_says_for_a_profile_must_be_fields(write, profiles):
-    with pytest.raises(ConfigError, match="must be a mapping of fields"):
+    with raises("recipe.invalid_value"):
         load(write(f"name: mine\nprofiles: {profiles}\n"), "laptop-quick")
 
 
 def test_a_recipe_that_extends_itself_is_refused(write):
     path = write("name: mine\n")
     path.write_text(f"name: mine\nextends: {path}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="extends itself"):
+    with raises("recipe.circular"):
         load(path, None)
 
 
 def test_a_profile_may_not_touch_the_experiment(write):
     profile = write("credit: {gamma: 0.5}\n", "greedy.yaml")
-    with pytest.raises(ConfigError, match="sets 'credit', which belongs to the recipe"):
+    with raises("profile.recipe_key", "'credit'"):
         load("equalized-r2g", profile)
     profile = write("algorithm: {name: ppo}\n", "sly.yaml")
-    with pytest.raises(ConfigError, match=r"sets 'algorithm\.name'"):
+    with raises("profile.recipe_key", "'algorithm.name'"):
         load("equalized-r2g", profile)
 
 
@@ -424,7 +420,7 @@ def test_branches_go_on_from_the_last_common_stage_with_stages_of_their_own() ->
     [
         (
             {"schedule": {"kind": "fixed", "turns": 6}, "stages": [{"steps": 3, "mix": {"errand": 1}}]},
-            "horizons of their own",
+            "their own horizons",
         ),
         ({"branches": {"A b": [{"steps": 3, "horizon": 6, "mix": {"errand": 1}}]}}, "pattern"),
         ({"branches": {"a": [{"steps": 3, "mix": {"errand": 1}}]}}, r"branches.a\[0\] has no horizon"),

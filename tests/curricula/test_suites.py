@@ -6,7 +6,7 @@ import pytest
 
 from curricula.suites import Suite, load_suite, suite_named, suite_names
 from curricula.validation import validated
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 
 EVERY = [
     word for name in suite_names() for word in (name, *(f"{name}:{variant}" for variant in load_suite(name).variants))
@@ -68,7 +68,7 @@ def test_variants_lie_over_each_other_and_keep_what_they_do_not_name() -> None:
 
 def test_a_value_without_a_source_and_an_unknown_variant_are_refused() -> None:
     values = {**load_suite("quick").model_dump(exclude_unset=True), "horizon": 12, "tasks": 5}
-    with pytest.raises(ConfigError, match="tasks has no source; name its section under sources, or ours"):
+    with raises("recipe.missing_key"):
         validated(Suite, values, "suite 'mine'")
-    with pytest.raises(ConfigError, match=r"Suite 'userbench-single' has no variant 'hrad'.*hard"):
+    with raises("argument.unknown_value", "'userbench-single'", "'hrad'"):
         load_suite("userbench-single:hrad")

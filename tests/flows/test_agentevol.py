@@ -10,14 +10,14 @@ import pytest
 import curricula
 from curricula.host import Host
 from tests.flows.test_laptop_recipes import two_steps_a_stage, whole
+from tests.makers import raises
 from userrl.run.readiness import verdict
 from userrl.run.request import TrainRequest
-from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 
 
 def test_it_stands_in_place_of_stages_and_needs_the_local_backend() -> None:
-    with pytest.raises(ConfigError, match="evolve stands in place of stages of RL; leave one of them out"):
+    with raises("recipe.conflict"):
         curricula.load("fixed-textcraft", "laptop", {"evolve.iterations": 2})
     answer = verdict(curricula.load("agentevol", "laptop"), Host(), backend="verl")
     assert (answer.kind, answer.reason) == ("refused", "backend")

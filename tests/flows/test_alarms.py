@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from userrl.run.alarms import RULES, alarm_rules, tripped
-from userrl_core.errors import ConfigError
 
 
 def collapse():
@@ -83,9 +83,9 @@ def test_a_recipe_chooses_action_and_threshold():
 
 
 def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigError, match=r"'entropi' \(did you mean 'entropy'"):
+    with raises("alarm.unknown", "'entropi'", "did you mean 'entropy'"):
         alarm_rules({"entropi": "warn"})
-    with pytest.raises(ConfigError, match=r"alarms\.kl does 'explode'"):
+    with raises("alarm.unknown", "alarms.kl", "'explode'"):
         alarm_rules({"kl": "explode"})
 
 

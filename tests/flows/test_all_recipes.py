@@ -12,6 +12,7 @@ import yaml
 
 import curricula
 from curricula.host import Host, choose_profile
+from tests.makers import raises
 from tests.verl.rig import make_model
 from userrl.run.estimate import hours, warning
 from userrl.run.readiness import Verdict, resolve, verdict
@@ -57,7 +58,7 @@ def ask(name: str, profile: str) -> Verdict:
     try:
         return verdict(load(name, profile), CLUSTER)
     except ConfigError as refusal:  # a recipe for other profiles alone
-        return Verdict("refused", "settings", str(refusal))
+        return Verdict("refused", "settings", str(refusal), refusal.code)
 
 
 def test_every_recipe_under_every_profile_runs_composes_or_is_refused_for_a_reason_of_its_own(
@@ -147,12 +148,12 @@ def test_auto_takes_the_laptop_without_a_gpu_and_else_what_the_machine_can_hold(
 
 
 def test_auto_on_a_machine_that_fits_no_profile_is_refused_with_the_list() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with raises("profile.none_fits") as caught:
         choose_profile("equalized-r2g", "auto", lambda: Host(gpus=1, gpu_memory=24.0))
     assert str(caught.value) == (
         "No profile of recipe 'equalized-r2g' fits this machine, which has 1 GPU of 24 GB (qwen3-8b: 8 GPUs of 141 GB; "
-        "qwen3-4b: 8 GPUs of 141 GB; h200-1: 1 GPU of 141 GB); name one that you want to change, or profile=laptop for the "
-        "small model."
+        "qwen3-4b: 8 GPUs of 141 GB; h200-1: 1 GPU of 141 GB). Name a profile that you want to change, or profile=laptop for "
+        "the small model."
     )
 
 
@@ -167,8 +168,8 @@ def test_auto_is_resolved_before_the_run_is_named(monkeypatch: pytest.MonkeyPatc
         ("qwen3-8b", {"gpus": 0}, "machine", "needs 8 GPUs of 141 GB, and this machine has no GPU"),
         ("qwen3-8b", {"gpu_memory": 80.0}, "machine", "and this machine has 8 GPUs of 80 GB"),
         ("qwen3-8b", {"packages": frozenset()}, "package", "needs verl and vllm, which cannot be imported here"),
-        ("qwen3-8b", {"keys": frozenset()}, "key", "The demonstrator is gpt-4o, which needs a key; set OPENAI_API_KEY"),
-        ("qwen3-8b", {"keys": frozenset({"OPENAI_API_KEY"})}, "user", "nothing says where it is served"),
+        ("qwen3-8b", {"keys": frozenset()}, "key", "The demonstrator is gpt-4o, which needs a key. Set OPENAI_API_KEY"),
+        ("qwen3-8b", {"keys": frozenset({"OPENAI_API_KEY"})}, "user", "no server of it is given"),
     ],
 )
 def test_what_a_machine_lacks_is_said_in_one_sentence(
@@ -185,7 +186,7 @@ def test_no_node_of_several_is_sent_to_itself_for_its_user() -> None:
     for own in ({"hardware.user_gpus": "6,7"}, {"hardware.user_url": "http://localhost:8000/v1"}):
         answer = verdict(load("equalized-r2g", "qwen3-8b", **several, **own), CLUSTER)
         assert (answer.kind, answer.reason) == ("refused", "user")
-        assert answer.sentence.startswith("2 nodes cannot all ask Qwen/Qwen3-32B at http://")
+        assert answer.sentence.startswith("2 nodes cannot all reach Qwen/Qwen3-32B at http://")
     reached = load("equalized-r2g", "qwen3-8b", **several, **{"hardware.user_url": "http://host:8000/v1"})
     assert verdict(reached, CLUSTER).kind == "composes"
 

@@ -13,8 +13,8 @@ import userrl
 from flows.cli.measuring.audit import judge
 from tests.flows.demonstrated import demonstrated
 from tests.judging.test_served_judge import all_right, marks, turns_of
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
-from userrl_core.errors import ConfigError
 from userrl_core.judging.audit import agreement
 
 
@@ -70,9 +70,9 @@ def test_a_judge_that_gives_nothing_usable_fails_and_one_that_is_not_named_is_as
         with pytest.raises(typer.Exit):
             judge(run, who=config, phase="evaluate", most=2)
     assert "4 without usable marks" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="name one with --judge"):
+    with raises("judge.none", "--judge"):
         judge(run, phase="evaluate")
-    with pytest.raises(ConfigError, match="no finished conversation of phase train"):
+    with raises("judge.no_gold_calls"):
         judge(run, who="rule")
 
 

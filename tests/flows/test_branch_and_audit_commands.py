@@ -16,11 +16,11 @@ import userrl
 from flows.cli.looking.branch import branch
 from flows.cli.measuring.audit import credit
 from tests.flows.demonstrated import demonstrated
+from tests.makers import raises
 from tests.training.toys import TINY, chats
 from userrl.branching.apart import PROGRAM, branch_apart
 from userrl.branching.branch import BranchRequest
 from userrl.run.run import find
-from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.state import save_model
 from userrl_core.training.local.tokenizer import render, train_tokenizer
@@ -54,9 +54,9 @@ def test_other_ways_on_from_a_stored_turn_stand_beside_it(
     shown = capsys.readouterr().out
     assert shown.count("1. answer: nothing") == 2
     assert "stored (" in shown
-    with pytest.raises(ConfigError, match=f"has {turns} turns; give --turn from 1 to {turns}"):
+    with raises("argument.out_of_range", f"from 1 to {turns}"):
         branch(traj_id, turn=99, policy=str(folder))
-    with pytest.raises(ConfigError, match="There is no finished trajectory 7"):
+    with raises("run.no_such_trajectory"):
         branch(7, turn=1)
 
 
@@ -80,9 +80,9 @@ def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
     kinds = {key for key in found["worth"]["sum"] if key.startswith("kind_")}
     assert kinds
     assert kinds <= found["rules"]["sum"]["r2g/r2g/paper token_mean"].keys()
-    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+    with raises("run.no_checkpoint"):
         credit([find(run).id])
-    with pytest.raises(ConfigError, match="--goal is sum, r2g, score"):
+    with raises("argument.unknown_value", "--goal"):
         credit([str(folder)], goal="reward")
 
 
@@ -138,9 +138,9 @@ def test_a_refusal_and_a_time_limit_of_the_process_that_plays_on_are_one_sentenc
 ) -> None:
     home, _, folder = evaluated
     monkeypatch.setenv("USERRL_HOME", str(home))
-    with pytest.raises(ConfigError, match=r"^There is no finished trajectory 7; see userrl sql .*\.$"):
+    with raises("run.no_such_trajectory"):
         asyncio.run(branch_apart(BranchRequest(trajectory=7, turn=1), 300))
     request = BranchRequest(trajectory=conversation(home), turn=1, k=64, policy=str(folder))
-    with pytest.raises(ConfigError, match=r"^It took longer than 0\.2 s; `userrl branch \d+ --turn 1` has no limit\.$"):
+    with raises("branch.too_slow", "0.2", "--turn"):
         asyncio.run(branch_apart(request, 0.2))
     assert not [process for process in psutil.Process().children(recursive=True) if PROGRAM in process.cmdline()]

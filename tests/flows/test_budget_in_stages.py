@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.flows.test_runs_and_jobs import make_job
+from tests.makers import raises
 from userrl.run.budget import BudgetGuard, check_budget, money_spent, seconds_spent
 from userrl.run.results import Result, TrainResult
-from userrl_core.errors import TrainingError
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
 from userrl_core.training.jobs import begun_marker
 from warehouse import TurnLog
@@ -52,9 +52,9 @@ def test_a_stage_is_stopped_in_the_middle_when_the_hours_are_spent(tmp_path):
     write_progress(job, 3590.0)
     BudgetGuard(job)()
     write_progress(job, 11.0)
-    with pytest.raises(TrainingError, match=r"^The budget of 1 hours is spent in stage rl-1; raise it and run again"):
+    with raises("budget.spent"):
         BudgetGuard(job)()
-    with pytest.raises(TrainingError, match="is spent before stage rl-2"):
+    with raises("budget.spent"):
         check_budget(job.model_copy(update={"stage": "rl-2"}))
 
 
@@ -68,7 +68,7 @@ def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path):
     log.close()
     spend(job.warehouse, 0.25).close()  # what the rewind voided is paid all the same
     assert money_spent("r", job.warehouse) == pytest.approx(0.55)
-    with pytest.raises(TrainingError, match=r"The budget of \$0\.5 is spent \(\$0\.55\) in stage rl-1"):
+    with raises("budget.spent", "0.5", "0.55"):
         guard()
 
 

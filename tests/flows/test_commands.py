@@ -33,13 +33,13 @@ def run(*command, home, **environment):
         (["-p", "until=rl-9"], "until is 'rl-9'"),
         (["-p", 'budget={"hours": 0}'], "budget.hours"),
         (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
-        (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop makes a model from scratch"),
+        (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop trains a model from scratch"),
         (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
         (["-p", "seed=-1"], "below 2 to the 63rd"),
-        (["-p", "seed"], "-p takes KEY=VALUE"),
+        (["-p", "seed"], "-p needs KEY=VALUE"),
         (["-p", "seed=abc"], "seed: input should be a valid integer"),
         (["sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
-        (["overrides={credit.gamma:0.5}"], "The shell takes double quotes away"),
+        (["overrides={credit.gamma:0.5}"], "The shell removes double quotes"),
         (["budget=5"], "budget: give keys with values"),
         (["--deployment", "sweep/gamma", "paralel=1"], "Sweep: unknown key 'paralel' (did you mean 'parallel'?)"),
         (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
@@ -114,7 +114,7 @@ def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
         assert server_state(port) == "taken"
         done = run("flows.cli.quickstart", home=tmp_path, USERRL_PORT=str(port))
     assert done.returncode == 1
-    assert f"Port {port} on 127.0.0.1 is taken" in done.stderr
+    assert f"Port {port} on 127.0.0.1 is used" in done.stderr
     assert server_state(port) == "free"
 
 

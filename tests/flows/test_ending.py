@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import userrl
 from flows.cli import main as cli
+from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
 from userrl.run.ending import endings, in_a_word
-from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog, open_warehouse
 
@@ -134,9 +134,9 @@ def test_a_stopped_run_reports_how_far_it_came_and_what_to_do(stopped: str) -> N
 
 def test_a_run_without_an_evaluation_is_not_sent_round_in_a_circle(stopped: str, tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "warehouse") as warehouse:
-        with pytest.raises(ConfigError, match=r"it is stopped; start it again .* Or: `userrl evaluate .*step-000010`"):
+        with raises("compare.no_evaluation", "000010"):
             find_sides(warehouse, [stopped, "other"])
-        with pytest.raises(ConfigError, match=r"No run is meant by 'recipe=naive': there is recipe r\."):
+        with raises("run.no_such_run", "'recipe=naive'"):
             find_sides(warehouse, ["recipe=naive", "other"])
     with TurnLog.open(tmp_path / "warehouse", "evaluate-it", run_fields={"recipe": "r", "seed": 0}) as log:
         trajectory = play(log, [1.0], phase="evaluate", stage="evaluate", end=False)
@@ -145,6 +145,6 @@ def test_a_run_without_an_evaluation_is_not_sent_round_in_a_circle(stopped: str,
         log.end(trajectory)
     with (
         open_warehouse(tmp_path / "warehouse") as warehouse,
-        pytest.raises(ConfigError, match="evaluated by itself, so compare evaluate-it in its place"),
+        raises("compare.no_evaluation"),
     ):
         find_sides(warehouse, [stopped, "other"])

@@ -65,7 +65,7 @@ def test_a_dead_server_or_a_missing_key_ends_it_before_the_first_episode(part: s
             sentence = f"The served model m at {dead} does not answer"
         elif part == "key":
             done = userrl(tmp_path, "evaluate", "--model", "gpt-4o", "--gym", "telepathy", "--tasks", "1")
-            sentence = "Model gpt-4o is asked at OpenAI, which needs a key; set OPENAI_API_KEY"
+            sentence = "Model gpt-4o is served by OpenAI, which needs a key. Set OPENAI_API_KEY"
         else:
             user = {"kind": "openai", "options": {"model": "u", "base_url": dead}}
             done = evaluate(tmp_path, server, "--gym", "telepathy", "--user", json.dumps(user))

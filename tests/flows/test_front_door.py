@@ -15,9 +15,9 @@ import pytest
 from flows.server import front_door
 from flows.server.front_door import FrontDoor, guarded, served
 from flows.serving.gym_server import GymServer, app_of
+from tests.makers import raises
 from tests.ports import free_port
 from userrl.worker.relay import relay
-from userrl_core.errors import ConfigError
 
 
 async def echo(scope, receive, send):  # type: ignore[no-untyped-def]
@@ -126,7 +126,7 @@ def test_three_hundred_slow_clients_keep_nobody_out_and_are_gone_in_time(monkeyp
 
 
 def test_off_this_machine_a_token_is_wanted_and_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="say under which names"):
+    with raises("argument.missing"):
         guarded(echo, "0.0.0.0", [], tmp_path)
     assert guarded(echo, "127.0.0.1", [], tmp_path).token is None
     door = guarded(echo, "0.0.0.0", ["gpu-host.example"], tmp_path)
@@ -155,7 +155,7 @@ async def test_sessions_are_capped_per_client_and_in_all() -> None:
     for _ in range(5):
         await gym.create("b")
     assert gym.observe(mine) == ""
-    with pytest.raises(Exception, match="There are 3 sessions"):
+    with raises("server.full"):
         await gym.create("c")
     gym.idle = 0.0
     assert "id" in await gym.create("c")

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from tests.makers import raises
 from tests.published import published
-from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published, make
 from userrl_core.gyms.clones import import_clone
 
@@ -85,15 +85,13 @@ def test_tasks_and_tools_are_read_from_python_literals(tmp_path: Path, monkeypat
 
 def test_what_is_no_literal_is_refused_with_file_and_line_and_never_run(tmp_path: Path) -> None:
     evil = clone(tmp_path / "clone", reason=f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(TaskError, match=r"tasks_dev\.py, line 9: this is no literal, and nothing of a clone is run"):
+    with raises("task.file_unreadable", "tasks_dev.py", "line 9"):
         import_clone(evil, tmp_path / "data")
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_folder_that_is_no_clone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        TaskError, match="is no clone of UserRL, UserBench, tau-bench, AgentGym or of the question sets"
-    ):
+    with raises("task.file_missing"):
         import_clone(tmp_path, tmp_path / "data")
 
 

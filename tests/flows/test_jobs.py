@@ -6,6 +6,7 @@ import pytest
 
 from curricula import load
 from tests.flows.small import OVERRIDES
+from tests.makers import raises
 from tests.published import published
 from userrl.run.job import Inputs, ProgressWriter, StageJob
 from userrl.run.results import TrainResult
@@ -14,7 +15,6 @@ from userrl.worker.curriculum import RecipeCurriculum
 from userrl.worker.distill import distill
 from userrl.worker.train import curriculum, rl_job
 from userrl_core.episode import EpisodeRules
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import generate
 from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.records import RolloutContext
@@ -80,7 +80,7 @@ def test_demonstrations_leave_half_of_a_small_gym(tmp_path):
 def test_a_gym_without_tasks_left_is_refused_with_advice():
     settings = recipe()
     every = {task.key for task in tasks_of(settings, "travel", "train")}
-    with pytest.raises(ConfigError, match=r"lower demonstrations\.episodes or top_k"):
+    with raises("task.none_left", "demonstrations.episodes"):
         rl_tasks(settings, "travel", every)
 
 
@@ -117,7 +117,7 @@ def test_published_tasks_keep_their_split_and_validation_is_taken_from_train():
 
 def test_a_recipe_takes_tasks_from_a_file_and_what_was_imported(tmp_path, monkeypatch):
     monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
-    with pytest.raises(ConfigError, match="userrl tasks import --from FOLDER --gym travel"):
+    with raises("task.none_imported", "--from", "FOLDER", "--gym"):
         tasks_of(recipe(**{"gyms.travel": {"published": "imported"}}), "travel", "train")
     made = generate("travel", 40, 3)
     for source, file in [
@@ -129,7 +129,7 @@ def test_a_recipe_takes_tasks_from_a_file_and_what_was_imported(tmp_path, monkey
         found = [t for split in {t.split for t in made} for t in tasks_of(settings, "travel", split)]
         assert {t.id for t in found} <= {t.id for t in made}
         assert {t.split for t in made} - {t.split for t in found} == set()
-    with pytest.raises(ConfigError, match="holds a travel task"):
+    with raises("task.wrong_gym"):
         tasks_of(recipe(**{"gyms.math": {"published": str(tmp_path / "mine.jsonl")}}), "math", "train")
 
 

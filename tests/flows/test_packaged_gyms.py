@@ -12,17 +12,17 @@ from typer.testing import CliRunner
 from curricula import load
 from flows.cli.looking.show import lines
 from flows.cli.runs import app as runs
+from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.run.readiness import here, verdict
 from userrl.run.run import RunDescription, claim
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import make, registry
 from userrl_core.gyms.registry import PACKAGED, names, unavailable
 from warehouse import TurnLog, open_warehouse
 from warehouse.query.browse import conversation
 
 ROOT = Path(__file__).parents[2]
-SENTENCE = "Gym 'voice' is a package of its own; install it with pip install ./packages/userrl-gym-voice."
+SENTENCE = "Gym 'voice' is a separate package. Install it with pip install ./packages/userrl-gym-voice."
 SPOKEN = {
     "gyms.voice": {"tasks": {"domain": "outfitter"}, "config": {"check_outputs": False}},
     "stages": [{"steps": 6, "horizon": 30, "mix": {"voice": 1}}],
@@ -70,7 +70,7 @@ def test_without_its_package_a_gym_is_refused_with_the_command_that_installs_it(
     assert not {*PACKAGED} & {*names()}
     assert unavailable("voice") == SENTENCE
     for refused in (lambda: make("voice"), lambda: load("tarl", "laptop", SPOKEN)):
-        with pytest.raises(ConfigError) as caught:
+        with raises("gym.not_installed") as caught:
             refused()
         assert str(caught.value) == SENTENCE
     recipe = load("tarl", "laptop", SPOKEN, check=False)

@@ -15,11 +15,11 @@ import pytest
 
 from curricula import load
 from flows.page.people import People, Sitting
+from tests.makers import raises
 from tests.training.toys import TINY, sft_job
 from userrl.people.apart import PROGRAM
 from userrl.people.people import Checkpoint, Study, Talk
 from userrl.run.run import Run, RunInfo
-from userrl_core.errors import ConfigError
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
@@ -202,7 +202,7 @@ def test_closing_the_page_ends_a_conversation_in_a_sentence_and_keeps_its_turns(
 def test_a_checkpoint_that_cannot_be_loaded_is_refused_in_its_sentence(folder: Path, tmp_path: Path) -> None:
     write_json(tmp_path / "report.json", {"checkpoint": str(tmp_path / "gone")})
     study, other = Study(tmp_path / "warehouse"), checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="gone"):
+    with raises("checkpoint.missing"):
         meet(study, other, person())
     study.close()
     assert players() == []

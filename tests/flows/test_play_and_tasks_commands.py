@@ -16,10 +16,10 @@ from flows.cli.tasks import app as tasks_app
 from tests.gyms.test_intention import write_sample as intention_sample
 from tests.gyms.test_persuade import row
 from tests.gyms.test_persuade import write_sample as persuade_sample
+from tests.makers import raises
 from tests.mock_server import MockServer, modest_user
 from tests.published import published
 from userrl.machine.home import imported_tasks
-from userrl_core.errors import TaskError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.records import Task
@@ -83,10 +83,10 @@ def test_leaving_ends_without_a_score() -> None:
     ("arguments", "sentence"),
     [
         (["nosuch"], "There is no gym 'nosuch'"),
-        (["function", "--as", "user"], "Nobody can play the user of 'function'"),
+        (["function", "--as", "user"], "A person cannot play the user of 'function'"),
         (["intention", "--task", "zzz"], "has no task with an id that begins with 'zzz'"),
         (["intention", "--horizon", "0"], "Horizon 0 allows no turn"),
-        (["persuade", "--as", "user", "--skill", "2"], "skill lies between 0 and 1"),
+        (["persuade", "--as", "user", "--skill", "2"], "skill of a demonstrator is between 0 and 1"),
     ],
 )
 def test_a_wrong_call_is_one_sentence_and_exit_1(arguments: list[str], sentence: str) -> None:
@@ -160,7 +160,7 @@ def test_a_bad_row_is_named_and_nothing_half_imported_stays(tmp_path: Path) -> N
 def test_importing_from_nowhere_is_one_sentence(tmp_path: Path) -> None:
     done = call("tasks", "import", "--from", str(tmp_path / "none"), "--gym", "intention")
     assert done.exit_code == 1
-    assert "There is no folder" in done.output
+    assert "does not exist" in done.output
 
 
 def test_a_published_gold_that_misses_the_full_score_fails_the_check() -> None:
@@ -193,20 +193,20 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "code", "fact"),
     [
-        ("{", "line 1: this is not valid JSON"),
-        ("[]", "line 1: this is a list"),
-        ('{"gym": "g", "id": "i", "payload": {}}', "field 'split'"),
-        ('{"gym": "g", "id": "i", "split": "dev", "payload": {}}', "field 'split' is 'dev'"),
-        ('{"gym": "g", "id": "i", "split": "train", "payload": []}', "field 'payload'"),
-        ('{"gym": "", "id": "i", "split": "train", "payload": {}}', "field 'gym'"),
+        ("{", "task.file_unreadable", "line 1"),
+        ("[]", "task.invalid_field", "line 1: this line is a list"),
+        ('{"gym": "g", "id": "i", "payload": {}}', "task.invalid_field", "field 'split'"),
+        ('{"gym": "g", "id": "i", "split": "dev", "payload": {}}', "task.invalid_field", "field 'split' is 'dev'"),
+        ('{"gym": "g", "id": "i", "split": "train", "payload": []}', "task.invalid_field", "field 'payload'"),
+        ('{"gym": "", "id": "i", "split": "train", "payload": {}}', "task.invalid_field", "field 'gym'"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+def test_a_broken_line_is_named(tmp_path: Path, line: str, code: str, fact: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(TaskError, match=complaint):
+    with raises(code, fact):
         read_tasks(path)
 
 

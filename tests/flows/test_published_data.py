@@ -18,6 +18,7 @@ import curricula
 from curricula.host import Host
 from flows.cli.main import app
 from tests.flows.small import result, start
+from tests.makers import raises
 from tests.published import published
 from userrl.run.readiness import verdict
 from userrl.run.tasks import rl_tasks, tasks_of
@@ -108,8 +109,8 @@ def test_published_without_the_option_databases_of_travel_is_refused_with_both_w
         load(folder=folder, data="published")
     assert str(refused.value) == (
         f"data is published, and gym 'travel' has no published tasks in {folder}: the released option database "
-        "travelgym_data_22.json is not in this copy; add them there (gyms/TravelGym/travelgym/data in userrl), or set data: "
-        "published-or-ours to play our own travel tasks beside the published ones of other gyms."
+        "travelgym_data_22.json is not in this copy. Add them there (gyms/TravelGym/travelgym/data in userrl), or set data: "
+        "published-or-ours to combine our own travel tasks with the published ones of other gyms."
     )
 
 
@@ -128,10 +129,8 @@ def test_a_gpu_profile_is_refused_only_where_nothing_published_is_found(tmp_path
     recipe = load(folder=tmp_path / "nothing")
     answer = verdict(recipe, CLUSTER)
     assert (answer.kind, answer.reason) == ("refused", "data")
-    assert (
-        f"none of travel, turtle, function, tau, persuade, intention, telepathy has any in {tmp_path}"
-        in answer.sentence
-    )
+    assert answer.code == "task.none_imported"
+    assert "none of travel, turtle, function, tau, persuade, intention, telepathy" in answer.sentence
     assert verdict(load(folder=tmp_path / "nothing", data="ours"), CLUSTER).kind == "composes"
     assert load(folder=tmp_path, profile="laptop").data == "ours"
 
@@ -156,7 +155,7 @@ def test_a_bad_file_is_an_error_and_no_reason_to_take_our_own_tasks(folder: Path
     shutil.copytree(folder / "userrl" / "data", tmp_path / "userrl" / "data", copy_function=os.symlink)
     (tmp_path / "userrl" / stories).parent.mkdir(parents=True)
     (tmp_path / "userrl" / stories).write_text("[]")
-    with pytest.raises(ValueError, match="must hold a JSON object, not list"):
+    with raises("task.file_unreadable", "JSON object, not list"):
         load(folder=tmp_path)
 
 

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 from curricula import Recipe
 from curricula import load as load_recipe
 from flows.cli import main as cli
+from tests.makers import raises
 from userrl.evaluation.planned import actor_of
 from userrl.machine.slots import alone, held
 from userrl.reports.run_report import read_report
 from userrl.reports.run_summary import run_summary
 from userrl.run.run import RunDescription, all_runs, claim, delete, find, goes_on_as, identity, load, run_fields
-from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog
 from warehouse.files.runs import find_run, register_run
@@ -63,7 +64,7 @@ def test_a_home_that_was_copied_names_its_own_checkpoint_and_paths(home):
 
 
 def test_a_report_that_cannot_be_read_is_a_sentence(home):
-    with pytest.raises(ConfigError, match=r"report.json cannot be read; start the run again"):
+    with raises("file.damaged", "report.json"):
         read_report(make_run(home, "a", 1))
 
 
@@ -76,17 +77,17 @@ def test_the_latest_is_the_newest_run_that_is_no_evaluation_however_often_it_is_
         make_run(home, f"evaluate-a-{number}", number)
     make_run(home, "distill", 5)
     assert find("latest").id == "a"
-    with pytest.raises(CheckpointError, match=r"evaluate-a-3 has no checkpoint yet"):
+    with raises("run.no_checkpoint"):
         actor_of("evaluate-a-3")
 
 
 def test_a_latest_run_without_a_checkpoint_is_said_and_no_other_is_evaluated_in_its_place(home):
     make_run(home, "evaluate-x", 1)
-    with pytest.raises(CheckpointError, match=r"evaluate-x has no checkpoint yet"):
+    with raises("run.no_checkpoint"):
         actor_of("latest")
     make_run(home, "old", 2, make_checkpoint(home / "model"))
     make_run(home, "gone", 3, home / "removed")
-    with pytest.raises(CheckpointError, match=r"removed is no checkpoint"):
+    with raises("checkpoint.missing"):
         actor_of("latest")
 
 
@@ -155,7 +156,7 @@ def test_a_changed_record_is_refused_as_a_recipe_too(home):
     file = run.folder / "run.json"
     file.write_text(file.read_text().replace('"name": "b"', '"name": "c"', 1))
     for read in (lambda: load(run.folder), lambda: load_recipe(str(file), None)):
-        with pytest.raises(ConfigError, match=r"b/run\.json fails its checksum; put it back from a backup"):
+        with raises("file.damaged", "b/run.json"):
             read()
 
 
@@ -223,8 +224,8 @@ def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
         with run.at_work():
             assert run.status.state == "running"
         assert run.status.state == "completed"
-        with pytest.raises(ConfigError, match="no"), run.at_work():
-            raise ConfigError("no good")
+        with raises("recipe.invalid_value"), run.at_work():
+            raise ConfigError("recipe.invalid_value", "no good")
         assert (run.status.state, run.status.error) == ("failed", "no good")
         with pytest.raises(KeyboardInterrupt), run.at_work():
             raise KeyboardInterrupt

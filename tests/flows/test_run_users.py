@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from curricula import load
+from tests.makers import raises
 from tests.ports import free_port
 from userrl.run.tasks import users_of
 from userrl.worker.run_users import needs_server, served_users
-from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions, answers
 
 STAND_IN = Path(__file__).parents[1] / "verl" / "stand_in.py"
@@ -86,5 +86,5 @@ def test_gpus_for_no_model_are_refused(tmp_path, monkeypatch):
     settings = recipe(**{"hardware.user_model": None, "hardware.user_gpus": "6"})
     users = {f"gyms.{gym}.user": {"kind": "openai"} for gym in ("travel", "turtle", "tau", "persuade")}
     settings = recipe(**{"hardware.user_model": None, "hardware.user_gpus": "6", **users})
-    with pytest.raises(ConfigError, match="name one"), served_users(settings, lambda _: None) as ensure:
+    with raises("model.not_served"), served_users(settings, lambda _: None) as ensure:
         ensure("rl")

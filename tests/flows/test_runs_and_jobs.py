@@ -3,11 +3,11 @@
 import pytest
 
 from curricula import Recipe
+from tests.makers import raises
 from userrl.machine.hashes import file_hash
 from userrl.run.job import Actor, Inputs, ProgressWriter, StageJob
 from userrl.run.results import TrainResult
 from userrl.run.run import RunDescription, all_runs, claim, delete, find, identity, of_flow_run
-from userrl_core.errors import ConfigError
 from userrl_core.json_files import GrowingLines
 
 
@@ -98,14 +98,14 @@ def test_the_same_parameters_are_the_same_run_and_fresh_is_another():
 
 
 def test_runs_are_found_by_id_beginning_name_and_latest(home):
-    with pytest.raises(ConfigError, match="no run"):
+    with raises("run.no_such_run"):
         find("latest")
     a = claim("alpha-s0-1", RunDescription(name="alpha"), fresh=False, flow_run="a")
     b = claim("beta-s0-2", RunDescription(name="beta"), fresh=False, flow_run="b")
     assert [run.id for run in all_runs()] == [a.id, b.id]
     assert find("latest").id == b.id
     assert find("alpha").id == find("alpha-s0").id == a.id
-    with pytest.raises(ConfigError, match=r"There is no run 'alpha-s0-2' \(did you mean"):
+    with raises("run.no_such_run", "'alpha-s0-2'", "did you mean"):
         find("alpha-s0-2")
     delete(a)
     assert [run.id for run in all_runs()] == [b.id]

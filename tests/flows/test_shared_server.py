@@ -18,9 +18,9 @@ import pytest
 from flows.cli.quickstart import Services, _server
 from flows.server.own_server import server_state
 from flows.server.shared_server import SharedServer
+from tests.makers import raises
 from tests.ports import free_port
 from userrl.machine.slots import alone, held
-from userrl_core.errors import ConfigError
 from userrl_core.processes import is_alive
 
 LAUNCHER = """
@@ -178,7 +178,7 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
             _server(Services({}, tmp_path), port)
         assert answers == []
         answers.append((503, {}))
-        with pytest.raises(ConfigError, match="taken by another program"):
+        with raises("server.port_taken"):
             _server(Services({}, tmp_path), port)
         busy.shutdown()
     assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (was running)\n"
@@ -200,7 +200,7 @@ def test_a_server_of_an_earlier_version_without_a_password_is_refused_in_a_sente
         port = earlier.server_address[1]
         threading.Thread(target=earlier.serve_forever, daemon=True).start()
         assert server_state(port) == "open"
-        with pytest.raises(ConfigError, match="without a password, by an earlier version or by hand; stop it"):
+        with raises("server.port_taken"):
             _server(Services({}, tmp_path), port)
         earlier.shutdown()
 

@@ -4,13 +4,11 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from curricula import Recipe
+from tests.makers import raises
 from userrl.machine.slots import Slot, alone, lock, slots, take
 from userrl.run.job import StageJob
 from userrl.stages.execution import slots_for
-from userrl_core.errors import ConfigError
 
 HOLD = """
 import pathlib, sys, time
@@ -72,7 +70,7 @@ def test_several_slots_are_taken_together_or_not_at_all(tmp_path, monkeypatch):
     assert (name, heard) == ("gpu-0", [f"gpu-0 by process {first.pid}"])
     assert lock_and_free(tmp_path / "gpu-2.lock")
     with (
-        pytest.raises(ConfigError, match="4 slots are needed and this machine has 3"),
+        raises("hardware.too_few_gpus"),
         take(tmp_path, 4, slots()),
     ):
         pass
@@ -129,7 +127,7 @@ def test_a_run_that_is_being_worked_on_is_refused_in_a_sentence(tmp_path):
     path = tmp_path / "run.lock"
     with (
         alone(path, "Run a"),
-        pytest.raises(ConfigError, match=r"Run a is being worked on by process \d+"),
+        raises("run.in_use"),
         alone(path, "Run a"),
     ):
         pass

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import curricula
 from curricula.suites import load_suite
 from tests.flows.small import environment
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer, tool_call
 from tests.published import published
 from userrl.evaluation.grid import Axes, Grid, horizons
@@ -33,7 +34,6 @@ from userrl.run.suites import settings_of
 from userrl.run.tasks import equal_shares
 from userrl.run.tasks import test_tasks as tasks_played
 from userrl.worker.evaluate import evaluate
-from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
 from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
@@ -57,22 +57,21 @@ def plan(suite: str, **fields: Any) -> PlannedEvaluation:
 
 
 @pytest.mark.parametrize(
-    ("suite", "fields", "sentence"),
+    ("suite", "fields", "code", "fact"),
     [
-        ("userrl-table3", {}, "Suite 'userrl-table3' plays published tasks, and gym 'travel' has none in"),
-        ("tarl-retail", {}, "Suite 'tarl-retail' plays published tasks, and gym 'tau' has none in"),
-        ("userbench-multi:hard", {}, "or our own tasks with userbench-multi:ours"),
-        ("userrl-table3:ours", {}, "The user in the evaluation is gpt-4o, which needs a key; set OPENAI_API_KEY"),
-        ("userrl-native:ours", {"user": "rule"}, "compares protocols, which a served model alone can change"),
-        ("quick:hard", {}, "Suite 'quick' has no variant 'hard'"),
+        ("userrl-table3", {}, "task.none_imported", "gym 'travel' has none in"),
+        ("tarl-retail", {}, "task.none_imported", "gym 'tau' has none in"),
+        ("userbench-multi:hard", {}, "task.none_imported", "or our own tasks with userbench-multi:ours"),
+        ("userrl-table3:ours", {}, "model.no_key", "OPENAI_API_KEY"),
+        ("userrl-native:ours", {"user": "rule"}, "argument.missing", "--base-url"),
+        ("quick:hard", {}, "argument.unknown_value", "'hard'"),
     ],
 )
 def test_what_a_suite_lacks_is_refused_before_anything_is_played(
-    suite: str, fields: dict[str, Any], sentence: str, here: Path
+    suite: str, fields: dict[str, Any], code: str, fact: str, here: Path
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with raises(code, fact) as caught:
         plan(suite, **fields)
-    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (here / "warehouse").exists()
     assert not list(here.glob("runs/*"))
@@ -147,7 +146,7 @@ def test_horizons_are_a_list_or_a_doubling_span() -> None:
     assert horizons("4, 16", None) == (4, 16)
     assert horizons(None, "userbench-single:turns") == (10, 20, 30, 40)
     assert horizons(None, None) == ()
-    with pytest.raises(ConfigError, match=r"Write --turns as 4,8,16 or as 4\.\.32, not 'many'"):
+    with raises("argument.malformed", "--turns", "4,8,16", "4..32"):
         horizons("many", None)
 
 
@@ -352,7 +351,7 @@ def test_a_served_evaluation_stops_at_its_budget_and_goes_on_when_it_is_raised(h
         _, complaints = stopped.communicate(timeout=300)
         assert stopped.returncode == 1
         assert "The budget of $0.0001 is spent" in complaints
-        assert "the stage goes on where it was" in complaints
+        assert "the stage continues where it stopped" in complaints
         assert server.most_in_flight == 1
         goes_on = userrl(here, *served[:-4], "--concurrency", "16", *served[-4:], "--json")
         said, complaints = goes_on.communicate(timeout=300)

@@ -224,4 +224,4 @@ def test_where_the_root_of_published_data_has_no_tau_bench_the_folder_that_is_mi
     command = [sys.executable, "-m", "flows.cli.main", "serve-tools", "retail", "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f"{tmp_path / 'tau-bench'} has no folder retail; bring the published data with" in done.stderr
+    assert f"{tmp_path / 'tau-bench'} has no folder retail. Import the published data with" in done.stderr

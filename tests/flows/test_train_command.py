@@ -67,7 +67,7 @@ def test_weights_that_are_not_finite_end_the_run_at_the_first_step_in_one_senten
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "error: Training stopped at step 1 of sft: sft/loss/mean is nan. Nothing of this step was saved; start a new run with a "
-        "lower learning rate (cold_start.lr)."
+        "error: Training stopped at step 1 of sft: sft/loss/mean is nan. Nothing of this step was saved. Start a new run with a "
+        "lower learning rate (cold_start.lr). [training.diverged]"
     )
     assert not list(tmp_path.glob("runs/*/stages/sft/checkpoints/*"))

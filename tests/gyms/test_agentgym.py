@@ -14,9 +14,10 @@ import pytest
 
 from tests.gigabyte import gzipped_gigabyte, little_memory
 from tests.gyms.recorded import RecordedServer, exchanges
+from tests.makers import raises
 from tests.ports import free_port
 from tests.published import published
-from userrl_core.errors import ConfigError, UserError
+from userrl_core.errors import UserError
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -198,7 +199,7 @@ async def test_more_than_one_action_in_a_message_is_no_step() -> None:
         (None, "did not answer"),
         ({"error": "The id 3 is not valid."}, "The id 3 is not valid."),
         ((500, b"Internal Server Error"), "answered with status 500"),
-        ((200, b"<html>"), "answered no JSON"),
+        ((200, b"<html>"), "did not answer with JSON"),
         ((200, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
         ((500, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
         ((200, b" " * (MOST_BYTES + 1)), "/step sent a reply that is longer than 32 MB."),
@@ -233,7 +234,7 @@ async def test_a_server_that_cannot_make_a_session_is_passed_over_for_the_next()
 
 def test_without_any_server_the_reason_says_where_none_answered() -> None:
     port = free_port()
-    with pytest.raises(UserError, match=f"http://127.0.0.1:{port}/create did not answer"):
+    with raises("gym.server_failed", f"http://127.0.0.1:{port}/create did not answer"):
         open_session(PROTOCOLS["babyai"], [f"http://127.0.0.1:{port}"], 0, retries=0)
 
 
@@ -249,7 +250,7 @@ def test_items_are_the_published_ids_and_what_there_is_not_is_refused() -> None:
     ids = {task.id for split in ("train", "validation", "test") for task in tasks("agentgym", split, env="webarena")}
     assert ids == {f"webarena_{number}" for number in range(812)}
     assert len(tasks("agentgym", "test", env="babyai", first=40, count=100)) < 100
-    with pytest.raises(ConfigError, match="no environment 'textcraf' \\(did you mean 'textcraft'"):
+    with raises("task.bad_option", "'textcraf'", "did you mean 'textcraft'"):
         tasks("agentgym", "train", env="textcraf")
-    with pytest.raises(ConfigError, match="items 0 to 543"):
+    with raises("task.bad_option", "543"):
         tasks("agentgym", "train", env="textcraft", count=600)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.gyms.recorded import exchanges
+from tests.makers import raises
 from tests.published import published
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.babyai.gym import make_env
 from userrl_core.gyms.babyai.levels import LEVELS
@@ -36,7 +36,7 @@ def test_an_id_is_a_level_and_a_seed_as_agentgym_counts_them() -> None:
     assert len(by_id) == 800
     assert by_id["babyai_41"].payload == {"level": "GoToRedBall", "seed": 1}
     assert (by_id["babyai_29"].payload["level"], by_id["babyai_29"].tier) == ("ActionObjDoor", "aod")
-    with pytest.raises(ConfigError, match="BabyAI has no family 'got'"):
+    with raises("task.bad_option", "'got'"):
         tasks("babyai", "train", families=["got"])
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
-from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.errand.gym import ErrandConfig, ErrandGym
 from userrl_core.gyms.errand.rule_user import RuleErrandUser
@@ -90,7 +90,7 @@ async def test_a_demonstrator_acts_at_random_beyond_its_depth() -> None:
 
 @pytest.mark.parametrize("depths", [[0], [9], []])
 def test_a_depth_that_there_is_not_is_refused(depths: list[int]) -> None:
-    with pytest.raises(ConfigError, match="depths 1 to 8"):
+    with raises("task.bad_option", "depths 1 to 8"):
         tasks("errand", "train", depths=depths)
 
 
@@ -103,7 +103,7 @@ async def test_a_served_user_names_the_part_or_its_answer_is_no_answer() -> None
         gym: Any = make("errand", TASK, ("openai", {"base_url": server.base_url, "retries": 0}))
         gym.reset(seed=0)
         first = await gym.step(InteractCall("action", "lamp"))
-        with pytest.raises(UserError, match="did not say that oar needs salt"):
+        with raises("user.no_reply"):
             await gym.step(InteractCall("action", "oar"))
         await close_clients()
     assert first.observation == "You need an oar for it."

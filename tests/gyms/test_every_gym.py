@@ -18,9 +18,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from userrl_core.audit.replay import Setting, replay
-from userrl_core.errors import ConfigError, GymError, JudgeError, TaskError, UserError
+from userrl_core.errors import JudgeError, TaskError, UserError
 from userrl_core.gyms import generate, gym_class, load_published, make, min_turns, names, tasks
 from userrl_core.gyms.gymnasium_env import environment_id
 from userrl_core.gyms.registry import demonstrator_class, unavailable
@@ -130,9 +131,9 @@ def test_generated_tasks_depend_on_the_seed_alone(name: str) -> None:
 @every_gym
 def test_what_a_gym_does_not_know_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     for options in ({"tier": "huge"}, {"nonsense": 1}):
-        with pytest.raises(ConfigError, match=r"huge|do not take these options"):
+        with raises("task.bad_option"):
             tasks(name, "train", **options)
-    with pytest.raises(ConfigError, match=f"Gym '{name}' has no option 'nonsense'"):
+    with raises("gym.bad_option", f"Gym '{name}' has no option 'nonsense'"):
         make(name, tasks(name, "train")[0], nonsense=1)
     with pytest.raises(TaskError):
         load_published(name, tmp_path)
@@ -224,15 +225,15 @@ async def test_a_gym_is_begun_once_and_takes_no_step_before_that_or_after_its_en
     (task,) = some(name, 1)
     gym = make(name, task)
     call = InteractCall(gym.choices()[0], "x")
-    with pytest.raises(GymError, match="not been reset"):
+    with raises("gym.misused"):
         await gym.step(call)
     assert gym.reset(seed=0)
     assert gym.brief()
-    with pytest.raises(GymError, match="already used"):
+    with raises("gym.misused"):
         gym.reset(seed=0)
     await gym.aclose()
     await gym.aclose()
-    with pytest.raises(GymError, match="finished"):
+    with raises("gym.misused"):
         await gym.step(call)
     assert gym.rewards == []
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.published import published
 from userrl_core import gyms
-from userrl_core.errors import GymError, TaskError
 from userrl_core.gyms.function.expression import compile_rule, evaluate
 from userrl_core.gyms.function.gym import FunctionGym, read_four
 from userrl_core.gyms.validate import validate
@@ -55,7 +55,7 @@ async def test_the_right_answer_earns_one_and_ends_the_episode():
     assert await step(gym, "answer", "225") == ("right", 1.0, True)
     assert gym.succeeded
     assert gym.score() == 1.0
-    with pytest.raises(GymError, match="finished"):
+    with raises("gym.misused"):
         await gym.step(InteractCall("answer", "225"))
 
 
@@ -171,13 +171,13 @@ def test_rules_have_the_value_that_python_gives_them(text: str, numbers: tuple[f
     ],
 )
 def test_text_that_is_not_a_rule_is_refused(text: str):
-    with pytest.raises(TaskError, match="cannot be read"):
+    with raises("task.invalid_field"):
         compile_rule(text)
 
 
 @pytest.mark.parametrize("text", ["(" * 5000 + "a" + ")" * 5000, "-" * 5000 + "a", "+a" * 5000, "a" + "**a" * 5000])
 def test_a_rule_with_too_deep_nesting_is_refused(text: str):
-    with pytest.raises(TaskError, match="cannot be read"):
+    with raises("task.invalid_field"):
         compile_rule(text)
 
 
@@ -224,17 +224,19 @@ def test_a_sample_in_the_published_format_loads(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("record", "code", "where"),
     [
-        (make_record(2, rule="a +"), "record 1: rule"),
-        (make_record(2, test_case=[1, 2, 3]), "record 1: test_case"),
-        (make_record(2, expected_result=0.0), "record 1: expected_result"),
-        ({"id": "func-2", "rule": "a"}, "record 1: field 'test_case'"),
-        (make_record(1), "record 1: id 'func-1' occurs twice"),
-        (make_record(3), "row 0: reward_model.id 'func-2'"),
+        (make_record(2, rule="a +"), "task.invalid_field", "record 1: rule"),
+        (make_record(2, test_case=[1, 2, 3]), "task.invalid_field", "record 1: test_case"),
+        (make_record(2, expected_result=0.0), "task.invalid_field", "record 1: expected_result"),
+        ({"id": "func-2", "rule": "a"}, "task.invalid_field", "record 1: field 'test_case'"),
+        (make_record(1), "task.duplicate", "record 1: id 'func-1'"),
+        (make_record(3), "task.invalid_field", "row 0: reward_model.id 'func-2'"),
     ],
 )
-def test_a_bad_published_row_names_file_index_and_field(tmp_path: Path, record: dict[str, object], message: str):
+def test_a_bad_published_row_names_file_index_and_field(
+    tmp_path: Path, record: dict[str, object], code: str, where: str
+):
     write_release(tmp_path, [make_record(1), record], ["func-1"], ["func-2"])
-    with pytest.raises(TaskError, match=message):
+    with raises(code, where):
         gyms.load_published("function", tmp_path)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import pytest
 
+from tests.makers import raises
 from userrl_core import gyms
-from userrl_core.errors import ConfigError
 from userrl_core.gyms.gymnasium_env import environment_id
 from userrl_core.gyms.registry import names
 from userrl_core.gyms.travel.world import MessageReading
@@ -137,5 +136,5 @@ def test_an_unscored_turn_is_nan_and_truncates_the_episode(tmp_path: Path):
 
 
 def test_a_horizon_of_zero_is_refused():
-    with pytest.raises(ConfigError, match="Horizon 0"):
+    with raises("argument.out_of_range"):
         make_env(horizon=0)

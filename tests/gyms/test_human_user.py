@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from userrl_core.errors import PolicyError, UserError
+from tests.makers import raises
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.interact import InteractCall, parse_text
@@ -108,7 +108,7 @@ def test_turtle_shows_the_story_and_grades_each_criterion() -> None:
 @pytest.mark.parametrize("name", ["intention", "persuade", "telepathy", "turtle"])
 def test_a_person_who_leaves_raises_a_user_error(name: str) -> None:
     assert "human" in gym_class(name).users
-    with pytest.raises(UserError, match="left"):
+    with raises("people.left"):
         step(gym_with(Person(), name), "action", "Hello?")
 
 
@@ -146,7 +146,7 @@ def test_a_person_acts_by_typing_a_choice(typed: list[str], choices: tuple[str, 
 
 @pytest.mark.parametrize("typed", [[], ["quit"], ["/quit"]])
 def test_a_person_may_leave(typed: list[str]) -> None:
-    with pytest.raises(PolicyError, match="left"):
+    with raises("people.left"):
         act(Person(*typed), ALL)
 
 

@@ -51,10 +51,10 @@ class Unasked:
     """A user who must not be asked."""
 
     async def matches(self, guess: str) -> bool:
-        raise JudgeError("A blank guess was judged.")
+        raise JudgeError("judge.no_reply", "A blank guess was judged.")
 
     async def grade(self, explanation: str) -> list[float]:
-        raise JudgeError("A blank explanation was judged.")
+        raise JudgeError("judge.no_reply", "A blank explanation was judged.")
 
 
 @pytest.mark.parametrize("name", ["telepathy", "turtle"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.gyms.test_injections import schema_name
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
-from userrl_core.errors import JudgeError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.intention.gym import details_of
 from userrl_core.interact import InteractCall
@@ -107,7 +107,7 @@ async def test_a_stance_in_another_case_is_the_same_stance(stance: str) -> None:
 async def test_an_unknown_stance_is_retried_and_then_a_judge_error() -> None:
     with MockServer(replying(Opinion=[opinion("Convinced"), opinion("Neutral")])) as server:
         assert (await act(served(server, "persuade", retries=1), "Because.")).reward == pytest.approx(0.5)
-    with MockServer(replying(Opinion=[opinion("Convinced")])) as server, pytest.raises(JudgeError, match="stance"):
+    with MockServer(replying(Opinion=[opinion("Convinced")])) as server, raises("judge.no_reply"):
         await act(served(server, "persuade", index=1, retries=1), "Because.")
 
 
@@ -128,7 +128,7 @@ async def test_persuades_prompt_holds_claim_argument_and_conversation_in_one_cal
 async def test_a_failed_turn_is_not_part_of_persuades_conversation() -> None:
     with MockServer(replying(Opinion=[{"bad": 1}, opinion("Agree")])) as server:
         gym = served(server, "persuade")
-        with pytest.raises(JudgeError):
+        with raises("judge.no_reply"):
             await act(gym, "Lost words.")
         await act(gym, "New words.")
         assert "Lost words." not in messages(server.requests[-1])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.errors import TaskError
+from tests.makers import raises
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.math.gym import read_integer
 from userrl_core.gyms.validate import validate
@@ -82,5 +82,5 @@ def test_of_published_problems_those_with_a_whole_number_as_answer_are_taken_eac
     assert [task.payload["answer"] for task in found] == [42, -12500, 7]
     assert all(validate(task).ok and task.split == "train" for task in found)
     (tmp_path / "deepscaler.json").write_text('[{"answer": "1"}]')
-    with pytest.raises(TaskError, match="entry 0: field 'problem' must be text"):
+    with raises("task.invalid_field", "entry 0", "'problem'"):
         load_published("math", tmp_path)

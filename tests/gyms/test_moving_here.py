@@ -11,8 +11,8 @@ import pytest
 
 import curricula
 from curricula.host import Host
+from tests.makers import raises
 from userrl.run.readiness import verdict
-from userrl_core.errors import GymError, TaskError
 from userrl_core.gyms import make, names, tasks
 from userrl_core.gyms.prompt import opening_messages
 from userrl_core.gyms.released_env import ReleasedEnv
@@ -83,21 +83,19 @@ def test_what_is_said_before_a_function_call_is_one_message_with_it(tmp_path: Pa
 
 def test_a_function_call_that_is_no_call_is_named(tmp_path: Path) -> None:
     path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("function_call", "answer 22"))
-    with pytest.raises(TaskError, match="entry 1: a function_call turn must be JSON with name and arguments"):
+    with raises("chats.invalid", "entry 1"):
         read_conversations(path)
 
 
 def test_a_file_that_teaches_no_call_of_the_recipes_gyms_is_refused(tmp_path: Path) -> None:
     path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("gpt", "22"), ("human", "No."), ("gpt", "23"))
-    with pytest.raises(
-        TaskError, match="teaches no call of function: none of its assistant turns holds interact_with_env"
-    ):
+    with raises("chats.invalid"):
         read_conversations(path, ["function"])
     searching = sharegpt(
         tmp_path / "search.json", ("human", "x"), ("function_call", FUNCTION_CALL.replace("answer", "search"))
     )
     assert read_conversations(searching, ["travel", "function"])
-    with pytest.raises(TaskError, match="teaches no call of turtle"):
+    with raises("chats.invalid"):
         read_conversations(searching, ["turtle"])
 
 
@@ -106,7 +104,7 @@ def test_the_file_is_refused_before_anything_of_the_run_begins(tmp_path: Path) -
     recipe = curricula.load("equalized-r2g", "laptop", {"cold_start.data": str(path)})
     answer = verdict(recipe, Host(), backend="local")
     assert (answer.kind, answer.reason) == ("refused", "data")
-    assert answer.sentence.startswith(f"{path} teaches no call of errand, wish:")
+    assert answer.sentence.startswith(f"{path} contains no call of errand, wish:")
 
 
 def test_chats_of_messages_stay_as_they_are(tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_chats_of_messages_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_a_conversation_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(json.dumps([ROW, {"conversations": [{"from": "wizard", "value": "x"}]}]))
-    with pytest.raises(TaskError, match="entry 2: a turn needs value and from"):
+    with raises("chats.invalid", "entry 2"):
         read_conversations(tmp_path / "bad.json")
 
 
@@ -163,7 +161,7 @@ def test_their_trainer_steps_our_gyms() -> None:
     first, last = asyncio.run(play())
     assert (first[1:4], last[1:4]) == ((0.0, False, False), (1.0, True, False))
     assert set(last[0]) == {"feedback", "step"}
-    with pytest.raises(GymError, match="call reset"):
+    with raises("gym.misused"):
         env.step("[action] 1 2 3 4")
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.published import published
-from userrl_core.errors import ConfigError, JudgeError, TaskError
 from userrl_core.gyms import generate, load_published, make, tasks
 from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse, PersuadeGym, rebuttals_of
 from userrl_core.gyms.persuade.rule_user import RulePersuadeUser
@@ -90,7 +90,7 @@ def test_the_score_is_the_best_level_over_six_for_all_sequences_of_stances(stanc
 def test_an_unknown_stance_is_a_failed_judgement_and_the_stance_is_unchanged(stance: str) -> None:
     gym = make("persuade", make_task(), ScriptedUser(stance, "Agree"))
     gym.reset(seed=0)
-    with pytest.raises(JudgeError, match="none of the seven"):
+    with raises("judge.no_reply"):
         asyncio.run(gym.step(InteractCall("action", "x")))
     assert gym.stance == "Strongly Agree"
 
@@ -164,7 +164,7 @@ def test_no_text_breaks_the_rule_user_or_moves_it_more_than_two_levels(text: str
 
 
 def test_no_more_tasks_are_generated_than_there_are() -> None:
-    with pytest.raises(ConfigError, match="ask for fewer"):
+    with raises("task.too_few"):
         generate("persuade", 100_000, 1)
 
 
@@ -178,7 +178,7 @@ def test_no_more_tasks_are_generated_than_there_are() -> None:
     ],
 )
 def test_a_faulty_task_is_refused_with_the_name_of_the_field(payload: dict[str, Any], message: str) -> None:
-    with pytest.raises(TaskError, match=message):
+    with raises("task.invalid_field", message):
         make("persuade", make_task(**payload))
 
 
@@ -204,7 +204,7 @@ def test_a_sample_in_the_published_format_loads_and_is_marked_as_not_provable(tm
 
 def test_a_bad_published_row_names_its_file_index_and_field(tmp_path: Path) -> None:
     root = write_sample(tmp_path, row("a"), row("b", None), row("c"))
-    with pytest.raises(TaskError, match=r"train.parquet, entry 1: field 'claim'"):
+    with raises("task.invalid_field", "train.parquet, entry 1", "'claim'"):
         load_published("persuade", root)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -29,7 +29,7 @@ def test_ids_are_counted_over_kinds_and_variations_as_agentgym_does() -> None:
     by_id = {task.id: task.payload for split in ("train", "validation", "test") for task in tasks("sciworld", split)}
     assert by_id["sciworld_0"] == {"task": "boil", "variation": 0}
     assert by_id["sciworld_120"] == {"task": "use-thermometer", "variation": 0}
-    with pytest.raises(ConfigError, match="SciWorld has no family 'finde'"):
+    with raises("task.bad_option", "'finde'"):
         tasks("sciworld", "train", families=["finde"])
 
 

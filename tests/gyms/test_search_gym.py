@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.gigabyte import gzipped_gigabyte, little_memory
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.published import published
-from userrl_core.errors import TaskError, UserError
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.search.backend import LocalBackend
 from userrl_core.gyms.search.corpus import corpus
@@ -151,7 +151,7 @@ async def test_a_web_search_that_fails_is_an_error_without_key_or_body_and_not_a
     monkeypatch.setenv("SERPER_API_KEY", "secret-key")
     with serper(bad) as (url, requests):
         gym = started(web_task(), web_url=url, web_retries=0)
-        with pytest.raises(UserError) as caught:
+        with raises("gym.server_failed") as caught:
             await gym.step(InteractCall("search", "q"))
         await gym.aclose()
     assert "secret" not in str(caught.value)
@@ -186,7 +186,7 @@ async def test_a_failed_web_search_is_retried(monkeypatch):
 
 def test_a_web_task_without_a_key_is_not_playable(monkeypatch):
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    with pytest.raises(TaskError, match="set SERPER_API_KEY"):
+    with raises("gym.no_key", "SERPER_API_KEY"):
         make("search", web_task())
     result = validate(web_task())
     assert (result.ok, result.playable) == (False, False)
@@ -222,8 +222,8 @@ def test_a_bad_released_question_names_file_index_and_field(tmp_path):
     path.write_text(json.dumps([good]))
     assert [task.id for task in load_published("search", tmp_path)] == ["B-1"]
     path.write_text(json.dumps([good, {"id": "B-2", "question": "Who?"}]))
-    with pytest.raises(TaskError, match=r"questions.json, entry 1: field 'answer'"):
+    with raises("task.invalid_field", "questions.json, entry 1", "'answer'"):
         load_published("search", tmp_path)
     path.write_text("{")
-    with pytest.raises(TaskError, match="not readable JSON"):
+    with raises("task.file_unreadable"):
         load_published("search", tmp_path)

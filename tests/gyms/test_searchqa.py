@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from curricula.data import missing_search_key
-from userrl_core.errors import ConfigError, MissingFileError, TaskError, UserError
+from tests.makers import raises
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.clones import import_clone
 from userrl_core.gyms.search.backend import LocalBackend
@@ -103,16 +103,16 @@ async def test_the_key_comes_from_the_environment_goes_into_its_header_and_into_
     with search_service({"results": []}) as (url, asked):
         assert await search({"url": url, **endpoint}) == "Nothing was found."
     assert [key for _, _, key in asked] == ["secret-key"]
-    with search_service({"message": "secret-key"}, 403) as (url, _), pytest.raises(UserError) as caught:
+    with search_service({"message": "secret-key"}, 403) as (url, _), raises("gym.server_failed") as caught:
         await search({"url": url, **endpoint})
     assert "secret" not in str(caught.value)
-    with search_service({"found": []}) as (url, _), pytest.raises(UserError):
+    with search_service({"found": []}) as (url, _), raises("gym.server_failed"):
         await search({"url": url, **endpoint})  # an answer of another form is no empty result
 
 
 def test_a_web_question_needs_the_key_that_its_service_names_and_no_other(monkeypatch):
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    with pytest.raises(TaskError, match=r"set SERPER_API_KEY to a key of google\.serper\.dev"):
+    with raises("gym.no_key", "SERPER_API_KEY", "google.serper.dev"):
         make("searchqa", WEB)
     assert (validate(WEB).ok, validate(WEB).playable) == (False, False)
     assert "SERPER_API_KEY is not set" in missing_search_key("searchqa", {}, set())
@@ -184,21 +184,28 @@ def test_of_each_question_set_400_are_tested_on_and_two_are_trained_on(tmp_path)
     assert loaded[0].payload["question"].endswith("?")
 
 
-@pytest.mark.parametrize("row", ['{"id": "x", "question": "q", "golden_answers": []}', '{"id": "x"}', "{"])
-def test_a_bad_row_names_file_and_line(tmp_path, row):
+@pytest.mark.parametrize(
+    ("row", "code", "where"),
+    [
+        ('{"id": "x", "question": "q", "golden_answers": []}', "task.invalid_field", "nq/test.jsonl, line 3"),
+        ('{"id": "x"}', "task.invalid_field", "nq/test.jsonl, entry 3"),
+        ("{", "task.file_unreadable", "nq/test.jsonl, line 3"),
+    ],
+)
+def test_a_bad_row_names_file_and_line(tmp_path, row, code, where):
     source = question_sets(tmp_path, rows=2)
     path = source / "nq" / "test.jsonl"
     path.write_text(f"{path.read_text()}{row}\n")
-    with pytest.raises(TaskError, match=r"nq/test\.jsonl, (line|entry) 3"):
+    with raises(code, where):
         load_published("searchqa", tmp_path)
 
 
 def test_hops_tiers_and_sets_that_are_not_there_are_refused_in_a_sentence(tmp_path):
-    with pytest.raises(ConfigError, match=r"questions of 1 to 3 hops, not \[7\]"):
+    with raises("task.bad_option"):
         tasks("searchqa", "train", hops=[1, 7])
-    with pytest.raises(ConfigError, match="the tiers full and tiny"):
+    with raises("task.bad_option"):
         tasks("searchqa", "train", tier="huge")
-    with pytest.raises(ConfigError, match="not 9"):
+    with raises("task.bad_option"):
         generate(1, 0, hops=9)
-    with pytest.raises(MissingFileError, match=r"nq/test\.jsonl"):
+    with raises("task.file_missing", "nq/test.jsonl"):
         load_published("searchqa", tmp_path)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer, prompt_text
-from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.gym import TauConfig, TauGym, conversation
@@ -275,7 +275,7 @@ def test_a_task_without_its_database_is_not_playable():
     payload = {**every_task()[0].payload, "domain": "retail", "database": "/nowhere"}
     result = validate(Task("tau", "x", "test", payload))
     assert (result.ok, result.playable) == (False, False)
-    assert "import the tasks again" in result.reason
+    assert "Import the tasks again" in result.reason
 
 
 def test_a_task_whose_gold_actions_fail_is_not_provable_and_says_why():
@@ -284,11 +284,11 @@ def test_a_task_whose_gold_actions_fail_is_not_provable_and_says_why():
     result = validate(broken)
     assert (result.ok, result.playable) == (False, True)
     assert "gold action set_days fails on replay" in result.reason
-    with pytest.raises(TaskError):
+    with raises("task.not_playable"):
         TauGym.gold(broken, TauConfig())
     assert conversation(broken)
 
 
 def test_other_domains_have_no_tasks_of_their_own():
-    with pytest.raises(ConfigError, match="no tasks of its own for 'retail'"):
+    with raises("task.bad_option", "'retail'"):
         tasks("tau", "test", domain="retail")

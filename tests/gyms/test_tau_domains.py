@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.gyms import tau_sample
+from tests.makers import raises
 from tests.published import published
-from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published, make
 from userrl_core.gyms.tau import airline as air
 from userrl_core.gyms.tau import retail as shop
@@ -274,7 +274,7 @@ def test_userrl_rows_have_their_own_openings_and_use_the_database_next_to_them(t
     ]
     assert all(validate(t).ok for t in loaded)
     (folder / "tau_test.json").write_text(json.dumps([{**row, "info": None}]))
-    with pytest.raises(TaskError, match=r"tau_test.json, entry 0: field 'instruction'"):
+    with raises("task.invalid_field", "tau_test.json, entry 0", "'instruction'"):
         load_published("tau", tmp_path / "userrl")
 
 

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer, prompt_text
 from tests.published import published
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.gyms.tau.rule_user import FORGOTTEN, RuleTauUser
@@ -72,7 +72,7 @@ def test_half_of_the_mix_is_rewritten_and_always_the_same_half() -> None:
     assert len(mix) == len(tasks("tau", "train", domain="outfitter"))
     assert abs(withheld / len(mix) - 0.5) < 0.06
     assert [task.id for task in mix] == [t.id for t in tasks("tau", "train", domain="outfitter", variant="mix")]
-    with pytest.raises(ConfigError, match="There is no variant 'hard' of tasks"):
+    with raises("task.bad_option", "'hard'"):
         tasks("tau", "train", domain="outfitter", variant="hard")
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer, prompt_text
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.tau.stopping import STOP, may_stop
 from userrl_core.interact import InteractCall
@@ -92,5 +92,5 @@ def test_a_question_without_a_refusal_is_never_the_end(text: str) -> None:
 
 
 async def test_an_unknown_strategy_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="has no strategy 'wild'; it has plain, react, verify, reflection"):
+    with raises("user.bad_option", "'wild'"):
         make("tau", tasks("tau", "train")[0], ("openai", {"base_url": "http://127.0.0.1:1", "strategy": "wild"}))

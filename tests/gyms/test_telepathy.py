@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.published import published
-from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.stemming import MAX_CHARACTERS, words
 from userrl_core.gyms.telepathy.gym import TelepathyGym
@@ -110,7 +110,7 @@ async def test_questions_earn_nothing_and_replies_never_name_the_entity():
 
 
 def test_unknown_categories_are_refused():
-    with pytest.raises(ConfigError, match="no category 'cheese'"):
+    with raises("task.bad_option", "'cheese'"):
         tasks("telepathy", "train", category="cheese")
 
 
@@ -156,7 +156,7 @@ async def test_the_rule_user_answers_about_a_released_entity_from_its_descriptio
 
 def test_a_bad_released_row_names_file_index_and_field(tmp_path):
     root = sample(tmp_path, title=7)
-    with pytest.raises(TaskError, match=r"all_entities_refined.json, entry 0: field 'title'"):
+    with raises("task.invalid_field", "all_entities_refined.json, entry 0", "'title'"):
         load_published("telepathy", root)
 
 

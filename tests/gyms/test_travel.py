@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.makers import raises
 from userrl_core import gyms
-from userrl_core.errors import ConfigError, UserError
+from userrl_core.errors import UserError
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.gym import TravelGym
 from userrl_core.gyms.travel.rule_user import question_for
@@ -267,7 +268,7 @@ def test_the_published_settings_are_presets_and_given_fields_override_them():
     assert TravelConfig(preset="userrl_eval", search_reward=0.1).search_reward == 0.1
     assert TravelConfig(preset="userrl_eval").preference_reward == 0.6
     assert make_gym(preset="userrl_train").config.preference_reward == 0.8
-    with pytest.raises(ConfigError, match="options"):
+    with raises("gym.bad_option"):
         make_gym(preset="usual")
 
 
@@ -280,7 +281,7 @@ def test_the_tiny_tier_has_its_own_defaults_and_a_given_field_overrides_them():
 async def test_the_error_of_a_user_that_is_down_passes_through():
     class FailingUser(ScriptedUser):
         async def judge(self, *_: Any) -> MessageReading:
-            raise UserError("the model is down")
+            raise UserError("user.no_reply", "the model is down")
 
     gym = gyms.make("travel", make_task(), FailingUser())
     gym.reset(seed=0)

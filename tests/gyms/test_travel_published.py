@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.makers import raises
 from tests.published import published
 from userrl_core import gyms
-from userrl_core.errors import TaskError
 from userrl_core.gyms.validate import validate
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
@@ -122,7 +122,7 @@ def test_a_prompt_without_options_is_imported_as_unplayable(tmp_path: Path):
     assert (result.ok, result.playable) == (False, False)
     assert "travelgym_data_22.json is not in this copy" in result.reason
     assert gyms.min_turns(task) == 7
-    with pytest.raises(TaskError, match="cannot be played"):
+    with raises("task.not_playable"):
         gyms.make("travel", task)
 
 
@@ -148,7 +148,7 @@ def changed_entry(path: list[str], value: Any) -> dict[str, Any]:
     ],
 )
 def test_a_bad_option_entry_names_file_entry_and_field(tmp_path: Path, path: list[str], value: Any, message: str):
-    with pytest.raises(TaskError, match=message) as caught:
+    with raises("task.invalid_field", message) as caught:
         gyms.load_published("travel", write_release(tmp_path, changed_entry(path, value)))
     assert "travelgym_data_22.json, entry" in str(caught.value)
 
@@ -167,12 +167,12 @@ def test_a_bad_option_entry_names_file_entry_and_field(tmp_path: Path, path: lis
     ],
 )
 def test_a_bad_prompt_row_names_file_and_field(tmp_path: Path, row: dict[str, Any], message: str):
-    with pytest.raises(TaskError, match=message):
+    with raises("task.invalid_field", message):
         gyms.load_published("travel", write_release(tmp_path, make_entry(), [row]))
 
 
 def test_a_folder_without_travel_prompts_is_named(tmp_path: Path):
-    with pytest.raises(TaskError, match="travel22_multiturn_onechoice"):
+    with raises("task.file_missing"):
         gyms.load_published("travel", tmp_path)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.published import published
-from userrl_core.errors import JudgeError, TaskError
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.stemming import content_words
 from userrl_core.gyms.turtle.gym import TurtleConfig, TurtleGym, full_explanation
@@ -111,7 +111,7 @@ async def test_feedback_never_holds_a_word_of_a_covered_criterion():
 @pytest.mark.parametrize("grades", [[1.0], [1.0, 1.0, 1.0], [0.7, 1.0], [float("nan"), 1.0], [2.0, 0.0]])
 async def test_invalid_grades_are_a_judge_error_and_nothing_is_scored(grades):
     gym = started(story("50", "50"), ScriptedUser(grades))
-    with pytest.raises(JudgeError):
+    with raises("judge.no_reply"):
         await gym.step(InteractCall("answer", "x"))
     assert gym.rewards == []
 
@@ -187,5 +187,5 @@ def test_a_bad_released_story_names_file_entry_and_field(tmp_path):
     assert (task.id, task.payload["criteria"][0]["weight"]) == ("5", "1.0")
     assert "It was ash." in full_explanation(task)
     path.write_text(json.dumps({"5": good, "6": {**good, "evaluation": [{"statement": "x", "score": "1"}]}}))
-    with pytest.raises(TaskError, match=r"entry 6, criterion 0: field 'score'"):
+    with raises("task.invalid_field", "entry 6", "criterion 0", "'score'"):
         load_published("turtle", tmp_path)

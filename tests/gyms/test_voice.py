@@ -11,8 +11,8 @@ import yaml
 
 import curricula
 from curricula.sampler import TaskSampler
+from tests.makers import raises
 from userrl_core.episode import Episode, EpisodeRules
-from userrl_core.errors import UserError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import render_call
@@ -71,7 +71,7 @@ async def test_without_commands_a_turn_carries_its_transcript_alone(tmp_path: Pa
     ],
 )
 async def test_a_voice_that_fails_is_the_users_failure(tts: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=why):
+    with raises("gym.program_failed", why):
         await Speech(tts, None, tmp_path / "audio").say("Hello")
 
 

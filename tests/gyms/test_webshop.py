@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.gyms import make, min_turns, tasks
 from userrl_core.gyms.registry import unavailable
 from userrl_core.interact import InteractCall
@@ -54,7 +54,7 @@ def test_372_tasks_train_and_50_test_none_of_which_is_another() -> None:
         "account",
     }
     assert [one.id for one in generate(5, 1)] == [one.id for one in generate(5, 1)]
-    with pytest.raises(ConfigError, match="WebShop has no kind 'theft'"):
+    with raises("task.bad_option", "'theft'"):
         tasks("webshop", "train", kinds=["theft"])
 
 

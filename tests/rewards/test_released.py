@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import curricula
+from tests.makers import raises
 from userrl.run.tasks import gym_config
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import make
 from userrl_core.rewards import CreditConfig, assign_credit, credit, turn_advantages
 
@@ -85,7 +85,7 @@ def test_rounding_is_that_of_python_to_the_last_bit() -> None:
 
 
 def test_another_rounding_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rounding must be none or released"):
+    with raises("credit.bad_setting"):
         turn_advantages([[1]], ["g"], rounding="four")  # type: ignore[arg-type]
 
 
@@ -130,5 +130,5 @@ def test_its_gyms_reward_the_evaluation_apart_from_training(recipe: curricula.Re
 
 
 def test_a_config_that_a_gym_cannot_be_evaluated_with_is_refused_when_the_recipe_is_loaded() -> None:
-    with pytest.raises(ConfigError, match="Gym 'turtle' has no option 'treshold'"):
+    with raises("gym.bad_option", "'turtle'", "'treshold'"):
         curricula.load("equalized-r2g", "laptop", {"gyms.turtle.evaluation": {"treshold": 0.9}})

@@ -14,8 +14,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tests.gigabyte import gzipped_gigabyte, little_memory
+from tests.makers import raises
 from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
-from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError
+from userrl_core.errors import JudgeError, PolicyError, UserError
 from userrl_core.records import ModelCall
 from userrl_core.served.bounded import MOST_BYTES
 from userrl_core.served.client import ChatServer, ToolsRefused, client_for, close_clients
@@ -78,12 +79,13 @@ async def test_every_kind_of_fault_is_retried(fault: str) -> None:
     assert [call.error for call in ledger] == [None] * 4
 
 
-@pytest.mark.parametrize(("role", "error"), [("user", UserError), ("judge", JudgeError), ("policy", PolicyError)])
-async def test_a_server_that_stays_down_raises_the_error_of_the_role(role: Any, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("role", "kind"), [("user", UserError), ("judge", JudgeError), ("policy", PolicyError)])
+async def test_a_server_that_stays_down_raises_the_error_of_the_role(role: Any, kind: type[Exception]) -> None:
     ledger: list[ModelCall] = []
     with MockServer(modest_user, faults={"500": 1.0}) as server:
-        with pytest.raises(error, match="no usable reply in 3 attempts"):
+        with raises(f"{role}.no_reply", "3 attempts") as caught:
             await client_for(server_at(server, retries=2)).complete(HELLO, role=role, ledger=ledger)
+        assert type(caught.value) is kind
         assert len(server.requests) == 3
     assert [(call.attempts, call.error, call.role) for call in ledger] == [(3, "HTTP500", role)]
 
@@ -92,7 +94,7 @@ async def test_no_server_at_all_is_a_connection_error_after_all_attempts() -> No
     ledger: list[ModelCall] = []
     with MockServer(modest_user) as server:
         stopped = server_at(server, retries=1)
-    with pytest.raises(UserError, match="the connection failed"):
+    with raises("user.no_reply"):
         await client_for(stopped).complete(HELLO, role="user", ledger=ledger)
     assert [(call.attempts, call.error) for call in ledger] == [(2, "Connection")]
 
@@ -105,7 +107,7 @@ async def test_a_wrong_key_is_not_retried_and_is_not_disclosed(
     caplog.set_level(logging.INFO)
     ledger: list[ModelCall] = []
     with MockServer(modest_user, faults={"401": 1.0}) as server:
-        with pytest.raises(PolicyError) as caught:
+        with raises("policy.no_reply") as caught:
             await client_for(server_at(server, retries=5)).complete(HELLO, role="policy", ledger=ledger)
         assert len(server.requests) == 1
     chain = [
@@ -126,7 +128,7 @@ def test_anything_that_looks_like_a_key_is_redacted() -> None:
 async def test_a_missing_key_is_one_sentence_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigError, match=r"set OPENAI_API_KEY, or give a base_url"):
+    with raises("model.no_key", "OPENAI_API_KEY"):
         client_for(ChatServer())
 
 
@@ -206,14 +208,14 @@ async def test_a_limit_that_does_not_fit_the_context_is_left_out_and_nothing_els
 async def test_a_conversation_longer_than_the_context_fails_at_once_and_not_for_its_tools() -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     with MockServer(with_room_for(0, "Input length (5000) exceeds model's maximum context length (4096).")) as server:
-        with pytest.raises(PolicyError, match="lower the horizon or serve a longer one; HTTP 400") as told:
+        with raises("policy.no_reply", "400") as told:
             await client_for(server_at(server)).complete(HELLO, role="policy", ledger=[], tools=tools)
         assert len(server.requests) == 2
     assert not isinstance(told.value, ToolsRefused)
 
 
 async def test_json_schema_only_does_not_fall_back() -> None:
-    with MockServer(modest_user, structured=False) as server, pytest.raises(JudgeError, match="HTTP 400"):
+    with MockServer(modest_user, structured=False) as server, raises("judge.no_reply", "400"):
         await client_for(server_at(server, structured="json_schema")).complete(
             HELLO, role="judge", ledger=[], schema=Verdict
         )
@@ -249,7 +251,7 @@ async def test_a_reply_that_does_not_fit_is_retried_with_the_fields_name_but_no_
 
 async def test_a_reply_that_never_fits_is_an_error_without_the_reply() -> None:
     ledger: list[ModelCall] = []
-    with MockServer(replying("The truth is a lighthouse.")) as server, pytest.raises(JudgeError) as caught:
+    with MockServer(replying("The truth is a lighthouse.")) as server, raises("judge.no_reply") as caught:
         await client_for(server_at(server, retries=1)).complete(HELLO, role="judge", ledger=ledger, schema=Verdict)
     assert "lighthouse" not in str(caught.value)
     assert ledger[0].error == "Unreadable"
@@ -284,7 +286,7 @@ async def test_reasoning_without_an_end_or_an_answer_is_retried(cut: str) -> Non
         assert "end of its thoughts" in server.texts()[-1]
     assert ledger[0].attempts == 2
     with MockServer(replying(cut)) as server:
-        with pytest.raises(UserError) as caught:
+        with raises("user.no_reply") as caught:
             await client_for(server_at(server, retries=1)).complete(HELLO, role="user", ledger=ledger)
         assert (await client_for(server_at(server)).complete(HELLO, role="policy", ledger=ledger)).text == cut
     assert ledger[1].error == "Thought"
@@ -380,7 +382,7 @@ async def test_a_call_cancelled_before_it_was_sent_is_no_request() -> None:
 
 
 async def test_a_refusal_of_tools_is_an_error_of_its_own() -> None:
-    with MockServer(modest_user, tools=False) as server, pytest.raises(ToolsRefused):
+    with MockServer(modest_user, tools=False) as server, raises("policy.tools_refused"):
         await client_for(server_at(server)).complete(HELLO, role="policy", ledger=[], tools=[{"type": "function"}])
 
 
@@ -442,7 +444,7 @@ async def test_content_as_parts_is_their_text(content: Any, text: str) -> None:
 async def test_content_and_tool_calls_of_another_kind_are_an_error_and_no_reply(body: bytes) -> None:
     ledger: list[ModelCall] = []
     with MockServer(lambda _: Answer(body=body)) as server:
-        with pytest.raises(PolicyError, match="gave no usable reply"):
+        with raises("policy.no_reply"):
             await client_for(server_at(server, retries=1)).complete(HELLO, role="policy", ledger=ledger)
         assert len(server.requests) == 2
     assert (ledger[0].attempts, ledger[0].error) == (2, "Unreadable")
@@ -494,7 +496,7 @@ async def test_a_request_that_failed_counts_what_was_sent_unless_the_server_refu
     words = [{"role": "user", "content": "Hello. " * 100}]
     with MockServer(modest_user, faults={fault: 1.0}) as server:
         chat = server_at(server, retries=0 if fault == "drips" else 1, timeout=0.5 if fault == "drips" else 60.0)
-        with pytest.raises(UserError):
+        with raises("user.no_reply"):
             await client_for(chat).complete(words, role="user", ledger=ledger)
     [call] = ledger
     sent = 175 * call.attempts if counted else 0
@@ -506,7 +508,7 @@ async def test_where_no_connection_came_about_nothing_was_sent() -> None:
     ledger: list[ModelCall] = []
     with MockServer(modest_user) as server:
         stopped = server_at(server, retries=0)
-    with pytest.raises(PolicyError):
+    with raises("policy.no_reply"):
         await client_for(stopped).complete(HELLO, role="policy", ledger=ledger)
     assert [(call.attempts, call.prompt_tokens, call.estimated) for call in ledger] == [(1, 0, False)]
 
@@ -514,7 +516,7 @@ async def test_where_no_connection_came_about_nothing_was_sent() -> None:
 async def test_an_empty_reply_costs_what_the_server_says() -> None:
     ledger: list[ModelCall] = []
     empty = completion(None, {"prompt_tokens": 9, "completion_tokens": 500})
-    with MockServer(lambda _: Answer(body=empty)) as server, pytest.raises(PolicyError):
+    with MockServer(lambda _: Answer(body=empty)) as server, raises("policy.no_reply"):
         await client_for(server_at(server, retries=0)).complete(HELLO, role="policy", ledger=ledger)
     assert [(c.prompt_tokens, c.completion_tokens, c.estimated) for c in ledger] == [(9, 500, False)]
 
@@ -530,14 +532,14 @@ async def test_the_ledger_keeps_what_a_user_was_asked_and_said_and_of_a_policy_n
 @pytest.mark.parametrize("status", [200, 500])
 async def test_a_small_reply_that_unpacks_to_a_gigabyte_is_refused(status: int) -> None:
     bomb = Answer(body=gzipped_gigabyte(), status=status, headers={"content-encoding": "gzip"})
-    with MockServer(lambda _: bomb) as server, little_memory(), pytest.raises(UserError, match="gave no usable reply"):
+    with MockServer(lambda _: bomb) as server, little_memory(), raises("user.no_reply"):
         await client_for(server_at(server, retries=1)).complete(HELLO, role="user", ledger=[])
 
 
 async def test_a_reply_without_an_end_is_cut_off() -> None:
     with (
         MockServer(lambda _: Answer(body=b" " * (MOST_BYTES + 1))) as server,
-        pytest.raises(UserError, match="gave no usable reply"),
+        raises("user.no_reply"),
     ):
         await client_for(server_at(server, retries=0)).complete(HELLO, role="user", ledger=[])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.makers import raises
 from tests.mock_server import (
     FAULTS,
     Answer,
@@ -19,7 +20,6 @@ from tests.mock_server import (
     tool_call,
 )
 from userrl_core.distill import select_top_k
-from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Trajectory
@@ -208,5 +208,5 @@ async def test_one_server_can_be_agent_and_user_and_the_ledger_distinguishes_the
 
 
 def test_the_tool_can_only_be_on_off_or_auto() -> None:
-    with pytest.raises(ConfigError, match="auto, on or off"):
+    with raises("argument.unknown_value"):
         OpenAIPolicy(tools="maybe")  # type: ignore[arg-type]

@@ -172,7 +172,7 @@ def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sent
     class Refusing(WritingLauncher):
         def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
             if overrides["credit.gamma"] == 0.7:
-                raise ConfigError("Gamma 0.7 is refused.")
+                raise ConfigError("credit.bad_setting", "Gamma 0.7 is refused.")
             return super().start(overrides, seed=seed, label=label, shown=shown)
 
     sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, Refusing(tmp_path / "warehouse", peak_at_08))

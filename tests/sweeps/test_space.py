@@ -11,7 +11,7 @@ import pytest
 from sweeps.objective import Point
 from sweeps.pruning import should_prune
 from sweeps.space import EXAMPLE, SPACES, Pruning, Space, load_space
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 
 RULE = Pruning(percentile=50, min_trials=2)
 
@@ -26,28 +26,40 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "fact"),
     [
-        (HEAD + "parameters: {}\n", "needs something to vary"),
-        (HEAD + "parameters: {g: {key: credit.gamma, options: []}}\n", "at least one value"),
-        (HEAD + "parameters: {g: {options: [1, 2]}}\n", "needs a key"),
-        (HEAD + "parameters: {g: {kind: range, key: a, low: 2, high: 1}}\n", "must lie below"),
-        (HEAD + "parameters: {g: {key: a, options: [1]}}\nobjectives: [{query: validation_scor}]\n", "did you mean"),
-        (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "budgets"),
-        (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n", "budget.trials"),
+        (HEAD + "parameters: {}\n", "sweep.bad_space", "parameters is empty"),
+        (HEAD + "parameters: {g: {key: credit.gamma, options: []}}\n", "sweep.bad_space", "at least one value"),
+        (HEAD + "parameters: {g: {options: [1, 2]}}\n", "sweep.bad_space", "needs a key"),
+        (HEAD + "parameters: {g: {kind: range, key: a, low: 2, high: 1}}\n", "sweep.bad_space", "low 2"),
+        (
+            HEAD + "parameters: {g: {key: a, options: [1]}}\nobjectives: [{query: validation_scor}]\n",
+            "warehouse.unknown_query",
+            "did you mean",
+        ),
+        (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "recipe.unknown_key", "budgets"),
+        (
+            HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n",
+            "recipe.invalid_value",
+            "budget.trials",
+        ),
         (
             "space: {}\ntrials: 3\n",
+            "sweep.bad_space",
             "Sweep space.yaml has no recipe and no parameters. A sweep file needs a recipe and parameters: `recipe: ",
         ),
-        (HEAD + "parameters: {g: {kind: range}}\n", "'parameters.g.range.key', 'parameters.g.range.low', "),
-        ("a: [", "no readable YAML"),
-        ("search:\n" + "".join(f"  k{n}: 1\n" for n in range(6_000)), "more than 10,000 values"),
+        (
+            HEAD + "parameters: {g: {kind: range}}\n",
+            "recipe.missing_key",
+            "'parameters.g.range.key', 'parameters.g.range.low', ",
+        ),
+        ("a: [", "file.unreadable", "YAML"),
+        ("search:\n" + "".join(f"  k{n}: 1\n" for n in range(6_000)), "file.unreadable", "10,000 values"),
     ],
 )
-def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, code: str, fact: str) -> None:
+    with raises(code, fact) as caught:
         load_space(write(tmp_path, text))
-    assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -58,7 +70,7 @@ def test_a_file_without_a_name_is_called_as_it_is_and_its_example_loads(tmp_path
 
 
 def test_an_unknown_name_shows_the_nearest_space() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'gamma'"):
+    with raises("sweep.no_such_sweep", "did you mean 'gamma'"):
         load_space("gama")
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from tests.makers import raises
 from tests.training.toys import chats
-from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.gyms.registry import tasks
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.training.config import ModelConfig
@@ -111,7 +111,7 @@ def test_the_vocabulary_has_the_given_size() -> None:
 
 
 def test_a_tokenizer_needs_demonstrations() -> None:
-    with pytest.raises(TrainingError, match="distil some first"):
+    with raises("demonstrations.too_few"):
         train_tokenizer([], 512)
 
 
@@ -122,7 +122,7 @@ def test_a_saved_tokenizer_gives_the_same_ids(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="No tokenizer can be loaded"):
+    with raises("checkpoint.bad_tokenizer"):
         load_tokenizer(tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_a_template_that_drops_messages_is_refused(template: str) -> None:
     bare: Any = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.BPE()), eos_token="<|im_end|>", chat_template=template
     )
-    with pytest.raises(TrainingError, match="cannot be extended"):
+    with raises("checkpoint.bad_tokenizer"):
         ChatFormat(bare)
 
 

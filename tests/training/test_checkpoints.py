@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.makers import raises
 from tests.training.toys import TINY, chats
-from userrl_core.errors import CheckpointError
 from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
@@ -56,7 +56,7 @@ def test_a_failed_write_leaves_the_older_checkpoint(tmp_path: Path) -> None:
         (folder / "model.safetensors").write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(CheckpointError, match=r"cannot be written \(disk full\); free some space"):
+    with raises("file.not_writable"):
         write_checkpoint(step_folder(tmp_path, 1), fill, stage="rl-1", step=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert newest(tmp_path) == (step_folder(tmp_path, 1), state)
@@ -66,7 +66,7 @@ def test_a_failed_write_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda f: (f / "model.safetensors").write_text("changed"), "model.safetensors does not match its hash"),
-        (lambda f: (f / "model.safetensors").unlink(), "lacks its file model.safetensors"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no file model.safetensors"),
         (lambda f: (f / "state.json").unlink(), "it has no state.json"),
         (lambda f: (f / "state.json").write_text('{"format": 1'), "unreadable state.json"),
         (lambda f: (f / "state.json").write_text("[" * 100_000), "unreadable state.json"),
@@ -76,7 +76,7 @@ def test_a_damaged_checkpoint_is_never_loaded(tmp_path: Path, damage: object, me
     write(tmp_path, 1)
     write(tmp_path, 2)
     damage(step_folder(tmp_path, 2))  # type: ignore[operator]
-    with pytest.raises(CheckpointError, match=message):
+    with raises("checkpoint.damaged", message):
         read_checkpoint(step_folder(tmp_path, 2))
     skipped: list[str] = []
     checkpoint = newest(tmp_path, report=lambda folder, reason: skipped.append(folder.name))
@@ -91,20 +91,20 @@ def test_a_checkpoint_that_names_files_outside_itself_is_refused(tmp_path: Path)
     state = json.loads((folder / "state.json").read_text())
     state["files"]["../../etc/passwd"] = "0"
     (folder / "state.json").write_text(json.dumps(state))
-    with pytest.raises(CheckpointError, match="outside itself"):
+    with raises("checkpoint.unsafe"):
         read_checkpoint(folder)
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+    with raises("checkpoint.missing"):
         read_checkpoint(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+    with raises("checkpoint.missing"):
         load_checkpoint(tmp_path / "nowhere", TINY, "cpu")
     assert newest(tmp_path / "nowhere") is None
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="No model can be loaded"):
+    with raises("checkpoint.missing"):
         load_model(tmp_path, TINY)
 
 
@@ -118,9 +118,9 @@ def test_the_leftover_of_a_killed_pruning_is_removed_by_the_next_one(tmp_path: P
 
 def test_a_hub_name_is_passed_to_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the processes of a run
-    with pytest.raises(CheckpointError, match="No model can be loaded from nobody/nothing"):
+    with raises("checkpoint.missing"):
         load_checkpoint(Path("nobody/nothing"), TINY, "cpu")
-    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+    with raises("checkpoint.missing"):
         load_checkpoint(tmp_path / "nothing", TINY, "cpu")
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from tests.makers import raises
 from tests.training.toys import TINY, chats, travel
 from userrl_core.audit.continuations import Prefix, continuations
 from userrl_core.audit.replay import Setting
-from userrl_core.errors import ConfigError
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
@@ -236,7 +236,7 @@ def test_a_reply_without_an_end_token_is_cut_and_closed_by_the_template() -> Non
 
 @pytest.mark.parametrize("settings", [{"temperature": -0.1}, {"top_p": 0.0}, {"max_tokens": 0}, {"max_batch": 0}])
 def test_invalid_sampling_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+    with raises("argument.out_of_range"):
         LocalPolicy(SPEAKER, TOKENIZER, **settings)
 
 

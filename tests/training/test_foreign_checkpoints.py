@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.makers import raises
 from tests.training.toys import TINY, chats
-from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.training.chat_template import refuse_endless, within
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.model import build_model, check_elsewhere, load_model
@@ -84,15 +85,15 @@ def indexed(*files: str) -> Damage:
         (changed("config.json", hidden_size="big"), "No model can be loaded from {}: Validation error for field 'hidden_size'"),
         (changed("config.json", num_attention_heads=0), "No model can be loaded from {}: integer division"),
         (changed("config.json", hidden_act="nosuch"), "No model can be loaded from {}: 'nosuch'"),
-        (changed("config.json", transformers_weights="adapter_model.bin"), "{}/config.json names a file of weights of its own"),
+        (changed("config.json", transformers_weights="adapter_model.bin"), "{}/config.json names its own file of weights"),
         (text("config.json", '{"a":'), "{}/config.json cannot be read"),
         (text("config.json", "[" * 100_000), "{}/config.json cannot be read"),
-        (text("config.json", "[1]"), "{}/config.json holds no JSON object"),
+        (text("config.json", "[1]"), "{}/config.json contains no JSON object"),
         (without_a_tensor, "The weights in {} lack model.norm.weight"),
         (poisoned, "The weights in {} are not all finite numbers (model.norm.weight)"),
         (indexed("pytorch_model.bin"), "{}/model.safetensors.index.json names 'pytorch_model.bin'"),
         (indexed("../other.safetensors"), "{}/model.safetensors.index.json names '../other.safetensors'"),
-        (indexed("b.safetensors"), "{} lacks b.safetensors"),
+        (indexed("b.safetensors"), "{} has no b.safetensors"),
         (text(INDEX, "{}"), "{}/model.safetensors.index.json names no files of weights"),
     ],
 )  # fmt: skip
@@ -116,15 +117,15 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence_with_its_path(
         (changed("tokenizer_config.json", tokenizer_class=3), "No tokenizer can be loaded from {}"),
         (text("chat_template.jinja", "{% for %}"), "The chat template of {} cannot be rendered"),
         (text("chat_template.jinja", "{{ messages.foo.bar }}"), "The chat template of {} cannot be rendered"),
-        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "The chat template of {} does not end"),
-        (text("chat_template.jinja", LOOP.replace("{% endfor %}", "x{% endfor %}")), "The chat template of {} does not end"),
+        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "The chat template of {} does not finish"),
+        (text("chat_template.jinja", LOOP.replace("{% endfor %}", "x{% endfor %}")), "The chat template of {} does not finish"),
     ],
 )  # fmt: skip
 def test_a_tokenizer_that_cannot_be_loaded_is_one_sentence_with_its_path(
     folder: Path, damage: Damage, sentence: str
 ) -> None:
     damage(folder)
-    with pytest.raises(CheckpointError) as refused:
+    with raises("checkpoint.bad_tokenizer") as refused:
         load_tokenizer(folder)
     assert str(refused.value).startswith(sentence.format(folder))
     assert "\n" not in str(refused.value)
@@ -133,37 +134,35 @@ def test_a_tokenizer_that_cannot_be_loaded_is_one_sentence_with_its_path(
 def test_an_attention_that_config_json_names_does_not_win_over_ours(folder: Path) -> None:
     changed("config.json", _attn_implementation="kernels-community/flash-attn")(folder)
     assert load_model(folder, TINY).config._attn_implementation == "sdpa"
-    with pytest.raises(CheckpointError, match="names the attention 'kernels-community/flash-attn'"):
+    with raises("checkpoint.unsafe", "'kernels-community/flash-attn'"):
         check_elsewhere(folder)
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "code"),
     [
-        (poisoned, "not all finite numbers"),
-        (cut(WEIGHTS, 5000), "are damaged"),
-        (indexed("pytorch_model.bin"), "only safetensors files"),
-        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "does not end"),
+        (poisoned, "checkpoint.not_finite"),
+        (cut(WEIGHTS, 5000), "checkpoint.damaged"),
+        (indexed("pytorch_model.bin"), "checkpoint.unsafe"),
+        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "checkpoint.bad_tokenizer"),
     ],
 )
-def test_what_another_process_is_to_load_is_checked_before_it_starts(
-    folder: Path, damage: Damage, message: str
-) -> None:
+def test_what_another_process_is_to_load_is_checked_before_it_starts(folder: Path, damage: Damage, code: str) -> None:
     check_elsewhere(folder)
     damage(folder)
-    with pytest.raises(CheckpointError, match=message):
+    with raises(code):
         check_elsewhere(folder)
 
 
 @pytest.mark.parametrize("value", ['{"a":', "[1]", '{"num_attention_heads": 0, "hidden_size": 8}'])
 def test_the_shape_of_a_bad_config_is_one_sentence(tmp_path: Path, value: str) -> None:
     (tmp_path / "config.json").write_text(value)
-    with pytest.raises(ConfigError):
+    with raises("checkpoint.damaged"):
         shape_of(tmp_path)
 
 
 def test_a_template_that_loops_without_a_word_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="The chat template of theirs does not end within 5 s"):
+    with raises("checkpoint.bad_tokenizer"):
         refuse_endless(LOOP, "theirs")
 
 
@@ -178,7 +177,7 @@ def test_a_template_that_loops_on_long_conversations_alone_ends_with_a_sentence(
     endings: list[str] = []
 
     def open_a_long_one() -> None:
-        with pytest.raises(TrainingError) as ended:
+        with raises("checkpoint.bad_tokenizer") as ended:
             chat_format.opening([{"role": "user", "content": "Hi."}] * 7)
         endings.append(str(ended.value))
 
@@ -190,11 +189,11 @@ def test_a_template_that_loops_on_long_conversations_alone_ends_with_a_sentence(
         thread.join()
     assert len(endings) == 4
     assert endings[0].startswith(
-        f"The chat template of {folder} did not end within 0.2 s on a conversation of 7 messages"
+        f"The chat template of {folder} did not finish within 0.2 s on a conversation of 7 messages"
     )
 
 
 def test_a_limit_leaves_nothing_behind_what_ends_in_time() -> None:
-    assert within(30.0, TrainingError("late"), lambda: 22) == 22
+    assert within(30.0, TrainingError("process.stalled", "late"), lambda: 22) == 22
     with pytest.raises(KeyError):
-        within(30.0, TrainingError("late"), lambda: {}["x"])
+        within(30.0, TrainingError("process.stalled", "late"), lambda: {}["x"])

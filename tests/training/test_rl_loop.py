@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer, modest_user, prompt_text
 from tests.training.toys import TINY, ListCurriculum, RecordingSink, rl_job, sft_job, travel
-from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.gyms import tasks
 from userrl_core.records import Trajectory
 from userrl_core.rewards import CreditConfig, turn_advantages
@@ -218,15 +218,15 @@ def test_a_damaged_checkpoint_is_skipped_and_its_steps_are_played_again(tmp_path
 
 
 def test_a_missing_or_incomplete_start_is_refused(tmp_path: Path, start: StageResult) -> None:
-    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+    with raises("checkpoint.missing"):
         train_rl(rl_job(tmp_path, tmp_path / "nowhere"), make_curriculum(), RecordingSink())
-    with pytest.raises(TrainingError, match="holds no trainer state to begin step 3"):
+    with raises("checkpoint.wrong_step", "step 3"):
         train_rl(rl_job(tmp_path, start.checkpoint, first_step=3, last_step=4), make_curriculum(), RecordingSink())
 
 
 def test_a_stage_cannot_skip_steps(tmp_path: Path, start: StageResult) -> None:
     first = train_rl(rl_job(tmp_path / "1", start.checkpoint), make_curriculum(), RecordingSink())
-    with pytest.raises(TrainingError, match="ends at step 2; a stage that begins at step 4"):
+    with raises("checkpoint.wrong_step", "step 2", "step 4"):
         train_rl(
             rl_job(tmp_path / "2", first.checkpoint, first_step=4, last_step=4), make_curriculum(), RecordingSink()
         )
@@ -399,7 +399,7 @@ def test_training_waits_for_a_user_that_is_down_and_never_scores_the_outage(tmp_
 def test_a_user_that_stays_down_ends_training_with_an_error(tmp_path: Path, start: StageResult) -> None:
     with MockServer(modest_user, faults={"500": 1.0}) as server:
         job = rl_job(tmp_path, start.checkpoint, users=served(server), patience=0.1)
-        with pytest.raises(TrainingError, match="start the same run again"):
+        with raises("model.server_down"):
             train_rl(job, make_curriculum(), RecordingSink())
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.makers import raises
 from tests.training.toys import TINY, RecordingSink, chats, demonstrations, sft_job
 from userrl_core.distill import write_chats
-from userrl_core.errors import CheckpointError, TaskError, TrainingError
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.logprobs import token_logprobs
@@ -127,14 +127,14 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
 
 
 def test_demonstrations_without_a_reply_within_the_cutoff_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"raise cold_start\.cutoff"):
+    with raises("demonstrations.too_few", "cold_start.cutoff"):
         train_sft(sft_job(tmp_path, sft=SftConfig(cutoff=3)))
 
 
 def test_missing_demonstrations_and_checkpoints_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="cannot be read"):
+    with raises("chats.invalid"):
         train_sft(sft_job(tmp_path, chats=tmp_path / "nothing.jsonl"))
-    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+    with raises("checkpoint.missing"):
         train_sft(sft_job(tmp_path, init=tmp_path / "nothing"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from flows.serving.gym_server import GymServer, app_of, read_action
-from userrl_core.errors import ConfigError
+from tests.makers import raises
 from userrl_core.interact import InteractCall, render_call
 
 
@@ -74,7 +74,7 @@ def test_a_user_model_that_is_down_gives_null_and_no_zero() -> None:
 
 
 def test_a_gym_that_does_not_exist_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError, match="travel"):
+    with raises("gym.not_installed"):
         app_of(GymServer("travl"))
 
 

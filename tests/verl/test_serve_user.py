@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from tests.ports import free_port
-from userrl_core.errors import ConfigError, UserError
 from userrl_core.served.model_server import ServeOptions, Supervisor, answers, serving
 
 SERVER = Path(__file__).parent / "stand_in.py"
@@ -71,17 +71,17 @@ def test_a_server_that_dies_or_falls_silent_is_brought_back(tmp_path: Path, how:
 def test_a_server_that_never_answers_is_given_up_with_its_last_lines(tmp_path: Path) -> None:
     served = options(command=f"{sys.executable} -c \"raise SystemExit('no such card')\"", give_up=3)
     supervisor = Supervisor(served, tmp_path, pauses=(0.01, 0.02))
-    with pytest.raises(UserError, match="no such card"):
+    with raises("model.not_started"):
         supervisor.start()
 
 
 def test_a_taken_port_and_a_missing_interpreter_are_refused_in_words(tmp_path: Path) -> None:
     served = options()
-    with serving(served, tmp_path), pytest.raises(ConfigError, match="already answers"):
+    with serving(served, tmp_path), raises("server.port_taken"):
         Supervisor(served, tmp_path / "second").start()
-    with pytest.raises(ConfigError, match="--python"):
+    with raises("model.not_started", "--python"):
         Supervisor(options(command="/no/such/python"), tmp_path / "third").start()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with raises("argument.malformed"):
         options(command="python 'unclosed").argv()
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
-from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
@@ -153,7 +153,7 @@ async def test_the_tokens_are_those_of_the_template_and_the_agents_own(tmp_path:
 
 
 async def test_an_opening_that_verl_would_cut_ends_the_stage_in_a_sentence(tmp_path: Path, tokenizer: Any) -> None:
-    with pytest.raises(ConfigError, match=r"An opening has .* algorithm.max_prompt_tokens is 128; raise it"):
+    with raises("recipe.invalid_value", "algorithm.max_prompt_tokens", "128"):
         await play(tmp_path, tokenizer, ["."], prompt_style="full")
     assert "max_prompt_tokens" in (tmp_path / "fatal").read_text()
 
@@ -213,7 +213,7 @@ async def test_a_user_that_stays_away_is_reported_and_ends_the_stage_with_a_sent
     tmp_path: Path, tokenizer: Any
 ) -> None:
     dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
-    with pytest.raises(TrainingError, match=r"The user model m at .*:9/v1 has not answered for 0\.3 s; restart"):
+    with raises("model.server_down", "0.3"):
         await play(tmp_path, tokenizer, [call("action", "price?")], users=dead, patience=0.3)
     assert json.loads((tmp_path / OUTAGES).read_text()) == {"model": "m", "address": "http://127.0.0.1:9/v1"}
     assert (tmp_path / "fatal").read_text().startswith("TrainingError: The user model m")
@@ -362,5 +362,5 @@ async def test_an_attempt_waits_for_the_horizon_that_its_step_is_given(
         await play(tmp_path, tokenizer, [call("search", "nothing")], step=5, phase="validate", decided=True)
     ).num_turns == 12
     monkeypatch.setattr("userrl_core.training.verl.agent_loop.DECISION", 0.0)
-    with pytest.raises(TrainingError, match="Nobody decided on the horizon of step 9 within 0 s"):
+    with raises("process.stalled", "step 9"):
         await play(tmp_path, tokenizer, ["."], step=9, decided=True)

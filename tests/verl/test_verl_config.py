@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import curricula
+from tests.makers import raises
 from tests.verl.rig import make_job, make_model
-from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings
 from userrl_core.training.verl import checkpoints as files
@@ -200,29 +200,35 @@ def test_a_clusters_own_overrides_have_the_last_word_and_a_key_occurs_once(tmp_p
     assert [o for o in found if "rollout.n=" in o] == ["actor_rollout_ref.rollout.n=3"]
     assert len({o.partition("=")[0].lstrip("+") for o in found}) == len(found)
     assert merged(["a=1", "b=2"], ["+a=3"]) == ["+a=3", "b=2"]
-    with pytest.raises(ConfigError, match="key=value"):
+    with raises("argument.malformed"):
         merged([], ["nonsense"])
 
 
 def test_a_wrong_override_is_refused_in_verls_own_words(tmp_path: Path) -> None:
     job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=1, overrides=("actor_rollout_ref.rollout.nn=3",)))
-    with pytest.raises(ConfigError, match="verl refuses"):
+    with raises("training.backend_cannot"):
         compose(rl_overrides(job, tmp_path, Resume("m")))
 
 
 @pytest.mark.parametrize(
-    ("change", "advice"),
+    ("change", "code", "advice"),
     [
-        ({"credit": CreditConfig(filter="resample")}, "drop or keep"),
-        ({"algorithm": AlgorithmConfig(batch=5, minibatches=2)}, "multiple"),
-        ({"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)}, "evenly"),
-        ({"cluster": Cluster(gpus=1, nodes=2)}, "ray start"),
-        ({"cluster": Cluster(gpus=1, micro_tokens=100)}, "micro_tokens"),
-        ({"cluster": Cluster(gpus=2, sequence_parallel=2, attention="sdpa")}, "share a conversation among 2 GPUs"),
+        ({"credit": CreditConfig(filter="resample")}, "training.backend_cannot", "drop or keep"),
+        ({"algorithm": AlgorithmConfig(batch=5, minibatches=2)}, "hardware.uneven_batch", "multiple"),
+        (
+            {"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)},
+            "hardware.uneven_batch",
+            "evenly",
+        ),
+        ({"cluster": Cluster(gpus=1, nodes=2)}, "hardware.no_cluster", "ray start"),
+        ({"cluster": Cluster(gpus=1, micro_tokens=100)}, "recipe.invalid_value", "micro_tokens"),
+        ({"cluster": Cluster(gpus=2, sequence_parallel=2, attention="sdpa")}, "install.missing", "flash-attn"),
     ],
 )
-def test_what_verl_cannot_do_is_refused_with_the_way_out(tmp_path: Path, change: dict[str, Any], advice: str) -> None:
-    with pytest.raises(ConfigError, match=advice):
+def test_what_verl_cannot_do_is_refused_with_the_way_out(
+    tmp_path: Path, change: dict[str, Any], code: str, advice: str
+) -> None:
+    with raises(code, advice):
         rl_overrides(make_job(tmp_path, tmp_path, **change), tmp_path, Resume("m"))
 
 
@@ -236,7 +242,7 @@ def test_attention_is_what_the_trainers_own_interpreter_imports(tmp_path: Path, 
     assert chosen_attention(Cluster(gpus=1, python=str(python), attention="sdpa")) == "sdpa"
     split = Cluster(gpus=2, sequence_parallel=2, python=str(python))
     if attention == "sdpa":
-        with pytest.raises(ConfigError, match="install flash-attn"):
+        with raises("install.missing"):
             chosen_attention(split)
     else:
         assert chosen_attention(split) == attention
@@ -264,12 +270,12 @@ def test_verl_loads_a_critic_with_the_attention_of_its_configuration(tmp_path: P
 def test_a_cpu_is_never_asked_for_flash_attention_and_a_wrong_interpreter_is_named() -> None:
     assert chosen_attention(Cluster(device="cpu", python="/no/such/python")) == "sdpa"
     assert chosen_attention(Cluster(device="npu", python="/no/such/python")) == "flash_attention_2"
-    with pytest.raises(ConfigError, match=r"/no/such/python cannot be started .* correct hardware\.python"):
+    with raises("install.missing", "hardware.python"):
         chosen_attention(Cluster(gpus=1, python="/no/such/python"))
 
 
 def test_too_few_demonstrations_for_one_step_are_refused() -> None:
-    with pytest.raises(ConfigError, match="distil more"):
+    with raises("demonstrations.too_few"):
         sft_overrides(sft_job(), Path("out"), "m", 31)
 
 
@@ -321,7 +327,7 @@ def test_on_another_number_of_gpus_weights_come_from_the_hugging_face_folder(tmp
 def test_a_checkpoint_of_the_wrong_step_is_refused(tmp_path: Path) -> None:
     before = checkpoint(tmp_path / "rl-1", 5, gpus=1)
     job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
-    with pytest.raises(CheckpointError, match="step 5"):
+    with raises("checkpoint.wrong_step", "step 5"):
         starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
 
 
@@ -347,7 +353,7 @@ def test_a_stage_that_may_not_see_its_gpus_is_refused_before_ray_waits(
 ) -> None:
     job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=8))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(ConfigError, match="shows 1"):
+    with raises("hardware.too_few_gpus"):
         check_gpus(job)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
     check_gpus(job)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.rewards.test_released import RELEASED, released_code
-from userrl_core.errors import ConfigError
 from userrl_core.rewards import turn_advantages
 from userrl_core.training.verl.estimator import estimate, recover_turns
 
@@ -150,12 +150,12 @@ def test_a_turns_reward_is_the_sum_over_its_tokens_so_a_penalty_per_token_counts
 
 def test_negative_credit_is_refused_in_the_released_form_with_the_way_out() -> None:
     rewards_NL, mask_NL = lay_out([[-0.5, 0.2], [0.0]], [[1, 1], [1]])
-    with pytest.raises(ConfigError, match="paper"):
+    with raises("credit.negative"):
         estimate(rewards_NL, mask_NL, config(shaping="naive"), np.array(["a", "a"], dtype=object))
 
 
 def test_without_group_ids_the_estimator_says_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match="uid"):
+    with raises("training.bad_call"):
         estimate(torch.zeros(1, 2), torch.zeros(1, 2))
 
 

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from curricula.schedule import Adaptive, Gate
+from tests.makers import raises
 from tests.verl.rig import TwoStages, make_job
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl_core.errors import CheckpointError, ConfigError, TaskError
+from userrl_core.errors import ConfigError
 from userrl_core.records import Task
 from userrl_core.training.config import Cluster
 from userrl_core.training.jobs import Best
@@ -67,9 +68,9 @@ def test_horizons_that_depend_on_the_stage_itself_are_left_open_and_told_one_by_
 def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
     class Gated(TwoStages):
         def draw(self, step: int, n: int) -> list[Task]:
-            raise ConfigError("The history lacks step 1.")
+            raise ConfigError("recipe.no_such_step", "The history has no step 1.")
 
-    with pytest.raises(ConfigError, match=r"step 1 has no stage yet .*adaptive schedule .*backend=local"):
+    with raises("training.backend_cannot", "step 1"):
         plan_steps(tmp_path, Gated(), 1, 2, 2)
 
 
@@ -77,18 +78,18 @@ def test_what_verl_cannot_follow_is_known_before_anything_is_spent() -> None:
     asked: dict[str, Any] = {"recipe": "adaptive", "profile": "qwen3-8b", "wandb": "off", "dry_run": True}
     assert [row["horizon"] for row in plan_run(TrainRequest(**asked)).recipe.stage_table()] == ["adaptive"]
     looks = {"schedule.gate.entropy": 0.1, "schedule.gate.tokens": 10**6}
-    with pytest.raises(ConfigError, match=r"looks at entropy and tokens, which verl does not tell .*backend=local"):
+    with raises("training.backend_cannot"):
         plan_run(TrainRequest(**asked, overrides=looks))
     stage = {"steps": 4, "mix": {"travel": 1}}
     gated = {"stages": [{**stage, "horizon": 4, "gates": {"at_most": 2}}, {**stage, "horizon": 6}]}
-    with pytest.raises(ConfigError, match=r"step 2 has no stage yet .*adaptive schedule"):
+    with raises("training.backend_cannot", "step 2"):
         plan_run(TrainRequest(**{**asked, "recipe": "equalized-r2g"}, overrides=gated))
     one_gpu = TrainRequest(**{**asked, "profile": "h200-1"}, backend="local")
     assert "rl-1" in plan_run(one_gpu).selected
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"algorithm\.batch"):
+    with raises("task.none_left", "algorithm.batch"):
         plan_steps(tmp_path, TwoStages(), 1, 1, 1000)
 
 
@@ -112,7 +113,7 @@ def test_gyms_of_all_kinds_share_one_schema_and_keep_their_order(tmp_path: Path)
     assert [json.loads(row["userrl"])["task"] for row in rows] == [task.key for task in tasks]
     assert {row["agent_name"] for row in rows} == {"userrl"}
     assert [row["data_source"] for row in rows] == [task.gym for task in tasks]
-    with pytest.raises(TaskError, match="at least one row"):
+    with raises("task.none_left"):
         write_rl_parquet(tmp_path / "none.parquet", [], "train", tmp_path / "tasks.jsonl")
 
 
@@ -124,7 +125,7 @@ def test_conversations_with_and_without_tools_share_a_file(tmp_path: Path) -> No
     rows = pq.read_table(tmp_path / "sft.parquet").to_pylist()
     assert [len(row["messages"]) for row in rows] == [1, 2]
     assert [row["tools"] for row in rows] == [[], [tool]]
-    with pytest.raises(TaskError, match="distil"):
+    with raises("demonstrations.too_few"):
         write_sft_parquet(tmp_path / "empty.parquet", [])
 
 
@@ -150,13 +151,13 @@ def test_one_run_over_all_steps_sees_the_horizons_of_the_sequential_stages(tmp_p
 
 
 def test_a_sink_that_nobody_offers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cellar"):
+    with raises("install.missing"):
         SinkSpec(name="cellar").open()
 
 
 def test_a_card_of_unknown_memory_must_be_told() -> None:
     assert Cluster(gpu="A100-80GB").memory_gb == 80.0
-    with pytest.raises(ConfigError, match="gpu_memory"):
+    with raises("recipe.missing_key"):
         _ = Cluster(gpu="Z900").memory_gb
     assert Cluster(gpu="Z900", gpu_memory=12.0).memory_gb == 12.0
 
@@ -194,7 +195,7 @@ def test_a_tracker_without_weights_or_with_rubbish_names_no_checkpoint(tmp_path:
     assert files.newest(tmp_path) is None
     (tmp_path / files.TRACKER).write_text("seven")
     assert files.newest(tmp_path) is None
-    with pytest.raises(CheckpointError, match="no Hugging Face weights"):
+    with raises("checkpoint.damaged"):
         files.weights_hash(tmp_path)
 
 

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import warehouse_sink
 from tests.verl.test_verl_agent_loop import GOOD, Engine, call, play, tokenizer
 from tests.verl.test_verl_estimator import config, per_turn
 from tests.verl.test_verl_per_trajectory import TASK, Rows, rows, tensors
-from userrl_core.errors import ConfigError
 from userrl_core.records import Trajectory, Turn
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.local.algorithms.remax import remax
@@ -93,7 +93,7 @@ def test_the_advantage_is_verls_own_where_the_reward_lies_on_the_last_token(monk
 
 def test_outside_of_a_stage_the_estimator_says_what_is_missing() -> None:
     rewards, mask, uid = tensors([([(1.0, 3)], "a")])
-    with pytest.raises(ConfigError, match="needs greedy conversations, which the stage's agent loops play"):
+    with raises("training.bad_call"):
         estimate_remax(rewards, mask, config(), uid)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers import raises
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from userrl_core.errors import LogError
@@ -109,7 +110,7 @@ def test_a_changed_sealed_file_is_named_and_not_packed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(LogError, match=rf"{path.name} fails its checksum.*check --repair"):
+    with raises("warehouse.damaged", f"{path.name} fails its checksum", "check --repair"):
         compact(tmp_path)
     assert [(p.kind, path.name in p.sentence) for p in check(tmp_path).problems] == [("segment", True)]
     assert maintain(tmp_path).sound
@@ -172,7 +173,7 @@ def test_a_changed_bit_in_the_row_of_a_run_is_named_by_every_query_and_by_the_ch
     content = bytearray(path.read_bytes())
     content[int(share * (len(content) - 1))] ^= 1
     path.write_bytes(content)
-    told = r"run=r1/run\.json cannot be read.*; put it back from a backup.*\. The row of this run is left out\.$"
+    told = r"run=r1/run\.json cannot be read.*\. Restore it from a backup.*\. The row of this run is left out\.$"
     with open_warehouse(tmp_path) as warehouse:
         with pytest.warns(UserWarning, match=told):
             assert warehouse.sql(RUNS).fetchall() == [("r2", "name of r2", 1)]
@@ -189,7 +190,7 @@ def test_a_run_whose_row_was_changed_is_refused_by_its_id_and_named_beside_anoth
     for run in ("r1", "r2"):
         TurnLog.open(tmp_path, run, run_fields={"name": "cook"}).close()
     change(tmp_path / "runs" / "run=r2" / "run.json", b'"cook"', b'"book"')
-    with pytest.raises(LogError, match=r"run=r2/run\.json cannot be read \(it fails its checksum\)"):
+    with raises("file.damaged", "r2/run.json"):
         find_run(tmp_path, "r2")
     for name in ("latest", "cook"):
         with pytest.warns(UserWarning, match=r"run=r2/run\.json cannot be read .* is left out\.$"):
@@ -202,7 +203,7 @@ def test_a_row_that_names_another_run_is_refused(tmp_path: Path) -> None:
     row = orjson.loads(path.read_bytes())
     del row["crc"]
     path.write_bytes(orjson.dumps(row | {"run_id": "r3"}))
-    with pytest.raises(LogError, match=r"run=r1/run\.json cannot be read; put it back"):
+    with raises("file.damaged", "r1/run.json"):
         TurnLog.open(tmp_path, "r1")
 
 

@@ -12,9 +12,10 @@ import duckdb
 import orjson
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
-from userrl_core.errors import ConfigError, LogError
+from userrl_core.errors import LogError
 from warehouse import TurnLog, maintain, open_warehouse
 from warehouse.query.sandbox import ask
 from warehouse.upkeep.check import check
@@ -44,7 +45,7 @@ def test_a_lost_manifest_is_reported_by_everyone_and_removes_no_pack(tmp_path: P
     before, kept = counts(tmp_path), packs(tmp_path)
     (tmp_path / "manifest.json").unlink()
     for read in (turns, compact, lambda root: ask(root, TURNS)):
-        with pytest.raises(LogError, match=r"missing beside packs.*check --repair"):
+        with raises("warehouse.damaged", "--repair"):
             read(tmp_path)
     report = check(tmp_path)
     assert [(p.kind, p.repaired) for p in report.problems] == [("manifest", False)]
@@ -61,7 +62,7 @@ def test_a_pack_that_an_older_manifest_does_not_list_is_kept_and_listed_again(tm
     compact(tmp_path)
     before, kept = counts(tmp_path), packs(tmp_path)
     (tmp_path / "manifest.json").write_bytes(old)
-    with pytest.raises(LogError, match=r"not in the manifest, but only it has.*check --repair"):
+    with raises("warehouse.damaged", "--repair"):
         compact(tmp_path)
     assert packs(tmp_path) == kept
     report = check(tmp_path, repair=True)
@@ -89,7 +90,7 @@ def test_sealed_rows_are_not_removed_for_a_pack_that_cannot_be_read(tmp_path: Pa
     for path, content in sealed.items():
         path.write_bytes(content)
     packs(tmp_path)[0].write_bytes(b"no pack")
-    with pytest.raises(LogError, match="cannot be read"):
+    with raises("warehouse.damaged"):
         compact(tmp_path)
     assert maintain(tmp_path).sound
     assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
@@ -119,8 +120,9 @@ def test_a_damaged_file_is_named_at_once_and_check_repairs_it(tmp_path: Path, ha
     some_run(tmp_path)
     name = harm(tmp_path)
     for read in (turns, compact, lambda root: ask(root, TURNS)):
-        with pytest.raises(LogError, match=r"check --repair") as caught:
+        with pytest.raises(LogError, match="check --repair") as caught:
             read(tmp_path)
+        assert caught.value.code == ("warehouse.not_compacted" if read is compact else "warehouse.damaged")
         assert name in str(caught.value)
     assert not check(tmp_path).sound
     done = maintain(tmp_path)
@@ -135,7 +137,7 @@ def test_a_damaged_file_under_an_open_reader_is_named_as_well(tmp_path: Path) ->
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql(TURNS).fetchall() == [(15,)]
         name = cut_segment(tmp_path, "turns")
-        with pytest.raises(LogError, match=name):
+        with raises("warehouse.damaged", name):
             warehouse.sql("SELECT sum(reward) FROM turns").fetchall()
 
 
@@ -163,7 +165,7 @@ def test_an_empty_format_file_is_a_sentence_and_is_written_again(tmp_path: Path)
     some_run(tmp_path)
     before = (tmp_path / "FORMAT").read_bytes()
     (tmp_path / "FORMAT").write_bytes(b"")
-    with pytest.raises(LogError, match=r"FORMAT cannot be read.*check --repair"):
+    with raises("warehouse.damaged", "FORMAT", "--repair"):
         TurnLog.open(tmp_path, "r2")
     assert [(p.kind, p.repaired) for p in check(tmp_path, repair=True).problems] == [("format", True)]
     assert (tmp_path / "FORMAT").read_bytes() == before
@@ -183,13 +185,13 @@ def test_one_broken_run_row_hides_no_other(tmp_path: Path) -> None:
         assert warehouse.query("run_status", run="latest").fetchall()[0][0] == "r3"
     problems = [(p.kind, p.repaired) for p in check(tmp_path).problems]
     assert problems == [("run", False), ("run", False)]
-    with pytest.raises(LogError, match=r"run\.json cannot be read"):
+    with raises("file.damaged", "run.json"):
         TurnLog.open(tmp_path, "r1")
 
 
 @pytest.mark.parametrize("seed", [2**63, 2**64, -(2**63) - 1])
 def test_a_run_with_a_seed_beyond_its_column_is_refused_by_name(tmp_path: Path, seed: int) -> None:
-    with pytest.raises(ConfigError, match=rf"seed is {seed}, but the column holds BIGINT"):
+    with raises("argument.out_of_range", f"seed is {seed}, but the column has type BIGINT"):
         TurnLog.open(tmp_path, "r1", run_fields={"seed": seed})
     TurnLog.open(tmp_path, "r1", run_fields={"seed": 2**63 - 1}).close()
 
@@ -222,7 +224,7 @@ def test_a_text_index_full_of_garbage_is_a_sentence_and_is_rebuilt(tmp_path: Pat
     make_packs(tmp_path)
     (tmp_path / "search.sqlite").write_bytes(b"garbage" * 1000)
     with open_warehouse(tmp_path) as warehouse:
-        with pytest.raises(ConfigError, match=r"cannot be read .*warehouse compact"):
+        with raises("search.no_index"):
             warehouse.search("word3")
         assert compact(tmp_path).indexed == 15
         assert warehouse.search("word3").pl().height == 3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import make_task, play
-from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.exchange.atif import trajectory
 from warehouse.upkeep.exchange.conversations import (
@@ -62,10 +62,10 @@ def test_what_was_exported_is_read_back_as_it_was(root: Path, tmp_path: Path, wr
 
 def test_a_run_that_is_here_is_not_read_in_again(root: Path, tmp_path: Path) -> None:
     write_messages(of(root), tmp_path / "file")
-    with pytest.raises(ConfigError, match="Run r1 is in this warehouse already; nothing was read in"):
+    with raises("import.run_exists"):
         bring_in(root, read_conversations(tmp_path / "file"))
     (tmp_path / "foreign").write_text('{"messages": []}\n')
-    with pytest.raises(ConfigError, match="holds no conversations that userrl wrote"):
+    with raises("file.unreadable"):
         read_conversations(tmp_path / "foreign")
 
 

@@ -13,11 +13,11 @@ import duckdb
 import polars as pl
 import pytest
 
+from tests.makers import raises
 from tests.ports import free_port
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
-from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.export import export
 
@@ -89,7 +89,7 @@ def test_credits_that_came_late_are_exported_beside_their_turns(tmp_path: Path) 
 
 def test_an_unknown_target_is_named(tmp_path: Path) -> None:
     some_run(tmp_path, "r1")
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with raises("export.bad_target"):
         export(tmp_path, "nosuch://bucket/x")
 
 

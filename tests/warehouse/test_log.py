@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import make_task, make_turn, play
-from userrl_core.errors import ConfigError, LogError
+from userrl_core.errors import LogError
 from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.compact import compact
@@ -222,33 +223,33 @@ def test_traj_ids_never_collide_across_runs_writers_and_threads(tmp_path: Path) 
 
 
 def test_an_unknown_run_field_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no column 'gama'"):
+    with raises("argument.unknown_value", "'gama'"):
         TurnLog.open(tmp_path, "r1", run_fields={"gama": 1})
 
 
 @pytest.mark.parametrize("run_id", ["", "../x", "a/b", ".hidden", "x" * 200])
 def test_a_run_id_that_is_no_folder_name_is_refused(tmp_path: Path, run_id: str) -> None:
-    with pytest.raises(ConfigError, match="not usable"):
+    with raises("argument.malformed"):
         TurnLog.open(tmp_path, run_id)
 
 
 def test_misuse_is_named(tmp_path: Path) -> None:
     log = TurnLog.open(tmp_path, "r1")
     done = play(log, [1.0])
-    with pytest.raises(LogError, match="ended twice"):
+    with raises("log.misused"):
         log.end(done)
-    with pytest.raises(LogError, match="call begin first"):
+    with raises("log.misused"):
         log.turn(done, make_turn(2, 0.0))
     log.credits(done.traj_id or 0, [1.0], [1.0])
-    with pytest.raises(LogError, match="logged before"):
+    with raises("log.misused"):
         log.credits(done.traj_id or 0, [1.0], [1.0])
-    with pytest.raises(LogError, match="1 shaped but 2"):
+    with raises("log.misused"):
         log.credits(done.traj_id or 0, [1.0], [1.0, 2.0])
-    with pytest.raises(LogError, match="rewind needs"):
+    with raises("log.misused"):
         log.event("rewind")
     log.close()
     log.close()
-    with pytest.raises(LogError, match="closed"):
+    with raises("log.misused"):
         play(log, [1.0])
 
 
@@ -348,7 +349,7 @@ def test_a_full_disk_is_one_sentence_at_once_and_loses_nothing(tmp_path: Path) -
 
 def test_a_full_disk_at_opening_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where a folder should be")
-    with pytest.raises(LogError, match="cannot be"):
+    with raises("log.cannot_write"):
         TurnLog.open(tmp_path, "r1")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import play
-from userrl_core.errors import ConfigError, Refused
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import TrialRecord, find_run, record_trial
 from warehouse.upkeep.compact import compact
@@ -81,7 +81,7 @@ def test_a_result_stays_as_it_was_after_the_warehouse_is_closed(tmp_path: Path) 
 )
 def test_a_reader_takes_one_reading_statement_only(tmp_path: Path, text: str) -> None:
     TurnLog.open(tmp_path, "r1").close()
-    with open_warehouse(tmp_path) as warehouse, pytest.raises(Refused):
+    with open_warehouse(tmp_path) as warehouse, raises("sql.not_a_select"):
         warehouse.sql(text)
 
 
@@ -95,15 +95,15 @@ def test_statements_that_only_look_are_taken(tmp_path: Path, text: str) -> None:
 
 
 def test_no_warehouse_and_unknown_queries_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="There is no warehouse at"):
+    with raises("warehouse.missing"):
         open_warehouse(tmp_path / "nowhere")
     TurnLog.open(tmp_path, "r1").close()
     with open_warehouse(tmp_path) as warehouse:
-        with pytest.raises(ConfigError, match="did you mean 'gym_scores'"):
+        with raises("warehouse.unknown_query", "did you mean 'gym_scores'"):
             warehouse.query("gym_score")
-        with pytest.raises(ConfigError, match="takes no 'fase'"):
+        with raises("warehouse.unknown_query", "'fase'"):
             warehouse.query("gym_scores", fase="x")
-        with pytest.raises(ConfigError, match="needs id"):
+        with raises("warehouse.unknown_query"):
             warehouse.query("trajectory")
 
 
@@ -113,9 +113,9 @@ def test_a_run_is_found_by_name_prefix_and_latest(tmp_path: Path) -> None:
     assert find_run(tmp_path, "latest")["run_id"] == "xyz3"
     assert find_run(tmp_path, "first")["run_id"] == "xyz3"
     assert find_run(tmp_path, "abd")["run_id"] == "abd2"
-    with pytest.raises(ConfigError, match="2 runs begin with 'ab'"):
+    with raises("run.no_such_run", "'ab'"):
         find_run(tmp_path, "ab")
-    with pytest.raises(ConfigError, match="There is no run"):
+    with raises("run.no_such_run"):
         find_run(tmp_path, "zzz")
 
 

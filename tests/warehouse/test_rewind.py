@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import play
-from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, open_warehouse
 
 
@@ -120,7 +120,7 @@ def test_workers_that_join_are_not_rewound_by_their_own_start(tmp_path: Path) ->
     driver.close()
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql("SELECT return_sum FROM trajectories WHERE step = 2").fetchall() == [(0.75,)]
-    with pytest.raises(ConfigError, match="no incarnation 9"):
+    with raises("log.misused"):
         TurnLog.open(tmp_path, "r1", join=9)
 
 
@@ -210,5 +210,5 @@ def test_a_replay_hides_the_rejected_trajectories_of_its_stage_and_no_others(tmp
         assert warehouse.sql("SELECT count(*) FROM trajectories_all").fetchall() == [(4,)]
         ids = [i for (i,) in warehouse.sql("SELECT traj_id FROM trajectories_all ORDER BY 1").fetchall()]
         assert [warehouse.turns_at([(i, 1)], ["message"]).num_rows for i in ids] == [0, 1, 1, 1]
-    with pytest.raises(LogError, match="A replay needs stage"), TurnLog.open(tmp_path, "r1") as log:
+    with raises("log.misused"), TurnLog.open(tmp_path, "r1") as log:
         log.event("replay")

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from flows.cli.answers.prompt import words
 from flows.cli.looking.sql import app
+from tests.makers import raises
 from tests.warehouse.makers import play
-from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse, schema, views
 from warehouse.upkeep.compact import compact
 
@@ -107,7 +107,7 @@ def test_runs_are_named_in_sql_as_everywhere(root: Path) -> None:
     assert json.loads(ask(root, said, "--json")[0]) == [{"text": "run := 'latest'"}]
     with open_warehouse(root) as warehouse:
         assert len(warehouse.sql("FROM learning_curve(run := 'latest')").fetchall()) == 3
-        with pytest.raises(ConfigError, match="There is no run 'nosuch'"):
+        with raises("run.no_such_run", "'nosuch'"):
             warehouse.sql("FROM learning_curve(run := 'nosuch')")
 
 
@@ -165,7 +165,7 @@ def test_the_prompt_answers_completes_and_says_what_is_wrong(root: Path, tmp_pat
     until(b"42")
     until(b"1 rows as of")
     os.write(ours, b"from nowhere_at_all;\r")
-    until(b"userrl sql:")
+    until(b"error:")
     os.write(ours, b"exit\r")
     assert process.wait(30) == 0
     os.close(ours)
@@ -173,10 +173,19 @@ def test_the_prompt_answers_completes_and_says_what_is_wrong(root: Path, tmp_pat
     assert {"trajectories", "stop_reason", "gym_scores", "in_phase :=", "dictionary"} <= set(words())
 
 
-@pytest.mark.parametrize("text", ["COPY turns TO 'x.csv'", "SELEC 1", "SELECT nothing FROM turns", ""])
-def test_what_cannot_be_answered_is_one_message_and_exit_1(root: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("COPY turns TO 'x.csv'", "sql.not_a_select"),
+        ("SELEC 1", "sql.wrong"),
+        ("SELECT nothing FROM turns", "sql.wrong"),
+        ("", "sql.not_a_select"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_message_and_exit_1(root: Path, text: str, code: str) -> None:
     _, error = ask(root, text, exit_code=1)
-    assert error.startswith("userrl sql: ")
+    assert error.startswith("error: ")
+    assert error.endswith(f"[{code}]\n")
 
 
 def test_a_missing_warehouse_is_one_sentence(tmp_path: Path) -> None:

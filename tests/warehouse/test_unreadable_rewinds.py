@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl_core.errors import LogError
 from warehouse import TurnLog, open_warehouse
@@ -24,9 +25,9 @@ TURNS = "SELECT run_id, count(*) FROM turns GROUP BY ALL ORDER BY ALL"
 @pytest.mark.parametrize("step", [2**31, -2, 1.5, 1.0, "5", float("nan"), True, [1]])
 def test_a_step_that_could_not_be_read_again_is_refused(tmp_path: Path, step: Any) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
-        with pytest.raises(LogError, match="whole number from -1 to 2147483647"):
+        with raises("log.misused", "2147483647"):
             log.event("rewind", step=step)
-        with pytest.raises(LogError, match="stage is a name"):
+        with raises("log.misused"):
             log.event("rewind", stage=7, step=1)
         log.event("rewind", step=np.int64(3))
         log.event("rewind", step=-1)

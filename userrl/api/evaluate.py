@@ -51,7 +51,10 @@ def evaluate(
     quiet_process()
     players = (who,) if isinstance(who, str) else tuple(who)
     if model is not None and players:
-        raise ConfigError(f"The served model {model} plays, and so does {players[0]}; name one of them.")
+        raise ConfigError(
+            "argument.conflict",
+            f"Both the served model {model} and {players[0]} were named as the agent. Name one of them.",
+        )
     request = {
         "suite": suite,
         "recipe": recipe,

@@ -83,9 +83,11 @@ class CreditAudit:
 def check_table(goal: str, loss: str) -> None:
     """Raise ConfigError for a goal or loss aggregation that an audit does not have."""
     if goal not in GOALS:
-        raise ConfigError(f"--goal is {', '.join(GOALS)}, not '{goal}'.")
+        raise ConfigError("argument.unknown_value", f"--goal must be one of {', '.join(GOALS)}, not '{goal}'.")
     if loss not in get_args(Aggregation):
-        raise ConfigError(f"--loss is {' or '.join(get_args(Aggregation))}, not '{loss}'.")
+        raise ConfigError(
+            "argument.unknown_value", f"--loss must be {' or '.join(get_args(Aggregation))}, not '{loss}'."
+        )
 
 
 def audit_checkpoint(
@@ -115,7 +117,9 @@ def audit_checkpoint(
 def _gym(frozen: Frozen, gym: str | None) -> str:
     trained = tuple(frozen.recipe.training_gyms)
     if gym is None and len(trained) != 1:
-        raise ConfigError(f"{frozen.run} was trained on {', '.join(trained)}; choose one with --gym.")
+        raise ConfigError(
+            "argument.missing", f"{frozen.run} was trained on {', '.join(trained)}. Choose one with --gym."
+        )
     return gym or trained[0]
 
 

@@ -82,8 +82,9 @@ def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, 
     stored = [each for each in stored_conversations(meant.id, phase, None) if each.turns and is_judged(each.task.gym)]
     if not stored:
         raise ConfigError(
-            f"Run {meant.id} has no finished conversation of phase {phase} whose turns can be judged; its gym needs gold calls, as "
-            "tau has."
+            "judge.no_gold_calls",
+            f"Run {meant.id} has no finished conversation of phase {phase} whose turns can be judged. Its gym "
+            "needs gold calls, as tau has.",
         )
     chosen = [stored[i * len(stored) // min(most, len(stored))] for i in range(min(most, len(stored)))]
     return _audited(meant.id, judge.config.model, phase, asyncio.run(_read(judge, chosen, repeats)))
@@ -91,7 +92,7 @@ def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, 
 
 def _config(who: str | Mapping[str, Any] | None, own: JudgeConfig | None) -> JudgeConfig:
     if who is None and own is None:
-        raise ConfigError("The run's recipe has no judge; name one with --judge.")
+        raise ConfigError("judge.none", "The run's recipe has no judge. Name one with --judge.")
     config = own
     if who is not None:
         config = validated(JudgeConfig, {"model": who} if isinstance(who, str) else dict(who), "--judge")

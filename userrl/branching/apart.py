@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from userrl.branching.branch import BranchRequest, Way
 from userrl.machine.home import quiet
-from userrl_core.errors import ConfigError, TrainingError
+from userrl_core.errors import ConfigError, Told, TrainingError
 
 PROGRAM = "userrl.branching.process"
 """The module that the process runs."""
@@ -29,7 +29,7 @@ class BranchAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ways: tuple[Way, ...] = ()
-    refused: str | None = None
+    refused: Told | None = None
 
 
 async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...]:
@@ -51,7 +51,9 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...
         answered, words = await asyncio.wait_for(process.communicate(request.model_dump_json().encode()), seconds)
     except TimeoutError:
         raise ConfigError(
-            f"It took longer than {seconds:g} s; `userrl branch {request.trajectory} --turn {request.turn}` has no limit."
+            "branch.too_slow",
+            f"This took longer than {seconds:g} s. `userrl branch {request.trajectory} --turn {request.turn}` "
+            "has no time limit.",
         ) from None
     finally:
         if process.returncode is None:
@@ -63,8 +65,10 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...
     except ValidationError:
         lines = words.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
         raise TrainingError(
-            f"The process that plays on ended with status {process.returncode}: {' '.join(lines) or 'it gave no reason'}"
+            "process.died",
+            f"The process that continues the conversation ended with status {process.returncode}: "
+            f"{' '.join(lines) or 'it gave no reason'}",
         ) from None
     if answer.refused is not None:
-        raise ConfigError(answer.refused)
+        raise ConfigError(answer.refused.code, answer.refused.sentence)
     return answer.ways

@@ -119,13 +119,15 @@ def play_on(request: BranchRequest) -> Branches:
     """
     stored, run = stored_conversation(request.trajectory)
     if reason := why_not(stored.task.gym, stored.user):
-        raise GymError(reason)
+        raise GymError("gym.not_replayable", reason)
     if request.turn > len(stored.turns):
         raise ConfigError(
-            f"Trajectory {request.trajectory} has {len(stored.turns)} turns; give --turn from 1 to {len(stored.turns)}."
+            "argument.out_of_range",
+            f"Trajectory {request.trajectory} has {len(stored.turns)} turns. Give --turn from 1 to "
+            f"{len(stored.turns)}.",
         )
     if request.edit is not None and not request.edit.strip():
-        raise ConfigError("--edit is empty; write what the agent says, or leave it out.")
+        raise ConfigError("argument.missing", "--edit is empty. Write what the agent says, or omit it.")
     checkpoint = frozen(request.policy or run)
     recipe = from_resolved(find(run).info.resolved)
     phase, gym = stored.context.phase, stored.task.gym

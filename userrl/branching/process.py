@@ -20,7 +20,7 @@ def main() -> None:
         try:
             answer = BranchAnswer(ways=play_on(request).ways)
         except UserRLError as error:
-            answer = BranchAnswer(refused=str(error))
+            answer = BranchAnswer(refused=error.told)
     print(answer.model_dump_json())
 
 

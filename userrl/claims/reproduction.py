@@ -74,7 +74,9 @@ def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
     claim = as_registered(load_claim(request.claim))
     own = dict([load_arm(request.arm)]) if request.arm else {}
     if taken := own.keys() & claim.arms.keys():
-        raise ConfigError(f"Claim '{claim.name}' has an arm '{min(taken)}' already; give the file another name.")
+        raise ConfigError(
+            "claim.bad_file", f"Claim '{claim.name}' already has an arm '{min(taken)}'. Give the file another name."
+        )
     return (claim if request.tokens in (None, claim.tokens) else claim.with_tokens(request.tokens or 0)), own
 
 

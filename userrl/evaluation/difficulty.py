@@ -33,7 +33,7 @@ def filter_by_difficulty(
             passes.setdefault(trajectory.task.key, []).append(trajectory.stop_reason == "success")
     if not passes:
         why = next((t.reject_reason for t in played if t.reject_reason), "no reason was given")
-        raise ConfigError(f"None of the {len(played):,} conversations could be scored ({why}).")
+        raise ConfigError("run.no_conversations", f"None of the {len(played):,} conversations could be scored ({why}).")
     rates = {key: sum(passed) / len(passed) for key, passed in passes.items()}
     kept = [task for task in tasks if task.key in rates and least <= rates[task.key] <= most]
     return Filtered(tuple(kept), len(tasks), len(tasks) - len(rates))

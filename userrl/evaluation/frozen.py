@@ -70,7 +70,9 @@ def frozen(who: str) -> Frozen:
     folder = next((parent for parent in Path(actor.path).parents if (parent / "run.json").is_file()), None)
     if actor.kind != "checkpoint" or folder is None:
         raise ConfigError(
-            f"{who} is no checkpoint of a run, whose gyms and users would be known; name a run, or a folder in it."
+            "checkpoint.not_of_a_run",
+            f"{who} is not a checkpoint of a run, so its gyms and users are not known. Name a run, or a "
+            "checkpoint's folder in it.",
         )
     run = load(folder)
     label = run.id if actor.label == run.id else f"{run.id} {Path(actor.path).relative_to(folder.resolve()).as_posix()}"

@@ -61,7 +61,7 @@ def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tupl
         return tuple(values) if values[-1] == int(span[2]) else (*values, int(span[2]))
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"Write --turns as 4,8,16 or as 4..32, not '{text}'.")
+        raise ConfigError("argument.malformed", f"Write --turns as 4,8,16 or as 4..32, not '{text}'.")
     return tuple(int(part) for part in parts)
 
 

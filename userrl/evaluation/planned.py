@@ -96,8 +96,9 @@ def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
     if actor.kind != "served":
         if "native" in suite.protocols:
             raise ConfigError(
-                f"Suite '{suite.label}' compares protocols, which a served model alone can change; serve the checkpoint and "
-                "name it with --model and --base-url."
+                "argument.missing",
+                f"Suite '{suite.label}' compares protocols, which only a served model can change. Serve the "
+                "checkpoint and name it with --model and --base-url.",
             )
         return (actor,)
     options = {**actor.options, "tool_choice": suite.tool_choice} if suite.tool_choice != "auto" else actor.options
@@ -154,8 +155,8 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
         if base_url:
             try:
                 check_url(base_url, "base_url")
-            except ValueError as error:
-                raise ConfigError(f"{error}.") from None
+            except ConfigError as error:
+                raise ConfigError(error.code, f"{error}.") from None
         return Actor(label=model, kind="served", path=model, options={"base_url": base_url} if base_url else {})
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")
@@ -166,14 +167,19 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
         if run.checkpoint is None:
             if best := chosen_so_far(run.folder):
                 raise CheckpointError(
-                    f"Run {run.id} is {run.status.state} and has not chosen its checkpoint; the best so far is played by "
-                    f"`userrl evaluate {best}`."
+                    "run.no_checkpoint",
+                    f"Run {run.id} is {run.status.state} and has not chosen its checkpoint. `userrl evaluate "
+                    f"{best}` evaluates the best so far.",
                 )
-            raise CheckpointError(f"Run {run.id} has no checkpoint yet; wait for it, or name a checkpoint's folder.")
+            raise CheckpointError(
+                "run.no_checkpoint", f"Run {run.id} has no checkpoint yet. Wait for it, or name a checkpoint's folder."
+            )
         folder, label = run.checkpoint, run.id
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
-        raise CheckpointError(f"{folder} is no checkpoint: it holds no config.json with *.safetensors.")
+        raise CheckpointError(
+            "checkpoint.missing", f"{folder} is not a checkpoint: it has no config.json with *.safetensors."
+        )
     sha256 = file_hash(weights[0])
     # The hash distinguishes folders of the same name in the log.
     return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=f"{label}@{sha256[:8]}", sha256=sha256)

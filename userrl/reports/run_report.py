@@ -103,12 +103,12 @@ def read_report(run: Run) -> RunReport:
     Raises ConfigError for a run without a report, or with an unreadable one.
     """
     if not has_report(run):
-        raise ConfigError(f"Run {run.id} has no report yet; it is {run.status.state}.")
+        raise ConfigError("run.no_report", f"Run {run.id} has no report yet. It is {run.status.state}.")
     try:
         report = RunReport.model_validate_json((run.folder / REPORT_FILE).read_text(encoding="utf-8"))
     except ValidationError:
         raise ConfigError(
-            f"{run.folder / REPORT_FILE} cannot be read; start the run again, which writes it anew."
+            "file.damaged", f"{run.folder / REPORT_FILE} cannot be read. Start the run again, which writes it anew."
         ) from None
     checkpoint = None if run.checkpoint is None else str(run.checkpoint)
     here = {"folder": str(run.folder), "warehouse": str(warehouse_dir()), "checkpoint": checkpoint}

@@ -62,11 +62,13 @@ def find_sides(warehouse: Warehouse, texts: Sequence[str]) -> tuple[list[Compare
     published = [_published(warehouse, text) for text in texts if text.startswith(PUBLISHED)]
     if not sides or len(sides) + len(published) < 2:
         raise ConfigError(
-            "A comparison needs two sides, at least one of them ours: userrl compare 'recipe=a,seed=*' 'recipe=b,seed=*'."
+            "compare.bad_sides",
+            "A comparison needs two sides, and at least one must be ours: userrl compare 'recipe=a,seed=*' "
+            "'recipe=b,seed=*'.",
         )
     names = [side.name for side in sides]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"'{twice}' is compared with itself; name two different sides.")
+        raise ConfigError("compare.bad_sides", f"'{twice}' is compared with itself. Name two different sides.")
     return sides, published
 
 
@@ -77,7 +79,8 @@ def _side(warehouse: Warehouse, text: str) -> ComparedSide:
         policies = _policies(warehouse, [row["run_id"]])
         if not policies:
             raise ConfigError(
-                f"Run {row['run_id']} has no held-out evaluation of its own: {_instead(warehouse, row['run_id'])}."
+                "compare.no_evaluation",
+                f"Run {row['run_id']} has no held-out evaluation: {_instead(warehouse, row['run_id'])}.",
             )
         member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
         return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
@@ -89,11 +92,12 @@ def _side(warehouse: Warehouse, text: str) -> ComparedSide:
     evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
     if not evaluated:
         if not rows:
-            raise ConfigError(f"No run is meant by '{text}'{_known(warehouse, filters)}.")
+            raise ConfigError("run.no_such_run", f"No run matches '{text}'{_known(warehouse, filters)}.")
         newest_row = max(rows, key=lambda row: row["created"])
         raise ConfigError(
-            f"None of the {len(rows)} runs meant by '{text}' has a held-out evaluation of its own. Of the newest, "
-            f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}."
+            "compare.no_evaluation",
+            f"None of the {len(rows)} runs that match '{text}' has a held-out evaluation. The newest is "
+            f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}.",
         )
     chosen = evaluated if "policy" in filters else _trained(warehouse, evaluated, policies)
     _check_one_recipe(text, chosen)
@@ -136,7 +140,9 @@ def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
         run_ids.setdefault(f"profile={row['profile']},recipe_hash={row['recipe_hash']}", []).append(row["run_id"])
     if len(run_ids) > 1:
         ways = "; ".join(f"{way} ({', '.join(sorted(run_ids[way]))})" for way in sorted(run_ids))
-        raise ConfigError(f"'{text}' means runs of {len(run_ids)} different recipes; add one of: {ways}.")
+        raise ConfigError(
+            "compare.bad_sides", f"'{text}' matches runs of {len(run_ids)} different recipes. Add one of: {ways}."
+        )
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
@@ -148,17 +154,17 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
             )
     text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
     if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
-        return f"its checkpoint was evaluated by itself, so compare {evaluation} in its place"
+        return f"its checkpoint was evaluated in a separate run, so compare {evaluation} instead"
     run = next((each for each in all_runs() if each.id == run_id), None)
     if run is None:
-        return "its folder is gone, so that nothing can be evaluated; compare another run"
+        return "its folder no longer exists, so it cannot be evaluated; compare another run"
     state = run.status.state
     if state == "running":
-        return "it is running, and evaluates at its end; wait for that"
+        return "it is running, and evaluates at its end; wait for it"
     checkpoint = run.checkpoint or chosen_so_far(run.folder)
-    go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it goes on to its evaluation"
+    go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it continues to its evaluation"
     if checkpoint is None:
-        return go_on or "it trained nothing that could be evaluated; compare another run"
+        return go_on or "it has no checkpoint to evaluate; compare another run"
     now = f"`userrl evaluate {run_id if run.checkpoint else checkpoint}` plays one now, in a run whose id it prints: compare that"
     return f"{go_on}. Or: {now}" if go_on else now
 
@@ -179,7 +185,8 @@ def _filters(text: str) -> dict[str, str]:
         key, equals, value = part.partition("=")
         if not equals or key not in FILTERS:
             raise ConfigError(
-                f"'{part}' selects no runs{nearest(key, FILTERS)}; write one of {', '.join(FILTERS)} with =."
+                "compare.bad_sides",
+                f"'{part}' does not select runs{nearest(key, FILTERS)}. Write one of {', '.join(FILTERS)} with =.",
             )
         filters["policy" if key == "model" else key] = value
     return filters
@@ -227,8 +234,9 @@ def _member(
     best = policy or (TRAINED if TRAINED in own else own[0] if len(own) == 1 else "")
     if best not in own:
         raise ConfigError(
-            f"Run {run_id} evaluated {', '.join(own)}; say which is meant, as {run_id}:{own[0]}"
-            f"{nearest(best, own) if best else ''}."
+            "compare.bad_sides",
+            f"Run {run_id} evaluated {', '.join(own)}. Name one of them, as in "
+            f"{run_id}:{own[0]}{nearest(best, own) if best else ''}.",
         )
     last = last_step(best)
     branch = "" if best == TRAINED else best if best in branches.get(run_id, ()) else None
@@ -241,6 +249,7 @@ def _published(warehouse: Warehouse, text: str) -> PublishedRows:
     if rows.is_empty():
         known = [model for (model,) in warehouse.sql("SELECT DISTINCT model FROM reference.userrl_table3").fetchall()]
         raise ConfigError(
-            f"UserRL table 3 has no model '{name}'{nearest(name, known)}; it has {', '.join(sorted(known))}."
+            "compare.bad_sides",
+            f"Table 3 of UserRL has no model '{name}'{nearest(name, known)}. It has {', '.join(sorted(known))}.",
         )
     return PublishedRows(text, rows)

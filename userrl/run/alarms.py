@@ -134,7 +134,9 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
     """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm or action."""
     for name in alarms:
         if name not in RULES:
-            raise ConfigError(f"There is no alarm '{name}'{nearest(name, RULES)}; there are {', '.join(RULES)}.")
+            raise ConfigError(
+                "alarm.unknown", f"There is no alarm '{name}'{nearest(name, RULES)}. Use one of {', '.join(RULES)}."
+            )
     rules: dict[str, tuple[AlarmRule, Action]] = {}
     for name, rule in RULES.items():
         given = alarms.get(name, {})
@@ -143,7 +145,7 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
         chosen = "off" if given.get("action") is False else given.get("action", "warn")
         action = next((known for known in ACTIONS if known == chosen), None)
         if action is None:
-            raise ConfigError(f"alarms.{name} does '{chosen}'; it can be {', '.join(ACTIONS)}.")
+            raise ConfigError("alarm.unknown", f"alarms.{name} is '{chosen}'. Use one of {', '.join(ACTIONS)}.")
         threshold = float(given.get("threshold", rule.threshold))
         rules[name] = (replace(rule, threshold=threshold), action)
     return rules
@@ -225,7 +227,7 @@ class AlarmWatch:
             self._write_down(alarm)
             if not last and alarm.action in ("stop", "pause"):
                 effect = "stopped the run" if alarm.action == "stop" else "paused the run; start it again to continue"
-                raise TrainingError(f"{alarm.sentence()} It {effect}.")
+                raise TrainingError("alarm.stopped", f"{alarm.sentence()} It {effect}.")
 
     def _look(self) -> list[Alarm]:
         try:

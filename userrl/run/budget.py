@@ -26,11 +26,13 @@ def check_budget(job: StageJob) -> None:
     budget = job.options.budget
     if budget.hours is not None and seconds_spent(job.run_folder) / 3600 >= budget.hours:
         raise TrainingError(
-            f"The budget of {budget.hours:g} hours is spent before stage {job.stage}; raise it to go on."
+            "budget.spent",
+            f"The budget of {budget.hours:g} hours is spent before stage {job.stage}. Raise it to continue.",
         )
     if budget.money is not None and (spent := money_spent(job.run_id, job.warehouse)) >= budget.money:
         raise TrainingError(
-            f"The budget of ${budget.money:g} is spent before stage {job.stage} (${spent:.2f}); raise it to go on."
+            "budget.spent",
+            f"The budget of ${budget.money:g} is spent before stage {job.stage} (${spent:.2f}). Raise it to continue.",
         )
 
 
@@ -53,7 +55,8 @@ class BudgetGuard:
         why = self._spent()
         if why is not None and self._job.result() in (None, self._unfinished):
             raise TrainingError(
-                f"{why} in stage {self._job.stage}; raise it and run again, and the stage goes on where it was."
+                "budget.spent",
+                f"{why} in stage {self._job.stage}. Raise it and run again, and the stage continues where it stopped.",
             )
 
     def _spent(self) -> str | None:

@@ -160,7 +160,7 @@ class StageJob(Settings):
         """Return the job that `write` left. Raises ConfigError for anything else."""
         values = read_json(path)
         if values is None:
-            raise ConfigError(f"{path} holds no job; a flow writes one for each stage.")
+            raise ConfigError("stage.damaged", f"{path} contains no job. A flow writes one for each stage.")
         job = validated(cls, values, f"job {path}")
         folder = path.resolve().parent
         if job.folder == folder or job.folder.parts[-4:] != folder.parts[-4:]:

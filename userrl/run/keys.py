@@ -30,8 +30,10 @@ def refuse_keys(parameters: Mapping[str, Any]) -> None:
     for place, value in _texts(parameters, ()):
         if value and (_names_a_key(place, value) or _is_a_key(value)):
             raise ConfigError(
-                f"{'.'.join(place) or 'A parameter'} holds a key, and what a run was asked is kept in files and databases; "
-                "put the key into an environment variable (OPENAI_API_KEY, or one that api_key_env names) and take it out here."
+                "recipe.holds_key",
+                f"{'.'.join(place) or 'A parameter'} contains a key, and the parameters of a run are kept in "
+                "files and databases. Put the key into an environment variable (OPENAI_API_KEY, or one that "
+                "api_key_env names) and remove it here.",
             )
 
 

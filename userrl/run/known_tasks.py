@@ -30,7 +30,8 @@ def task_by_id(gym: str, task_id: str) -> Task:
     if len(matches) != 1:
         count = "no task" if not matches else f"{len(matches)} tasks"
         raise ConfigError(
-            f"Gym '{gym}' has {count} with an id that begins with '{task_id}'; see userrl tasks list {gym}."
+            "task.no_such_task",
+            f"Gym '{gym}' has {count} with an id that begins with '{task_id}'. See userrl tasks list {gym}.",
         )
     return matches[0]
 
@@ -39,5 +40,5 @@ def task_by_seed(gym: str, split: str, seed: int) -> Task:
     """Return a task of ours, drawn by the seed. Raises ConfigError for a split without tasks."""
     candidates = tasks(gym, split)
     if not candidates:
-        raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
+        raise ConfigError("task.none_left", f"Gym '{gym}' has no {split} tasks. Try another --split.")
     return candidates[derive_seed("play", gym, seed) % len(candidates)]

@@ -167,7 +167,9 @@ class RunPlan:
         result = job.result()
         if result is None:
             raise CheckpointError(
-                f"from_stage is {self.selected[0]}, but run {job.run_id} has no finished stage {job.stage}; leave from_stage out."
+                "stage.not_finished",
+                f"from_stage is {self.selected[0]}, but run {job.run_id} has no finished stage {job.stage}. "
+                "Omit from_stage.",
             )
         return result
 
@@ -300,11 +302,14 @@ def iterations(recipe: Recipe) -> range:
 def _between(stages: tuple[str, ...], first: str | None, last: str | None) -> tuple[str, ...]:
     for field, value in (("from_stage", first), ("until", last)):
         if value is not None and value not in stages:
-            raise ConfigError(f"{field} is '{value}'{nearest(value, stages)}, but the stages are {', '.join(stages)}.")
+            raise ConfigError(
+                "stage.no_such_stage",
+                f"{field} is '{value}'{nearest(value, stages)}. The stages are {', '.join(stages)}.",
+            )
     begin = stages.index(first) if first else 0
     end = stages.index(last) if last else len(stages) - 1
     if begin > end:
-        raise ConfigError(f"from_stage '{first}' comes after until '{last}'.")
+        raise ConfigError("stage.no_such_stage", f"from_stage '{first}' comes after until '{last}'. Exchange them.")
     return stages[begin : end + 1]
 
 
@@ -316,7 +321,9 @@ def _checked_start(init_from: str | None) -> str | None:
     if (path / "config.json").is_file():
         return str(path.resolve())
     if path.is_absolute() or init_from.startswith((".", "~")) or init_from.count("/") != 1:
-        raise CheckpointError(f"init_from {init_from} is no checkpoint: there is no config.json in it.")
+        raise CheckpointError(
+            "checkpoint.missing", f"init_from {init_from} is not a checkpoint: it has no config.json."
+        )
     return init_from
 
 

@@ -49,22 +49,26 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for a recipe on a machine. reason: the subject of a refusal. sentence: the missing requirement."""
+    """The answer for a recipe on a machine.
+
+    reason: the subject of a refusal. code: its error code. sentence: the missing requirement.
+    """
 
     kind: Kind
     reason: Reason = ""
     sentence: str = ""
+    code: str = ""
 
     def enforce(self) -> None:
         """Raise ConfigError with the sentence of a refusal."""
         if self.kind == "refused":
-            raise ConfigError(self.sentence)
+            raise ConfigError(self.code, self.sentence)
 
 
 class _Refusal(Exception):
-    def __init__(self, reason: Reason, sentence: str) -> None:
+    def __init__(self, reason: Reason, code: str, sentence: str) -> None:
         super().__init__(sentence)
-        self.reason, self.sentence = reason, sentence
+        self.verdict = Verdict("refused", reason, sentence, code)
 
 
 def here() -> Host:
@@ -120,7 +124,7 @@ def verdict(
         _refuse_machine(recipe, host, chosen)
         _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
     except _Refusal as refusal:
-        return Verdict("refused", refusal.reason, refusal.sentence)
+        return refusal.verdict
     return Verdict("composes" if chosen == "verl" else "runs")
 
 
@@ -130,7 +134,7 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
         _refuse_unplayable(recipe, demonstrated_gyms(recipe) if kind == "distill" else evaluation_gyms(recipe))
         _refuse_unserved(recipe, host, (kind,))
     except _Refusal as refusal:
-        return Verdict("refused", refusal.reason, refusal.sentence)
+        return refusal.verdict
     return Verdict("runs")
 
 
@@ -144,12 +148,13 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
         what = ", ".join(missing)
         raise _Refusal(
             "environment",
-            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this version does not "
-            f"have; choose a recipe on one of {', '.join(sorted(names()))}.",
+            "gym.no_such_gym",
+            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this "
+            f"version does not have. Choose a recipe on one of {', '.join(sorted(names()))}.",
         )
     for gym in dict.fromkeys(gyms):
         if reason := unavailable(gym):
-            raise _Refusal("environment", reason)
+            raise _Refusal("environment", "gym.not_installed", reason)
 
 
 def _refuse_judge(recipe: Recipe) -> None:
@@ -158,14 +163,16 @@ def _refuse_judge(recipe: Recipe) -> None:
     if recipe.judge is not None and gyms and not any(map(is_judged, gyms)):
         raise _Refusal(
             "judge",
-            f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
-            "judge by; train on tau too, or set judge to null.",
+            "judge.no_gold_calls",
+            f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) "
+            "has gold calls to judge by. Train on tau too, or set judge to null.",
         )
     if recipe.intervention is not None and gyms and not any(map(is_judged, gyms)):
         raise _Refusal(
             "judge",
-            f"Recipe '{recipe.name}' interrupts wrong steps, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
-            "compare them with; train on tau too, or set intervention to null.",
+            "judge.no_gold_calls",
+            f"Recipe '{recipe.name}' interrupts wrong steps, and none of its training gyms ({', '.join(gyms)}) "
+            "has gold calls to compare them with. Train on tau too, or set intervention to null.",
         )
 
 
@@ -178,23 +185,26 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
                 refuse_stage(partial(recipe.stage_of, branch=planned.branch), planned.first, planned.last)
             _refuse_gates(recipe)
     except ConfigError as error:
-        raise _Refusal("settings", str(error)) from error
+        raise _Refusal("settings", error.code, str(error)) from error
     if recipe.model.path is not None and not init_from and recipe.hardware.ray_address is None:
         try:
             model_path(recipe.model.path)
         except ConfigError as error:
-            raise _Refusal("model", str(error)) from error
+            raise _Refusal("model", error.code, str(error)) from error
     if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
         raise _Refusal(
             "backend",
-            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
-            "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl.",
+            "training.backend_cannot",
+            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, and only verl subtracts this "
+            "penalty from the rewards. Set it to 0 (algorithm.kl_coef is the penalty in the loss, which both "
+            "backends have), or set backend to verl.",
         )
     if backend == "verl" and not (recipe.model.path or init_from):
         raise _Refusal(
             "backend",
-            f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
-            "profile such as qwen3-8b.",
+            "training.backend_cannot",
+            f"verl trains a checkpoint, and profile {recipe.profile} trains a model from scratch. Set "
+            "model.path, or use a profile such as qwen3-8b.",
         )
     if backend == "verl" and recipe.model.calls != "json":
         raise _Refusal(
@@ -205,20 +215,23 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
     if backend == "verl" and recipe.evolve is not None:
         raise _Refusal(
             "backend",
-            "AgentEvol samples and trains in turn, which only the local backend does; set backend to local, or take profile "
-            "h200-1.",
+            "training.backend_cannot",
+            "AgentEvol alternates sampling and training, which only the local backend does. Set backend to "
+            "local, or use profile h200-1.",
         )
     if backend == "verl" and any(planned.stage.timed for planned in trained):
         raise _Refusal(
             "backend",
-            "A stage is given in seconds, which only the local backend measures; give it in steps or epochs, or set backend to "
-            "local.",
+            "training.backend_cannot",
+            "A stage has its length in seconds, which only the local backend measures. Give it in steps or "
+            "epochs, or set backend to local.",
         )
     if backend == "verl" and recipe.algorithm.batch_tokens is not None:
         raise _Refusal(
             "backend",
-            "algorithm.batch_tokens fills steps by tokens, which only the local backend does; set it to null and give stages in "
-            "steps, or backend to local.",
+            "training.backend_cannot",
+            "algorithm.batch_tokens fills steps by tokens, which only the local backend does. Set it to null "
+            "and give stages in steps, or set backend to local.",
         )
     try:
         if backend == "verl" and trained:
@@ -226,7 +239,7 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
         elif trained and recipe.hardware.gpus:
             one_gpu(recipe, init_from)
     except ConfigError as error:
-        raise _Refusal("backend", str(error)) from error
+        raise _Refusal("backend", error.code, str(error)) from error
 
 
 def _refuse_gates(recipe: Recipe) -> None:
@@ -235,8 +248,9 @@ def _refuse_gates(recipe: Recipe) -> None:
     unknown = [name for name in ("entropy", *SPENT) if any(getattr(gate, name) is not None for gate in gates)]
     if unknown:
         raise ConfigError(
-            f"The schedule's gate looks at {' and '.join(unknown)}, which verl does not tell when a step ends; let it look at "
-            "success, plateau, signal, length or at_most, or train with backend=local."
+            "training.backend_cannot",
+            f"The schedule's gate uses {' and '.join(unknown)}, which verl does not report at the end of a "
+            "step. Use success, plateau, signal, length or at_most, or train with backend=local.",
         )
 
 
@@ -247,15 +261,18 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
     if recipe.profile is None and backend == "local" and recipe.model.path is not None and not hardware.gpus:
         raise _Refusal(
             "machine",
-            f"Recipe '{recipe.name}' as published names no machine; choose a profile, such as laptop or h200-1.",
+            "profile.none_fits",
+            f"Recipe '{recipe.name}' as published names no machine. Choose a profile, such as laptop or h200-1.",
         )
     on_gpus = hardware.gpus if hardware.device != "cpu" else 0
     if not host.has(hardware) or on_gpus + len(named(hardware.user_gpus)) > max(host.gpus, on_gpus):
         users = f" and {len(named(hardware.user_gpus))} for the user model" if hardware.user_gpus else ""
         raise _Refusal(
             "machine",
-            f"Profile {recipe.profile} needs {needs(hardware)}{users}, and this machine has {host.described()}; choose a profile "
-            "that fits (profile=auto does), or change hardware.gpus and hardware.gpu_memory.",
+            "profile.none_fits",
+            f"Profile {recipe.profile} needs {needs(hardware)}{users}, and this machine has "
+            f"{host.described()}. Choose a profile that fits (profile=auto does), or change hardware.gpus and "
+            "hardware.gpu_memory.",
         )
     if backend != "verl" or hardware.python is not None:
         return
@@ -264,8 +281,9 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
     if missing:
         raise _Refusal(
             "package",
-            f"Backend verl needs {' and '.join(missing)}, which cannot be imported here; install them (docs/gpu.md), or "
-            "set hardware.python to the interpreter of verl's own environment.",
+            "install.missing",
+            f"Backend verl needs {' and '.join(missing)}, which cannot be imported here. Install them "
+            "(docs/gpu.md), or set hardware.python to the interpreter of verl's environment.",
         )
 
 
@@ -277,35 +295,42 @@ def _refuse_loopback(recipe: Recipe) -> None:
         if server.base_url is not None and urlsplit(server.base_url).hostname in LOOPBACK:
             raise _Refusal(
                 "user",
-                f"{nodes} nodes cannot all ask {server.model} at {server.base_url}, where each of them finds itself; start "
-                "'userrl serve-user --host ADDRESS --name NAME' and set hardware.user_url to http://NAME:PORT/v1 in place of "
-                "hardware.user_gpus.",
+                "model.bad_address",
+                f"{nodes} nodes cannot all reach {server.model} at {server.base_url}, because this address "
+                "means each node itself. Start 'userrl serve-user --host ADDRESS --name NAME' and set "
+                "hardware.user_url to http://NAME:PORT/v1 instead of hardware.user_gpus.",
             )
 
 
 def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:
     """Refuse missing published tasks, keys and served models that stages of these kinds need."""
     if (sentence := none_published(recipe)) is not None:
-        raise _Refusal("data", sentence)
+        raise _Refusal("data", "task.none_imported", sentence)
     for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
         published = recipe.gym(gym).published
         if published not in (None, "imported", FOLDER) and not host.has_data(str(published)):
             raise _Refusal(
-                "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
+                "data",
+                "file.missing",
+                f"gyms.{gym}.published names {published}, which does not exist. Give the right path.",
             )
     chats = recipe.cold_start.data
     if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
-        raise _Refusal("data", f"cold_start.data names {chats}, and nothing is there; give the right path.")
+        raise _Refusal(
+            "data", "file.missing", f"cold_start.data names {chats}, which does not exist. Give the right path."
+        )
     if "distill" in kinds and chats is not None:
         try:
             read_conversations(Path(chats).expanduser(), recipe.played_gyms)
         except TaskError as error:
-            raise _Refusal("data", str(error)) from None
+            raise _Refusal("data", error.code, str(error)) from None
     asked = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)
     for gym in (gym for gym in SEARCHED if gym in asked and recipe.gym(gym).published == FOLDER):
         if missing := missing_search_key(gym, recipe.gym(gym).config, host.keys):
             raise _Refusal(
-                "key", f"In gym '{gym}' {missing}; set it, or data: published-or-ours to play our own questions."
+                "key",
+                "gym.no_key",
+                f"In gym '{gym}' {missing}. Set it, or data: published-or-ours to play our own questions.",
             )
     if "OPENAI_BASE_URL" in host.keys:
         return
@@ -315,14 +340,15 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
         if server.model == recipe.hardware.user_model:
             raise _Refusal(
                 "user",
-                f"{what} is {server.model}, and nothing says where it is served; set hardware.user_gpus to serve it on "
-                "GPUs of this machine, hardware.user_url to its address, or OPENAI_BASE_URL.",
+                "model.not_served",
+                f"{what} is {server.model}, and no server of it is given. Set hardware.user_gpus to serve it "
+                "on GPUs of this machine, hardware.user_url to its address, or OPENAI_BASE_URL.",
             )
         if server.api_key_env not in host.keys:
             raise _Refusal(
                 "key",
-                f"{what} is {server.model}, which needs a key; set {server.api_key_env}, or OPENAI_BASE_URL for a server "
-                "of your own.",
+                "model.no_key",
+                f"{what} is {server.model}, which needs a key. Set {server.api_key_env}, or OPENAI_BASE_URL for your own server.",
             )
 
 
@@ -339,8 +365,9 @@ def refuse_missing_key(server: ChatServer) -> None:
     """Raise ConfigError for a served model whose server needs a key that is not set."""
     if server.base_url is None and not os.environ.get(server.api_key_env):
         raise ConfigError(
-            f"Model {server.model} is asked at OpenAI, which needs a key; set {server.api_key_env}, or give the address of "
-            "its server with --base-url."
+            "model.no_key",
+            f"Model {server.model} is served by OpenAI, which needs a key. Set {server.api_key_env}, or give "
+            "the address of its server with --base-url.",
         )
 
 

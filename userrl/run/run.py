@@ -28,7 +28,7 @@ from curricula import Recipe
 from curricula.yaml_files import recipe_names
 from userrl.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from userrl.machine.slots import held, holder, holder_pid
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json, unchanged, with_checksum, write_json
 from userrl_core.processes import living, reap
 from userrl_core.run_names import RunName, choose_run
@@ -73,6 +73,8 @@ class RunStatus(BaseModel):
     stage: str | None = None
     updated: float | None = None
     error: str | None = None
+    code: str | None = None
+    """The code of the error, if it is one of ours."""
     waits: str | None = None
     """The run or process that holds the slot this stage waits for, if any."""
 
@@ -108,9 +110,11 @@ class Run:
         path = (read_json(self.folder / "report.json") or {}).get("checkpoint")
         return in_this_home(self.folder, Path(path)) if isinstance(path, str) and path else None
 
-    def set_status(self, state: str, *, stage: str | None = None, error: str | None = None) -> None:
+    def set_status(
+        self, state: str, *, stage: str | None = None, error: str | None = None, code: str | None = None
+    ) -> None:
         """Write the run's status."""
-        status = RunStatus(state=state, stage=stage, updated=time.time(), error=error)
+        status = RunStatus(state=state, stage=stage, updated=time.time(), error=error, code=code)
         write_json(self.folder / "status.json", status.model_dump(exclude_none=True))
 
     @contextlib.contextmanager
@@ -121,7 +125,8 @@ class Run:
             yield
         except BaseException as error:
             state = "failed" if isinstance(error, Exception) else "stopped"
-            self.set_status(state, error="".join(str(error).splitlines()[:1]))
+            code = error.code if isinstance(error, UserRLError) else None
+            self.set_status(state, error="".join(str(error).splitlines()[:1]), code=code)
             raise
         self.set_status("completed")
 
@@ -286,7 +291,9 @@ def load(folder: Path) -> Run:
     try:
         info = RunInfo.model_validate(described)
     except ValidationError:
-        raise ConfigError(f"{folder} is no run's folder; `userrl runs list` shows the runs there are.") from None
+        raise ConfigError(
+            "run.no_such_run", f"{folder} is not the folder of a run. `userrl runs list` shows all runs."
+        ) from None
     return Run(info.id, folder, info)
 
 
@@ -298,7 +305,8 @@ def read_record(file: Path) -> dict[str, Any] | None:
     record = read_json(file)
     if record is not None and unchanged(record) is False:
         raise ConfigError(
-            f"{file} fails its checksum; put it back from a backup, or start the run again with fresh=true."
+            "file.damaged",
+            f"{file} fails its checksum. Restore it from a backup, or start the run again with fresh=true.",
         )
     return record
 

@@ -181,7 +181,7 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
         )
     common = [key for key in a if key in b]
     if not common:
-        raise ConfigError(f"Runs {before} and {after} have no scored task in common.")
+        raise ConfigError("compare.no_evaluation", f"Runs {before} and {after} have no scored task in common.")
     return difference([a[key] for key in common], [b[key] for key in common])
 
 

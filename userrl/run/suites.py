@@ -68,7 +68,9 @@ def _published(suite: Suite, gym: str) -> str:
     if why:
         ours = f", or our own tasks with {suite.name}:ours" if "ours" in suite.variants else ""
         raise ConfigError(
-            f"Suite '{suite.label}' plays published tasks, and gym '{gym}' has none in {folder}: {why}; make that folder "
-            f"with userrl tasks import --from CLONE, name another with USERRL_PUBLISHED_DATA, play other gyms with --gym{ours}."
+            "task.none_imported",
+            f"Suite '{suite.label}' plays published tasks, and gym '{gym}' has none in {folder}: {why}. Create "
+            "that folder with userrl tasks import --from CLONE, name another with USERRL_PUBLISHED_DATA, or "
+            f"play other gyms with --gym{ours}.",
         )
     return str(folder / project) if project else FOLDER

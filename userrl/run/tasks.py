@@ -39,7 +39,9 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
         resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
         tasks = _playable([task for task in resplit if task.split == split], gym, split)
     if not tasks:
-        raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
+        raise ConfigError(
+            "task.none_left", f"Gym '{gym}' has no {split} task with these options. Check gyms.{gym} in the recipe."
+        )
     return tasks
 
 
@@ -77,7 +79,10 @@ def given_tasks(gym: str, published: str) -> list[Task]:
     if published == "imported":
         path = imported_tasks(gym)
         if not path.is_file():
-            raise ConfigError(f"No {gym} tasks were imported; run: userrl tasks import --from FOLDER --gym {gym}.")
+            raise ConfigError(
+                "task.none_imported",
+                f"No {gym} tasks were imported. Run: userrl tasks import --from FOLDER --gym {gym}.",
+            )
     elif published.endswith(".jsonl"):
         path = Path(published).expanduser()
     else:
@@ -86,7 +91,8 @@ def given_tasks(gym: str, published: str) -> list[Task]:
     other = next((task for task in tasks if task.gym != gym), None)
     if other is not None:
         raise ConfigError(
-            f"{path} holds a {other.gym} task, and gyms.{gym}.published names it; give a file of {gym} tasks."
+            "task.wrong_gym",
+            f"{path} contains a {other.gym} task, and gyms.{gym}.published names it. Give a file of {gym} tasks.",
         )
     return tasks
 
@@ -98,7 +104,7 @@ def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
         why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
         count = f"{len(tasks) - len(playable)} of {len(tasks)} published {split} tasks of gym '{gym}'"
         if not playable:
-            raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
+            raise ConfigError("task.none_left", f"No task is left, because {count} cannot be played: {why}.")
         print(f"skipped {count}: {why}", flush=True)
     return playable
 
@@ -166,7 +172,9 @@ def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
         return tasks
     chosen = [task for task in tasks if task.tier in only or str(task.payload.get("composition", "")) in only]
     if not chosen:
-        raise ConfigError(f"gyms.{gym}.only is {', '.join(only)}, and none of the test tasks is of it; leave it out.")
+        raise ConfigError(
+            "task.none_left", f"gyms.{gym}.only is {', '.join(only)}, and no test task belongs to it. Omit it."
+        )
     return chosen
 
 
@@ -183,8 +191,9 @@ def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str,
     unused = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
     if not unused:
         raise ConfigError(
-            f"Demonstrations used every training task of gym '{gym}'; lower demonstrations.episodes or top_k, "
-            "so that some are left for reinforcement learning."
+            "task.none_left",
+            f"Demonstrations used every training task of gym '{gym}'. Lower demonstrations.episodes or top_k, "
+            "so that some are left for reinforcement learning.",
         )
     return unused
 

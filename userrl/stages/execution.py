@@ -98,9 +98,14 @@ def execute(
 
     def tick() -> None:
         if share is not None and share.halted():
-            raise TrainingError(f"Stage {job.stage} was stopped with the others; start the run again to continue.")
+            raise TrainingError(
+                "run.stopped",
+                f"Stage {job.stage} was stopped together with the others. Start the run again to continue.",
+            )
         if (job.run_folder / "stop").exists():
-            raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
+            raise TrainingError(
+                "run.stopped", f"Run {job.run_id} was stopped by `userrl runs stop`. Start it again to continue."
+            )
         budget()
         for line in lines:
             progress(line)
@@ -132,7 +137,9 @@ def execute(
     result = job.result()
     if result is None:
         raise CheckpointError(
-            f"Stage {job.stage} ended, but what it left in {job.folder} is not what it says; delete that folder and run again."
+            "stage.damaged",
+            f"Stage {job.stage} ended, but the files in {job.folder} do not match its result. Delete that "
+            "folder and run again.",
         )
     say("%s: done in %.1f s", job.stage, time.monotonic() - began)
     return result

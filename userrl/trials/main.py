@@ -24,7 +24,7 @@ def main(request: str) -> None:
             say=lambda text, *words: print(text % words, flush=True),
         )
     except UserRLError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(error.line)
 
 
 if __name__ == "__main__":

@@ -75,12 +75,14 @@ def open_sweep(name: str) -> tuple[Space, Study]:
     Raises ConfigError for an invalid name, or for a sweep that was not run here.
     """
     if re.fullmatch(NAME, name) is None:
-        raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
+        raise ConfigError(
+            "argument.malformed", f"'{name}' cannot be the name of a sweep. Use letters, digits, '.', '_' and '-'."
+        )
     folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
     record = read_json(folder / "space.json")
     if record is None:
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
-        raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
+        raise ConfigError("sweep.no_such_sweep", f"Sweep '{name}' has not been run here. Known: {known}.")
     space = Space.model_validate(record["space"])
     return space, open_study(space, folder, storage_of(None, record, name), queue=False)
 

@@ -61,7 +61,7 @@ def engine_context(recipe: Recipe, checkpoint: Path) -> int:
     try:
         known = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")
     except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"No model can be served from {checkpoint}: {error}.") from error
+        raise CheckpointError("checkpoint.missing", f"No model can be served from {checkpoint}: {error}.") from error
     room = recipe.algorithm.max_prompt_tokens + recipe.algorithm.max_response_tokens
     return min(room, known or room)
 

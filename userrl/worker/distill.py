@@ -51,7 +51,8 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     if not chosen.kept:
         why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
         raise TrainingError(
-            f"No demonstration of {policy.name} can be learnt from ({why}); see the turns of stage distill."
+            "demonstrations.too_few",
+            f"No demonstration of {policy.name} can be used for training ({why}). See the turns of stage distill.",
         )
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     write_chats(chats, chosen.kept)

@@ -22,7 +22,9 @@ def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     recipe, before, earlier = job.recipe, job.inputs.before, job.inputs.distill
     evolve = recipe.evolve
     if evolve is None or before is None:
-        raise TrainingError(f"Stage {job.stage} has no model to sample with; run the stages before it.")
+        raise TrainingError(
+            "stage.not_finished", f"Stage {job.stage} has no model to sample with. Run the stages before it."
+        )
     plan = {
         gym: (sample(tasks_of(recipe, gym, "train"), evolve.tasks, job.stage, job.seed), evolve.attempts)
         for gym in demonstrated_gyms(recipe)
@@ -43,8 +45,9 @@ def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
         chats.write_bytes(earlier.chats.read_bytes() + chats.read_bytes())
     if not chats.stat().st_size:
         raise TrainingError(
-            f"Nothing of {len(played)} conversations in stage {job.stage} succeeded, and there are no demonstrations; begin with "
-            "a cold start, or with simpler tasks."
+            "demonstrations.too_few",
+            f"None of the {len(played)} conversations in stage {job.stage} succeeded, and there are no "
+            "demonstrations. Begin with a cold start, or with simpler tasks.",
         )
     sink.demonstrations(
         (t.traj_id for t in chosen.kept if t.traj_id is not None), stage=job.stage.replace("explore", "sft")

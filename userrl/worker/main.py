@@ -18,7 +18,7 @@ from typing import Any
 from userrl.machine.home import quiet_process
 from userrl.run.job import ProgressWriter, StageJob
 from userrl.worker.sinks import open_sink
-from userrl_core.errors import LogError, UserRLError
+from userrl_core.errors import LogError, TrainingError, UserRLError
 from userrl_core.fork_server import serve
 from userrl_core.processes import die_with_parent
 from userrl_core.sink import Sink
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         job = StageJob.read(Path(arguments[0]))
     except UserRLError as error:
-        print(f"error: {error}", flush=True)
+        print(error.line, flush=True)
         return 1
     try:
         run(job)
@@ -55,12 +55,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"stopped in {job.stage}; the next start continues from the last checkpoint", flush=True)
         return 143
     except UserRLError as error:
-        print(f"error: {error}", flush=True)
+        print(error.line, flush=True)
         return 1
     except OSError as error:
         if error.errno is None:
             raise
-        print(f"error: {job.stage} could not go on: {error.strerror} ({error.filename or job.folder}).", flush=True)
+        sentence = f"{job.stage} could not continue: {error.strerror} ({error.filename or job.folder})."
+        print(TrainingError("process.failed", sentence).line, flush=True)
         return 1
     return 0
 

@@ -56,7 +56,10 @@ def serve_options(recipe: Recipe) -> ServeOptions:
     """Return the server's options. Raises ConfigError if the profile names no model."""
     hardware = recipe.hardware
     if hardware.user_model is None:
-        raise ConfigError("hardware.user_gpus is given, but no hardware.user_model to serve there; name one.")
+        raise ConfigError(
+            "model.not_served",
+            "hardware.user_gpus is given, but hardware.user_model is not. Name the model to serve there.",
+        )
     gpus = len(named(hardware.user_gpus)) or 1
     per_copy = copy_size(hardware.user_model, gpus, hardware.memory_gb)
     return ServeOptions(

@@ -72,7 +72,9 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
     """Return an RL stage as a trainer's job. backend: fields that only one of the trainers has."""
     recipe, before, reference = job.recipe, job.inputs.before, job.inputs.reference
     if before is None:
-        raise TrainingError(f"Stage {job.stage} has no checkpoint to start from; run the stages before it.")
+        raise TrainingError(
+            "stage.not_finished", f"Stage {job.stage} has no checkpoint to start from. Run the stages before it."
+        )
     planned, ahead = _planned(job), _ahead(job)
     budget = planned.stage.cpu_seconds or planned.stage.gpu_seconds
     return kind(

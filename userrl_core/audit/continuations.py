@@ -63,8 +63,9 @@ async def continuations(
         for trajectory in played:
             if not trajectory.admitted:
                 raise GymError(
-                    f"A continuation of {trajectory.task.key} has no score ({trajectory.reject_reason}); see that gym and user "
-                    "work."
+                    "audit.too_few_scores",
+                    f"A continuation of {trajectory.task.key} has no score ({trajectory.reject_reason}). Check "
+                    "that its gym and user work.",
                 )
         found += [played[n : n + k] for n in range(0, len(played), k)]
         if progress is not None:

@@ -63,7 +63,7 @@ async def audit(
     Raises ConfigError for fewer than two tasks, GymError for a gym that cannot be replayed.
     """
     if len(tasks) < 2:
-        raise ConfigError("An audit's intervals are over tasks; give it two or more.")
+        raise ConfigError("audit.too_few_scores", "An audit computes intervals over tasks. Give it two tasks or more.")
     played = await run_episodes(
         tasks,
         policy,
@@ -77,11 +77,14 @@ async def audit(
     )
     for trajectory in played:
         if reason := why_not(trajectory.task.gym, trajectory.user):
-            raise GymError(reason)
+            raise GymError("gym.not_replayable", reason)
     members = [[one for one in played[i : i + n] if one.admitted and one.turns] for i in range(0, len(played), n)]
     members = [group for group in members if len(group) > 1]
     if len(members) < 2:
-        raise ConfigError("Fewer than two tasks have trajectories with a score; see that gym and user work.")
+        raise ConfigError(
+            "audit.too_few_scores",
+            "Fewer than two tasks have trajectories with a score. Check that the gym and the user work.",
+        )
     prefixes, at = _prefixes(members)
     ways = await continuations(
         [prefix for group in prefixes for prefix in group], policy, 2 * k, setting, seed=seed, progress=progress

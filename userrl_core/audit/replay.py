@@ -52,7 +52,7 @@ async def replay(stored: Trajectory, turns: int, setting: Setting, *, fresh: int
     with their own. Raises GymError, naming gym and turn, where the conversation cannot be replayed or comes out otherwise.
     """
     if reason := why_not(stored.task.gym, stored.user):
-        raise GymError(reason)
+        raise GymError("gym.not_replayable", reason)
     name = stored.task.gym
     episode = Episode(
         make(name, stored.task, setting.user.get(name, "rule"), **setting.gym_config.get(name, {})),
@@ -82,8 +82,9 @@ async def replay(stored: Trajectory, turns: int, setting: Setting, *, fresh: int
 
 def _otherwise(stored: Trajectory, where: str) -> GymError:
     return GymError(
-        f"Gym '{stored.task.gym}' cannot be replayed: {where} of task {stored.task.key} comes out otherwise; it depends on state "
-        "that was not stored, or on rules that have changed."
+        "gym.not_replayable",
+        f"Gym '{stored.task.gym}' cannot be replayed: {where} of task {stored.task.key} differs from the "
+        "stored one. The gym depends on state that was not stored, or its rules have changed.",
     )
 
 

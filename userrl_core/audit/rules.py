@@ -125,7 +125,10 @@ def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: fl
     mean, std = float(own.mean[0]), float(own.std[0])
     shaped_NT = shape(shaping, ways.rewards, ways.real, gamma=gamma, k=k)
     if rule.form == "released" and shaped_NT.min(initial=0.0) < 0.0:
-        raise ConfigError(f"Form released inverts the sign of negative credit, which shaping {shaping} gives here.")
+        raise ConfigError(
+            "credit.negative",
+            f"Form released inverts the sign of negative credit, and shaping {shaping} gives negative credit here.",
+        )
     ones_N = np.ones(len(ways.turns))
     z_N = (score(rule.score, ways.rewards, ways.turns, gamma=gamma) - mean) / (std + EPSILON)
     advantage_NT = formed(rule.form, shaping, shaped_NT, ways.tokens, mean * ones_N, std * ones_N, z_N)

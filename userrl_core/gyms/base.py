@@ -213,7 +213,7 @@ class Gym(Generic[C]):
     def reset(self, seed: int | None = None) -> str:
         """Start the episode and return the opening observation, the user's first message. Raises GymError when called twice."""
         if self._state != "new":
-            raise GymError(f"This {self.name} gym was already used; make a new one for another episode.")
+            raise GymError("gym.misused", f"This {self.name} gym was already used. Make a new one for another episode.")
         self._state = "running"
         if seed is not None:
             self.rng.seed(seed)
@@ -223,8 +223,10 @@ class Gym(Generic[C]):
         """Execute one call. Raises GymError before `reset` and after the end. UserError and JudgeError pass through."""
         if self._state != "running":
             if self._state == "new":
-                raise GymError(f"This {self.name} gym has not been reset; call reset() before step().")
-            raise GymError(f"This {self.name} gym is finished; make a new one for another episode.")
+                raise GymError("gym.misused", f"This {self.name} gym has not been reset. Call reset() before step().")
+            raise GymError(
+                "gym.misused", f"This {self.name} gym has ended its episode. Make a new one for another episode."
+            )
         self.turns += 1
         name = self.aliases.get(call.choice, call.choice)
         if name not in self._methods:
@@ -296,11 +298,15 @@ def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymCon
     known = gym_type.config_type.model_fields
     for key in options:
         if key not in known:
-            raise ConfigError(f"Gym '{gym_type.name}' has no option '{key}'; it has {', '.join(sorted(known))}.")
+            raise ConfigError(
+                "gym.bad_option", f"Gym '{gym_type.name}' has no option '{key}'. It has {', '.join(sorted(known))}."
+            )
     try:
         return gym_type.config_type(**options)
     except ValueError as error:
-        raise ConfigError(f"Gym '{gym_type.name}' cannot use these options: {_first_line(error)}") from error
+        raise ConfigError(
+            "gym.bad_option", f"Gym '{gym_type.name}' cannot use these options: {_first_line(error)}"
+        ) from error
 
 
 def _first_line(error: ValueError) -> str:

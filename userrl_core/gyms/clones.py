@@ -47,8 +47,9 @@ def import_clone(clone: Path, folder: Path) -> str:
         part = "agentgym/searchqa"
     else:
         raise TaskError(
-            f"{clone} is no clone of UserRL, UserBench, tau-bench, AgentGym or of the question sets (nq/test.jsonl and so on); "
-            "give the root of one."
+            "task.file_missing",
+            f"{clone} is not a clone of UserRL, UserBench, tau-bench, AgentGym or the question sets "
+            "(nq/test.jsonl and others). Give the root folder of one.",
         )
     for source in (path for pattern in COPIED[part] for path in sorted(clone.glob(pattern))):
         _copy(source, folder / part / source.relative_to(clone))
@@ -61,7 +62,10 @@ def _import_domain(source: Path, target: Path) -> None:
             _copy(path, target / path.name)
     parts = sorted(source.glob("tasks_*.py"))
     if not parts or not (source / "tools" / "__init__.py").is_file():
-        raise TaskError(f"{source} has no tasks_*.py or no tools; give the root of a whole clone of tau-bench.")
+        raise TaskError(
+            "task.file_missing",
+            f"{source} has no tasks_*.py or no tools. Give the root folder of a complete clone of tau-bench.",
+        )
     for path in parts:
         _write(
             target / f"{path.stem}.json", [_task(number, row) for number, row in enumerate(_assigned(path, "TASKS"))]
@@ -89,7 +93,10 @@ def _tools(folder: Path) -> list[Any]:
     listed = [node.id for node in _listed(folder / "__init__.py") if isinstance(node, ast.Name)]
     missing = [name for name in listed if name not in schemas]
     if missing or not listed:
-        raise TaskError(f"{folder}: there is no get_info of {missing[0] if missing else 'any tool'}.")
+        raise TaskError(
+            "task.file_unreadable",
+            f"{folder}: get_info of {missing[0] if missing else 'every tool'} is missing. Clone the repository again.",
+        )
     return [schemas[name] for name in listed]
 
 
@@ -110,7 +117,10 @@ def _assigned(path: Path, prefix: str) -> list[Any]:
             value = _literal(node.value, path)
             if isinstance(value, list) and all(isinstance(row, dict) for row in value):
                 return value
-    raise TaskError(f"{path} assigns no list of tasks to a name that begins with {prefix}.")
+    raise TaskError(
+        "task.file_unreadable",
+        f"{path} assigns no list of tasks to a name that begins with {prefix}. Use the repository as it was released.",
+    )
 
 
 def _literal(node: ast.AST | None, path: Path) -> Any:
@@ -136,8 +146,9 @@ def _named(call: ast.Call, path: Path) -> Iterator[ast.keyword]:
 
 def _refusal(node: ast.AST | None, path: Path) -> TaskError:
     return TaskError(
-        f"{path}, line {getattr(node, 'lineno', '?')}: this is no literal, and nothing of a clone is run; use the repository as "
-        "it was released."
+        "task.file_unreadable",
+        f"{path}, line {getattr(node, 'lineno', '?')}: this value is not a literal, and code of a clone is "
+        "never run. Use the repository as it was released.",
     )
 
 
@@ -145,7 +156,10 @@ def _module(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} cannot be read as Python ({type(error).__name__}).") from None
+        raise TaskError(
+            "task.file_unreadable",
+            f"{path} cannot be read as Python ({type(error).__name__}). Use the repository as it was released.",
+        ) from None
 
 
 def _copy(source: Path, target: Path) -> None:

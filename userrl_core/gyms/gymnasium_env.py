@@ -58,13 +58,13 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Check the arguments. Raises ConfigError for an unknown gym, split, user or option, and for a horizon below 1."""
         if horizon < 1:
-            raise ConfigError(f"Horizon {horizon} allows no turn; give 1 or more.")
+            raise ConfigError("argument.out_of_range", f"Horizon {horizon} allows no turn. Give 1 or more.")
         self.name = gym
         self.horizon = horizon
         self.render_mode = render_mode
         self._tasks = [task] if task is not None else tasks(gym, split, **(task_options or {}))
         if not self._tasks:
-            raise ConfigError(f"Gym '{gym}' has no task in split '{split}'.")
+            raise ConfigError("task.none_left", f"Gym '{gym}' has no task in split '{split}'. Use another split.")
         self._user = user
         self._config = config
         self._gym: Gym[Any] | None = None

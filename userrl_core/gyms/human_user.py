@@ -49,7 +49,7 @@ class Console:
             try:
                 text = self._ask(prompt).strip()
             except EOFError:
-                raise UserError("The person at the terminal left.") from None
+                raise UserError("people.left", "The person at the terminal left.") from None
             if text:
                 self.answered(time.perf_counter() - began)
                 return text

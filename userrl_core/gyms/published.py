@@ -65,9 +65,9 @@ def published_tasks(
     """
     root = folder / ("userrl" if gym in PAPER_GYMS else "agentgym")
     if not has_loader(gym):
-        raise MissingFileError(f"Gym '{gym}' has no published tasks.")
+        raise MissingFileError("task.not_published", f"Gym '{gym}' has no published tasks.")
     if not root.is_dir():
-        raise MissingFileError(f"There is no folder {root}.")
+        raise MissingFileError("task.file_missing", f"The folder {root} does not exist.")
     tasks = load_published(gym, root)
     if gym in LISTED:
         named = None if gym == "function" and edition == "paper" else _listed(root, gym)
@@ -124,7 +124,10 @@ def _listed(root: Path, gym: str) -> frozenset[str]:
     rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
     named = frozenset(str(row[field]) for row in rows if row["env_name"] == name)
     if not named:
-        raise TaskError(f"{root / LIST} names no task of {name}; give a whole copy of the released repository.")
+        raise TaskError(
+            "task.file_missing",
+            f"{root / LIST} lists no task of {name}. Give a complete copy of the released repository.",
+        )
     return named
 
 

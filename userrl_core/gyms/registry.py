@@ -49,7 +49,9 @@ def packages() -> Mapping[str, str]:
     for point in sorted(entry_points(group=ENTRY_POINT), key=lambda point: point.name):
         if paths.setdefault(point.name, point.value) != point.value:
             raise ConfigError(
-                f"Two packages define a gym '{point.name}', {paths[point.name]} and {point.value}; uninstall one of them."
+                "gym.bad_package",
+                f"Two packages define a gym '{point.name}': {paths[point.name]} and {point.value}. Uninstall "
+                "one of them.",
             )
     return {name: paths[name] for name in sorted(paths, key=lambda name: (name not in ours, name))}
 
@@ -62,14 +64,14 @@ def names() -> tuple[str, ...]:
 def part(name: str, module: str) -> ModuleType:
     """Import a module of a gym: ``gym``, ``tasks`` or ``demonstrator``. Raises ConfigError if the gym is not installed."""
     if name not in packages():
-        raise ConfigError(not_installed(name))
+        raise ConfigError("gym.not_installed", not_installed(name))
     return import_module(f"{packages()[name]}.{module}")
 
 
 def not_installed(name: str) -> str:
     """Return the sentence about a gym that is not installed: the command that installs it, or the nearest known gym."""
     if name in PACKAGED:
-        return f"Gym '{name}' is a package of its own; install it with pip install ./packages/{PACKAGED[name]}."
+        return f"Gym '{name}' is a separate package. Install it with pip install ./packages/{PACKAGED[name]}."
     return f"There is no gym '{name}'{nearest(name, names())}. Known: {', '.join(names())}."
 
 
@@ -86,7 +88,7 @@ def unavailable(name: str) -> str:
     try:
         return gym_class(name).unavailable()
     except ModuleNotFoundError as error:
-        return f"Gym '{name}' needs the module {error.name}, which is not installed; install the extra envs."
+        return f"Gym '{name}' needs the module {error.name}, which is not installed. Install the extra envs."
 
 
 def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any) -> Gym[Any]:
@@ -100,7 +102,7 @@ def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any)
     if task is None:
         task = tasks(name, "train")[0]
     if task.gym != name:
-        raise ConfigError(f"Task {task.key} is not a task of gym '{name}'.")
+        raise ConfigError("task.wrong_gym", f"Task {task.key} is not a task of gym '{name}'.")
     return gym_type(task, user=make_user(gym_type, task, user), config=settings)
 
 
@@ -118,13 +120,14 @@ def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
     if not isinstance(user, (str, tuple)):
         return user
     if isinstance(user, tuple) and len(user) != 2:
-        raise ConfigError(f"A user is a kind or a pair of kind and options, not {user!r}.")
+        raise ConfigError("user.bad_option", f"A user is a kind, or a pair of a kind and its options, not {user!r}.")
     kind, options = user if isinstance(user, tuple) else (user, {})
     if not gym_type.users and kind in _USER_KINDS:
         return None
     if kind not in gym_type.users:
         raise ConfigError(
-            f"Gym '{gym_type.name}' has no '{kind}' user; it has {', '.join(gym_type.users or _USER_KINDS)}."
+            "user.bad_option",
+            f"Gym '{gym_type.name}' has no '{kind}' user. It has {', '.join(gym_type.users or _USER_KINDS)}.",
         )
     rng = random.Random(derive_seed("user", gym_type.name, task.id))
     try:
@@ -132,7 +135,7 @@ def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
     except (TypeError, ValidationError) as error:
         reason = str(error).replace("\n", " ")[:200]
         raise ConfigError(
-            f"The '{kind}' user of gym '{gym_type.name}' does not accept these options ({reason})."
+            "user.bad_option", f"The '{kind}' user of gym '{gym_type.name}' does not accept these options ({reason})."
         ) from error
 
 
@@ -141,7 +144,7 @@ def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
     the gym.
     """
     if split not in ("train", "validation", "test"):
-        raise ConfigError(f"There is no split '{split}'; there are train, validation and test.")
+        raise ConfigError("argument.unknown_value", f"There is no split '{split}'. Use train, validation or test.")
     sorted_options = tuple(sorted(options.items()))
     if hashable(sorted_options):
         return _tasks(name, split, sorted_options)
@@ -176,7 +179,7 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
         lists = [key for key, value in options if not hashable(value)]
         reason = f"give {lists[0]} a single value" if lists else error
         raise ConfigError(
-            f"The tasks of gym '{name}' do not take these options: {dict(options)} ({reason})."
+            "task.bad_option", f"The tasks of gym '{name}' do not accept these options: {dict(options)} ({reason})."
         ) from error
     return gym_tasks
 
@@ -195,10 +198,15 @@ def load_published(name: str, path: str | Path) -> list[Task]:
     module = part(name, "tasks")
     loader: Callable[[Path], list[Task]] | None = getattr(module, "load_published", None)
     if loader is None:
-        raise TaskError(f"Gym '{name}' has no published tasks; use its own with tasks('{name}', split).")
+        raise TaskError(
+            "task.not_published", f"Gym '{name}' has no published tasks. Use its own with tasks('{name}', split)."
+        )
     root = Path(path)
     if not root.is_dir():
-        raise TaskError(f"There is no folder {root}; give the root of a copy of the released repository.")
+        raise TaskError(
+            "task.file_missing",
+            f"The folder {root} does not exist. Give the root folder of a copy of the released repository.",
+        )
     return loader(root)
 
 
@@ -222,5 +230,8 @@ def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[
     matching = [cls for cls in classes if matches(cls)]
     if len(matching) != 1:
         names = ", ".join(cls.__name__ for cls in matching) or "none"
-        raise ConfigError(f"{module.__name__} must define exactly one class of this part of a gym; it has {names}.")
+        raise ConfigError(
+            "gym.bad_package",
+            f"{module.__name__} must define exactly one class of this part of a gym. It defines {names}.",
+        )
     return matching[0]

@@ -22,13 +22,17 @@ def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> A
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         raise MissingFileError(
-            f"There is no file {path}; give the root of a copy of the released repository."
+            "task.file_missing",
+            f"The file {path} does not exist. Give the root folder of a copy of the released repository.",
         ) from None
     except orjson.JSONDecodeError as error:
-        raise TaskError(f"{path} is not readable JSON ({error}).") from None
+        raise TaskError(
+            "task.file_unreadable", f"{path} is not readable JSON ({error}). Copy it again from the release."
+        ) from None
     if not isinstance(value, expected):
         raise TaskError(
-            f"{path} must hold a JSON {'list' if expected is list else 'object'}, not {type(value).__name__}."
+            "task.file_unreadable",
+            f"{path} must contain a JSON {'list' if expected is list else 'object'}, not {type(value).__name__}.",
         )
     return value
 
@@ -42,10 +46,14 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, use_threads=False).to_pylist()
     except FileNotFoundError:
         raise MissingFileError(
-            f"There is no file {path}; give the root of a copy of the released repository."
+            "task.file_missing",
+            f"The file {path} does not exist. Give the root folder of a copy of the released repository.",
         ) from None
     except (pa.ArrowException, OSError) as error:
-        raise TaskError(f"{path} is not a readable parquet file with columns {', '.join(columns)} ({error}).") from None
+        raise TaskError(
+            "task.file_unreadable",
+            f"{path} is not a readable parquet file with columns {', '.join(columns)} ({error}).",
+        ) from None
     return rows
 
 
@@ -53,7 +61,9 @@ def text_field(row: Any, name: str, path: Path, index: object) -> str:
     """Return a field that must hold text. Raises TaskError with file, index and field."""
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value.strip():
-        raise TaskError(f"{path}, entry {index}: field '{name}' must be text, found {type(value).__name__}.")
+        raise TaskError(
+            "task.invalid_field", f"{path}, entry {index}: field '{name}' must be text, not {type(value).__name__}."
+        )
     return value
 
 
@@ -68,7 +78,7 @@ def released_splits(root: Path, folder: str, field: str) -> dict[str, Split]:
         name = text_field(row.get("reward_model"), field, path, index)
         split: Split = "test" if part == "test" else validation_of(content_hash([folder, name]))
         if splits.setdefault(name, split) != split:
-            raise TaskError(f"{path}, entry {index}: '{name}' occurs in train and in test.")
+            raise TaskError("task.duplicate", f"{path}, entry {index}: '{name}' occurs both in train and in test.")
     return splits
 
 
@@ -88,7 +98,9 @@ def read_rows(path: Path) -> list[Any]:
         lines = [line for line in text.split("\n") if line.strip()]
         rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
-        raise TaskError(f"{path} is no readable file of conversations ({error}); give JSON or JSON lines.") from None
+        raise TaskError(
+            "chats.invalid", f"{path} is not a readable file of conversations ({error}). Give JSON or JSON lines."
+        ) from None
     if not rows:
-        raise TaskError(f"{path} holds no conversation.")
+        raise TaskError("chats.invalid", f"{path} contains no conversation. Give a file with at least one.")
     return list(rows)

@@ -29,7 +29,7 @@ class ReleasedEnv:
         self, gym: str, task: Task | None = None, user: Any = "rule", max_steps: int = 20, **config: Any
     ) -> None:
         if max_steps < 1:
-            raise ConfigError(f"max_steps {max_steps} allows no step; give 1 or more.")
+            raise ConfigError("argument.out_of_range", f"max_steps {max_steps} allows no step. Give 1 or more.")
         self._made, self.max_steps = (gym, task, user, config), max_steps
         self._gym: Any = None
         self._steps, self._over = 0, True
@@ -44,7 +44,7 @@ class ReleasedEnv:
     async def step_async(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Execute one action string. Raises GymError before `reset` and after the end."""
         if self._over:
-            raise GymError("The episode is over or has not begun; call reset() first.")
+            raise GymError("gym.misused", "The episode is over or has not begun. Call reset() first.")
         self._steps += 1
         words = _ACTION.match(action)
         terminated, reward, info = False, 0.0, {}
@@ -56,7 +56,7 @@ class ReleasedEnv:
             result = await self._gym.step(InteractCall(words[1].lower(), words[2].strip()))
             if result.reward is None:
                 self._over = True
-                raise TaskError("The turn was not scored; look at the user model, and reset.")
+                raise TaskError("gym.not_scored", "The turn was not scored. Check the user model, then call reset().")
             feedback, reward, terminated, info = result.observation, result.reward, result.terminated, dict(result.info)
         truncated = not terminated and self._steps >= self.max_steps
         self._over = terminated or truncated

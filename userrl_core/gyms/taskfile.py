@@ -40,7 +40,9 @@ def read_tasks(path: Path) -> list[Task]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise TaskError(f"{path} cannot be read ({error.strerror or type(error).__name__}).") from None
+        raise TaskError(
+            "task.file_unreadable", f"{path} cannot be read ({error.strerror or type(error).__name__})."
+        ) from None
     return [_task(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -48,15 +50,22 @@ def _task(line: bytes, path: Path, number: int) -> Task:
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise TaskError(f"{path}, line {number}: this is not valid JSON ({error.msg}).") from None
+        raise TaskError(
+            "task.file_unreadable", f"{path}, line {number}: this line is not valid JSON ({error.msg})."
+        ) from None
     if not isinstance(row, dict):
-        raise TaskError(f"{path}, line {number}: this is a {type(row).__name__}, not an object.")
+        raise TaskError(
+            "task.invalid_field", f"{path}, line {number}: this line is a {type(row).__name__}, not an object."
+        )
     for name in ("gym", "id", "split"):
         if not isinstance(row.get(name), str) or not row[name]:
-            raise TaskError(f"{path}, line {number}: field '{name}' is missing or not a text.")
+            raise TaskError("task.invalid_field", f"{path}, line {number}: field '{name}' is missing or not a text.")
     if row["split"] not in _SPLITS:
-        raise TaskError(f"{path}, line {number}: field 'split' is '{row['split']}', not one of {', '.join(_SPLITS)}.")
+        raise TaskError(
+            "task.invalid_field",
+            f"{path}, line {number}: field 'split' is '{row['split']}'. Use one of {', '.join(_SPLITS)}.",
+        )
     if not isinstance(row.get("payload"), dict):
-        raise TaskError(f"{path}, line {number}: field 'payload' is missing or not an object.")
+        raise TaskError("task.invalid_field", f"{path}, line {number}: field 'payload' is missing or not an object.")
     source, tier = str(row.get("source", "ours")), str(row.get("tier", ""))
     return Task(row["gym"], row["id"], row["split"], row["payload"], source, tier)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, PositiveInt, field_validator
 
+from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
 
@@ -28,5 +29,7 @@ class InterventionConfig(Settings):
     @classmethod
     def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
         if "model" in options:
-            raise ValueError("name the verifier's model in intervention.model, not in intervention.options")
+            raise ConfigError(
+                "recipe.conflict", "give the verifier's model in intervention.model, not in intervention.options"
+            )
         return options

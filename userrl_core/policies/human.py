@@ -51,9 +51,9 @@ class _HumanSession:
             try:
                 line = self._console.call(self._choices).strip()
             except EOFError:
-                raise PolicyError("The person at the terminal left.") from None
+                raise PolicyError("people.left", "The person at the terminal left.") from None
             if line.lower() in ("quit", "exit", "/quit"):
-                raise PolicyError("The person at the terminal left.")
+                raise PolicyError("people.left", "The person at the terminal left.")
             bracketed = _BRACKETED.fullmatch(line)
             head, colon, rest = (bracketed[1], ":", bracketed[2]) if bracketed else line.partition(":")
             matches = [choice for choice in self._choices if colon and head and choice.startswith(head.strip().lower())]

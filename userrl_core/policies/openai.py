@@ -31,7 +31,7 @@ class OpenAIPolicy:
 
     def __init__(self, server: ChatServer | None = None, *, tools: Tools = "auto", name: str | None = None) -> None:
         if tools not in ("auto", "on", "off"):
-            raise ConfigError(f"tools is auto, on or off, not {tools!r}.")
+            raise ConfigError("argument.unknown_value", f"tools must be auto, on or off, not {tools!r}.")
         self.server = server if server is not None else ChatServer()
         self.name = name or self.server.model
         self.tools: Tools = tools

@@ -22,7 +22,7 @@ class ScriptedPolicy:
 
     def __init__(self, skill: float = 1.0) -> None:
         if not 0.0 <= skill <= 1.0:
-            raise ConfigError(f"A demonstrator's skill lies between 0 and 1, not {skill}.")
+            raise ConfigError("argument.out_of_range", f"The skill of a demonstrator is between 0 and 1, not {skill}.")
         self.skill = skill
         self.name = f"scripted(skill={skill:g})"
 

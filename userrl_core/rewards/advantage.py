@@ -193,11 +193,11 @@ def assign_credit(
     zero.
     """
     if form not in get_args(Form):
-        raise ConfigError(f"Unknown advantage form {form!r}; use released, paper or centred.")
+        raise ConfigError("credit.unknown_rule", f"Unknown advantage form {form!r}. Use released, paper or centred.")
     if ddof not in (0, 1):
-        raise ConfigError(f"credit.ddof must be 0 or 1, not {ddof}.")
+        raise ConfigError("credit.bad_setting", f"credit.ddof must be 0 or 1, not {ddof}.")
     if rounding not in ("none", "released"):
-        raise ConfigError(f"credit.rounding must be none or released, not {rounding!r}.")
+        raise ConfigError("credit.bad_setting", f"credit.rounding must be none or released, not {rounding!r}.")
     turns_N = lengths(rewards, groups)
     real_NT = np.arange(turns_N.max(initial=0)) < turns_N[:, None]
     rewards_NT, admitted_N = pad_rewards(rewards, turns_N, real_NT, admitted)
@@ -207,8 +207,9 @@ def assign_credit(
     shaped_NT = shape(shaping, rewards_NT, real_NT, gamma=gamma, k=k, rounding=rounding)
     if form == "released" and shaped_NT.size and shaped_NT.min() < 0.0:
         raise ConfigError(
-            f"Form released inverts the sign of negative credit, and shaping {shaping} gave {shaped_NT.min():g}; "
-            "set credit.form to paper, or credit.shaping to equalized."
+            "credit.negative",
+            f"Form released inverts the sign of negative credit, and shaping {shaping} gave "
+            f"{shaped_NT.min():g}. Set credit.form to paper, or credit.shaping to equalized.",
         )
     score_N = score_of(score, rewards_NT, turns_N, gamma=gamma, rounding=rounding)
     ids, group_N = index_of(groups)

@@ -36,7 +36,9 @@ def packages() -> Mapping[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=ENTRY_POINT):
         if found.setdefault(point.name, point).value != point.value:
-            raise ConfigError(f"Two packages bring a credit rule '{point.name}'; uninstall one of them.")
+            raise ConfigError(
+                "credit.bad_package", f"Two packages define a credit rule '{point.name}'. Uninstall one of them."
+            )
     return found
 
 
@@ -49,7 +51,9 @@ def checked(name: str, own: tuple[str, ...]) -> str:
     """Return the name if a rule has it. own: our rules. Raises ValueError naming the nearest known one."""
     known = rule_names(own)
     if name not in known:
-        raise ValueError(f"there is no shaping '{name}'{nearest(name, known)}; known: {', '.join(known)}")
+        raise ConfigError(
+            "credit.unknown_rule", f"there is no shaping '{name}'{nearest(name, known)}; known: {', '.join(known)}"
+        )
     return name
 
 
@@ -58,12 +62,15 @@ def installed_credit(
 ) -> NDArray[np.float64]:
     """Return the credit by a package's rule. Raises ConfigError where the rule is missing or its result is invalid."""
     if name not in packages():
-        raise ConfigError(f"Unknown shaping {name!r}; use naive, equalized, r2g or em, or install its package.")
+        raise ConfigError(
+            "credit.unknown_rule", f"Unknown shaping {name!r}. Use naive, equalized, r2g or em, or install its package."
+        )
     rule: TurnCredit = packages()[name].load()
     credit_NT = np.asarray(rule(rewards_NT.copy(), real_NT, gamma=gamma, k=k), dtype=np.float64)
     if credit_NT.shape != rewards_NT.shape or not np.isfinite(credit_NT).all():
         raise ConfigError(
-            f"Shaping {name!r} returned credit of shape {credit_NT.shape} for rewards of shape {rewards_NT.shape}, or not "
-            f"all of it finite; correct {packages()[name].value}."
+            "credit.bad_package",
+            f"Shaping {name!r} returned credit of shape {credit_NT.shape} for rewards of shape "
+            f"{rewards_NT.shape}, or credit that is not finite. Correct {packages()[name].value}.",
         )
     return np.where(real_NT, credit_NT, 0.0)

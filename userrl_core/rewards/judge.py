@@ -54,7 +54,7 @@ class JudgeConfig(Settings):
     @classmethod
     def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
         if "model" in options:
-            raise ValueError("name the judge's model in judge.model, not in judge.options")
+            raise ConfigError("recipe.conflict", "give the judge's model in judge.model, not in judge.options")
         return options
 
 
@@ -65,7 +65,10 @@ def judged_rewards(scores: Sequence[int], success: bool, config: JudgeConfig) ->
     Raises ConfigError for invalid marks.
     """
     if any(score not in (-1, 0, 1) for score in scores) or list(scores).count(-1) > 1:
-        raise ConfigError(f"A judge marks turns -1, 0 or 1, at most one of them -1, not {list(scores)}.")
+        raise ConfigError(
+            "judge.no_reply",
+            f"A judge marks each turn -1, 0 or 1, and at most one turn -1. It gave {list(scores)}.",
+        )
     points = {-1: config.deviation, 0: 0.0, 1: config.good / max(len(scores), 1)}
     return with_terminal([points[score] for score in scores], success, config)
 

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from userrl_core.errors import ConfigError
 from userrl_core.rewards.shaping import Bools, Floats, Ints
 
 Rewards = Sequence[Sequence[float | None]]
@@ -38,12 +39,16 @@ def pad_rewards(
         admitted_N &= np.asarray(admitted, dtype=bool)
     for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
         if None not in rewards[i]:
-            raise ValueError(f"Trajectory {i} has a reward that is not a finite number; write a null reward as None.")
+            raise ConfigError(
+                "credit.out_of_range",
+                f"Trajectory {i} has a reward that is not a finite number. Write a null reward as None.",
+            )
         admitted_N[i] = False
     rewards_NT[~admitted_N] = 0.0
     if rewards_NT.size and np.abs(rewards_NT).max() > MAX_REWARD:
-        raise ValueError(
-            f"A reward of {np.abs(rewards_NT).max():g} is too large to compare; scale the gym's rewards down."
+        raise ConfigError(
+            "credit.out_of_range",
+            f"A reward of {np.abs(rewards_NT).max():g} is too large to compare. Scale the gym's rewards down.",
         )
     return rewards_NT, admitted_N
 

@@ -30,7 +30,7 @@ def score(
     Raises ConfigError for an unknown kind or gamma outside [0, 1].
     """
     if kind not in ("sum", "mean", "r2g"):
-        raise ConfigError(f"Unknown score {kind!r}; use sum, mean or r2g.")
+        raise ConfigError("credit.unknown_rule", f"Unknown score {kind!r}. Use sum, mean or r2g.")
     check_gamma(gamma)
     factor = gamma if kind == "r2g" else 1.0
     score_N = np.zeros(rewards_NT.shape[0])

@@ -79,11 +79,12 @@ def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
     Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping is undefined.
     """
     if not (np.isfinite(k) and k > 0):
-        raise ConfigError(f"credit.k must be above 0, not {k}; the paper uses 2.")
+        raise ConfigError("credit.bad_setting", f"credit.k must be above 0, not {k}. The paper uses 2.")
     if rewards_NT.size and (rewards_NT.min() < 0.0 or rewards_NT.max() > 1.0):
         raise ConfigError(
-            f"Shaping em needs rewards in [0, 1], but they range from {rewards_NT.min():g} to {rewards_NT.max():g}; "
-            "use shaping equalized, or let the gym scale its rewards."
+            "credit.out_of_range",
+            f"Shaping em needs rewards in [0, 1], but they range from {rewards_NT.min():g} to "
+            f"{rewards_NT.max():g}. Use shaping equalized, or let the gym scale its rewards.",
         )
     mapped_NT = 0.5 + 0.5 * np.expm1(-k * rewards_NT) / np.expm1(-k)
     return np.where(real_NT, mapped_NT, 0.0)
@@ -97,4 +98,4 @@ def four_digits(values: Floats) -> Floats:
 def check_gamma(gamma: float) -> None:
     """Raise ConfigError unless gamma is a number in [0, 1]."""
     if not 0.0 <= gamma <= 1.0:
-        raise ConfigError(f"credit.gamma must lie in [0, 1], not {gamma}; the paper uses 0.8.")
+        raise ConfigError("credit.bad_setting", f"credit.gamma must be in [0, 1], not {gamma}. The paper uses 0.8.")

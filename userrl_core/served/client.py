@@ -122,8 +122,6 @@ class ToolsRefused(PolicyError):
     """A 400 reply to a request with tools, not caused by its length. A request without tools may succeed."""
 
 
-ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
-
 _clients_lock = threading.Lock()
 """Needed because a judge has its own thread and event loop."""
 _clients: dict[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = {}
@@ -302,9 +300,13 @@ class ChatClient:
 
     def _error(self, role: Role, failure: Failure, attempts: int, tools: bool) -> UserRLError:
         text = redact(f"{self.server.model} gave no usable reply in {attempts} attempts ({failure})", self._key)
-        if role == "policy" and tools and failure.refused:
-            return ToolsRefused(text)
-        return ERRORS[role](text)
+        if role == "user":
+            return UserError("user.no_reply", text)
+        if role == "judge":
+            return JudgeError("judge.no_reply", text)
+        if tools and failure.refused:
+            return ToolsRefused("policy.tools_refused", text)
+        return PolicyError("policy.no_reply", text)
 
 
 @dataclass(slots=True)
@@ -328,7 +330,8 @@ def _key(server: ChatServer) -> str:
     if server.base_url or os.environ.get("OPENAI_BASE_URL"):
         return "none"
     raise ConfigError(
-        f"Model '{server.model}' needs a key: set {server.api_key_env}, or give a base_url of your own server."
+        "model.no_key",
+        f"Model '{server.model}' needs a key. Set {server.api_key_env}, or give the base_url of your own server.",
     )
 
 

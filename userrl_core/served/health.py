@@ -69,9 +69,12 @@ async def probe(server: ChatServer, what: str = "user model") -> None:
     except UserRLError as error:
         address = server.base_url or "its default address"
         first = (
-            "start it with 'userrl serve-user' first" if what == "user model" else "start it, or correct its address"
+            "Start it with 'userrl serve-user' first" if what == "user model" else "Start it, or correct its address"
         )
-        raise ConfigError(f"The {what} {server.model} at {address} does not answer ({error}); {first}.") from error
+        raise ConfigError(
+            "model.server_down",
+            f"The {what} {server.model} at {address} does not answer ({error}). {first}.",
+        ) from error
 
 
 async def until_it_answers(server: ChatServer, deadline: float) -> bool:

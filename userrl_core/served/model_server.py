@@ -74,7 +74,9 @@ class ServeOptions:
             try:
                 return [part.replace("{port}", str(self.port)) for part in shlex.split(self.command)]
             except ValueError as error:
-                raise ConfigError(f"The command '{self.command}' cannot be read: {error}.") from error
+                raise ConfigError(
+                    "argument.malformed", f"The command '{self.command}' cannot be read: {error}."
+                ) from error
         given = [part for flag, value, _ in self.flags() for part in (flag, value) if part is not None]
         return [self.python, "-m", "vllm.entrypoints.openai.api_server", *given, *self.extra]
 
@@ -121,7 +123,8 @@ class Supervisor:
         processes.reap(self.folder)
         if answers(self.options):
             raise ConfigError(
-                f"Something already answers on port {self.options.port}; use it by its address, or give another --port."
+                "server.port_taken",
+                f"Another server answers on port {self.options.port}. Use it by its address, or give another --port.",
             )
         self._until_healthy()
 
@@ -159,8 +162,9 @@ class Supervisor:
                 self._stopped.wait(pause)
                 pause = min(2 * pause, self.pauses[1])
         raise UserError(
+            "model.not_started",
             f"The server for {self.options.model} did not become healthy in {self.options.give_up} starts. "
-            f"{processes.last_words(self.folder / OUTPUT, count=5)}"
+            f"{processes.last_words(self.folder / OUTPUT, count=5)}",
         )
 
     def _launch(self) -> bool:
@@ -171,7 +175,8 @@ class Supervisor:
             child = self._child = processes.start(argv, self.folder, output=OUTPUT, env=env)
         except OSError as error:
             raise ConfigError(
-                f"The server cannot be started ({argv[0]}: {error.strerror}); name vLLM's interpreter with --python."
+                "model.not_started",
+                f"The server cannot be started ({argv[0]}: {error.strerror}). Give vLLM's interpreter with --python.",
             ) from error
         deadline = time.monotonic() + self.options.start_timeout
         while time.monotonic() < deadline and child.process.poll() is None and not self._stopped.is_set():

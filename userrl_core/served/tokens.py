@@ -72,7 +72,7 @@ class TokenClient:
                 pause = pause_before(failures, FIRST_PAUSE, failure.retry_after)
                 if not failure.retryable or time.monotonic() + pause > deadline:
                     raise PolicyError(
-                        f"{self._server.model} gave no reply in {failures} attempts ({failure})."
+                        "policy.no_reply", f"{self._server.model} gave no reply in {failures} attempts ({failure})."
                     ) from None
                 await asyncio.sleep(pause)
                 continue

@@ -49,8 +49,9 @@ def refuse_endless(template: str, where: str) -> None:
         if process.returncode == 0:
             return
     raise CheckpointError(
-        f"The chat template of {where} does not end within {SECONDS} s and {_BYTES >> 30} GiB; use another checkpoint, or "
-        "mend its chat_template."
+        "checkpoint.bad_tokenizer",
+        f"The chat template of {where} does not finish within {SECONDS} s and {_BYTES >> 30} GiB. Use another "
+        "checkpoint, or correct its chat_template.",
     )
 
 

@@ -87,31 +87,38 @@ class ModelConfig(Settings):
     @model_validator(mode="after")
     def _heads_fit(self) -> ModelConfig:
         if self.path is None and self.weights > MOST_WEIGHTS:
-            raise ValueError(
-                f"a model from scratch of {self.weights:,} weights cannot be trained here (at most {MOST_WEIGHTS:,}); "
-                "make hidden_size or mlp smaller, or name a checkpoint as path."
+            raise ConfigError(
+                "model.unsupported",
+                f"a model from scratch of {self.weights:,} weights cannot be trained here (at most "
+                f"{MOST_WEIGHTS:,}); reduce hidden_size or mlp, or give a checkpoint as path",
             )
         if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}.")
+            raise ConfigError("model.unsupported", f"kv_heads {self.kv_heads} must divide heads {self.heads}")
         if self.head_dim % 2:
-            raise ValueError(f"head_dim {self.head_dim} must be even: positions rotate pairs of numbers.")
+            raise ConfigError(
+                "model.unsupported", f"head_dim {self.head_dim} must be even: rotary positions rotate pairs of numbers"
+            )
         if self.thinking is not None and self.path is None:
-            raise ValueError("thinking is for checkpoints that can think; set model.path, or model.thinking to null.")
+            raise ConfigError(
+                "recipe.conflict", "only checkpoints have a thinking mode; set model.path, or model.thinking to null"
+            )
         if self.calls != "json" and self.path is None:
-            raise ValueError(
-                f"calls {self.calls} is for a checkpoint; set model.path, or take model.template lean for a model from scratch."
+            raise ConfigError(
+                "recipe.conflict",
+                f"calls {self.calls} is for a checkpoint; set model.path, or use model.template lean for a model from scratch",
             )
         if self.template == "lean" and (self.path is not None or self.prompt_style != "brief"):
-            raise ValueError(
+            raise ConfigError(
+                "recipe.conflict",
                 "the lean template is for models from scratch with brief prompts; set model.path to null and "
-                "model.prompt_style to brief, or model.template to chatml."
+                "model.prompt_style to brief, or model.template to chatml",
             )
         return self
 
 
 NO_ADAPTERS = (
-    "adapters change a model that exists: name it as model.path, or set cold_start.lora to null and train all weights of "
-    "the model from scratch."
+    "adapters need an existing model; give it as model.path, or set cold_start.lora to null and train all weights of the "
+    "model from scratch"
 )
 """The refusal of a cold start from scratch with `cold_start.lora`."""
 
@@ -291,26 +298,31 @@ class AlgorithmConfig(Settings):
     @model_validator(mode="after")
     def _baseline_fits(self) -> AlgorithmConfig:
         if self.name == "remax" and self.kl_reward_coef > 0:
-            raise ValueError(
-                "remax compares with a greedy conversation, whose tokens pay no KL penalty; set algorithm.kl_reward_coef to 0, "
-                "or use algorithm.kl_coef."
+            raise ConfigError(
+                "recipe.conflict",
+                "remax compares with a greedy conversation, whose tokens pay no KL penalty; set "
+                "algorithm.kl_reward_coef to 0, or use algorithm.kl_coef",
             )
         return self
 
     @model_validator(mode="after")
     def _group_fits(self) -> AlgorithmConfig:
         if self.name in ("grpo", "rloo") and self.group < 2:
-            raise ValueError(
-                f"{self.name} compares trajectories at one task, so a group of {self.group} teaches nothing; "
-                "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp."
+            raise ConfigError(
+                "recipe.conflict",
+                f"{self.name} compares trajectories of one task, so a group of {self.group} gives no signal; "
+                "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp",
             )
         if self.name == "ppo" and self.assignment == "group" and self.group < 2:
-            raise ValueError(
-                "assignment group normalises scores among trajectories at one task; set algorithm.group to 2 or more, or "
-                "algorithm.assignment to trajectory."
+            raise ConfigError(
+                "recipe.conflict",
+                "assignment group normalises scores among trajectories of one task; set algorithm.group to 2 "
+                "or more, or algorithm.assignment to trajectory",
             )
         if self.temperature == 0.0:
-            raise ValueError("Training needs trajectories that differ; set algorithm.temperature above 0.")
+            raise ConfigError(
+                "recipe.conflict", "training needs trajectories that differ; set algorithm.temperature above 0"
+            )
         return self
 
 
@@ -414,4 +426,6 @@ class Cluster(Settings):
         for kind, memory in GPU_MEMORY.items():
             if kind.lower() in self.gpu.lower():
                 return memory
-        raise ConfigError(f"The memory of GPU '{self.gpu}' is not known; give hardware.gpu_memory in GB.")
+        raise ConfigError(
+            "recipe.missing_key", f"The memory of GPU '{self.gpu}' is not known. Give hardware.gpu_memory in GB."
+        )

@@ -18,6 +18,7 @@ def check_losses(losses: Mapping[str, float | None], stage: str, step: int) -> N
 def strayed(what: str, stage: str, step: int) -> TrainingError:
     """Return the error of a step that is not finite. what: a clause that describes it."""
     return TrainingError(
-        f"Training stopped at step {step} of {stage}: {what}. Nothing of this step was saved; start a new run with a lower "
-        f"learning rate ({'cold_start' if stage.startswith('sft') else 'algorithm'}.lr)."
+        "training.diverged",
+        f"Training stopped at step {step} of {stage}: {what}. Nothing of this step was saved. Start a new run with a lower "
+        f"learning rate ({'cold_start' if stage.startswith('sft') else 'algorithm'}.lr).",
     )

@@ -31,13 +31,15 @@ def check_files(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise CheckpointError(
-            f"No model can be loaded from {folder}: it has no config.json; give the folder of a model."
+            "checkpoint.missing",
+            f"No model can be loaded from {folder}: it has no config.json. Give the folder of a model.",
         )
     config = _object(folder / "config.json")
     if config.get("transformers_weights") is not None:
         raise CheckpointError(
-            f"{folder / 'config.json'} names a file of weights of its own ({config['transformers_weights']!r}); remove the "
-            "field transformers_weights."
+            "checkpoint.unsafe",
+            f"{folder / 'config.json'} names its own file of weights ({config['transformers_weights']!r}). "
+            "Remove the field transformers_weights.",
         )
     _check_index(folder)
     for file in sorted(folder.glob("*.safetensors")):
@@ -45,7 +47,9 @@ def check_files(folder: Path) -> None:
             with safe_open(file, framework="numpy"):
                 pass
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"The weights in {file} are damaged ({error}); copy them again.") from error
+            raise CheckpointError(
+                "checkpoint.damaged", f"The weights in {file} are damaged ({error}). Copy them again."
+            ) from error
 
 
 def check_attention(folder: Path) -> None:
@@ -53,8 +57,9 @@ def check_attention(folder: Path) -> None:
     named = _object(folder / "config.json").get("_attn_implementation")
     if named not in (None, "eager", "sdpa", "flash_attention_2"):
         raise CheckpointError(
-            f"{folder / 'config.json'} names the attention {named!r}, which would be loaded from elsewhere; remove the field "
-            "_attn_implementation."
+            "checkpoint.unsafe",
+            f"{folder / 'config.json'} names the attention {named!r}, which would be loaded from elsewhere. "
+            "Remove the field _attn_implementation.",
         )
 
 
@@ -65,7 +70,9 @@ def template_of(folder: Path) -> str | None:
         if file.is_file():
             return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"The chat template {file} cannot be read ({error}); use another checkpoint.") from error
+        raise CheckpointError(
+            "checkpoint.bad_tokenizer", f"The chat template {file} cannot be read ({error}). Use another checkpoint."
+        ) from error
     config = folder / "tokenizer_config.json"
     template = _object(config).get("chat_template") if config.is_file() else None
     return template if isinstance(template, str) else None
@@ -77,14 +84,19 @@ def _check_index(folder: Path) -> None:
         return
     weights = _object(file).get("weight_map")
     if not isinstance(weights, dict) or not weights or not all(isinstance(name, str) for name in weights.values()):
-        raise CheckpointError(f"{file} names no files of weights (weight_map); use another checkpoint.")
+        raise CheckpointError(
+            "checkpoint.damaged", f"{file} names no files of weights (weight_map). Use another checkpoint."
+        )
     for name in sorted(set(weights.values())):
         if not name.endswith(".safetensors") or Path(name).name != name:
             raise CheckpointError(
-                f"{file} names {name!r}; only safetensors files of the same folder are read: convert the weights."
+                "checkpoint.unsafe",
+                f"{file} names {name!r}, and only safetensors files of the same folder are read. Convert the weights.",
             )
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder} lacks {name}, which its index names; copy it again.")
+            raise CheckpointError(
+                "checkpoint.damaged", f"{folder} has no {name}, which its index names. Copy it again."
+            )
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -92,7 +104,9 @@ def _object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"no JSON: {str(error)[:100]}"
-        raise CheckpointError(f"{path} cannot be read ({reason}); use another checkpoint.") from error
+        raise CheckpointError(
+            "checkpoint.damaged", f"{path} cannot be read ({reason}). Use another checkpoint."
+        ) from error
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path} holds no JSON object; use another checkpoint.")
+        raise CheckpointError("checkpoint.damaged", f"{path} contains no JSON object. Use another checkpoint.")
     return value

@@ -67,8 +67,9 @@ def check_cold_start(shape: ModelShape, model: ModelConfig, sft: SftConfig, card
     needed = _update(shape, model, state, sft.micro_batch * sft.cutoff)
     if needed > card * GB:
         raise ConfigError(
-            f"The cold start needs {needed / GB:.0f} GB on one GPU, which has {card:.0f}: "
-            f"{_remedies(model, 'cold_start', sft, ('lower cold_start.cutoff', True))}."
+            "hardware.too_little_memory",
+            f"The cold start needs {needed / GB:.0f} GB on one GPU, which has {card:.0f} GB. Remedies: "
+            f"{_remedies(model, 'cold_start', sft, ('lower cold_start.cutoff', True))}.",
         )
     return [("cold start, in all", f"{needed / GB:.1f} of {card:.0f} GB")]
 
@@ -83,16 +84,18 @@ def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, 
     update = _update(shape, model, state + reference, algorithm.micro_batch * longest)
     if update > card * GB:
         raise ConfigError(
-            f"The update needs {update / GB:.0f} GB on one GPU, which has {card:.0f}: "
-            f"{_remedies(model, 'algorithm', algorithm, ('set algorithm.kl_coef: 0', reference > 0))}."
+            "hardware.too_little_memory",
+            f"The update needs {update / GB:.0f} GB on one GPU, which has {card:.0f} GB. Remedies: "
+            f"{_remedies(model, 'algorithm', algorithm, ('set algorithm.kl_coef: 0', reference > 0))}.",
         )
     resident = state - gradients + reference
     conversations = _conversations(shape, width, (card - RESERVED) * GB - resident, longest)
     if not conversations:
         raise ConfigError(
-            f"While conversations are played, {resident / GB:.0f} of the GPU's {card:.0f} GB are taken, and the rest holds no "
-            f"conversation of {longest:,} tokens: lower algorithm.max_response_tokens, take a smaller model, or backend verl on "
-            "more GPUs."
+            "hardware.too_little_memory",
+            f"While conversations are played, {resident / GB:.0f} of the GPU's {card:.0f} GB are taken, and "
+            f"the rest has no room for a conversation of {longest:,} tokens. Lower "
+            "algorithm.max_response_tokens, use a smaller model, or use backend verl on more GPUs.",
         )
     return [
         ("weights, gradients, AdamW", f"{state / GB:.1f} GB"),
@@ -113,9 +116,10 @@ def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: Algorithm
     conversations = _conversations(shape, width, (card - RESERVED) * GB - weights, longest)
     if not conversations:
         raise ConfigError(
-            f"A checkpoint is evaluated on one GPU, which has {card:.0f} GB: its weights take {weights / GB:.0f}, and no "
-            f"conversation of {longest:,} tokens fits beside them; set model.dtype: bfloat16, name "
-            "vLLM's interpreter as hardware.python, or take a smaller model."
+            "hardware.too_little_memory",
+            f"A checkpoint is evaluated on one GPU of {card:.0f} GB. Its weights take {weights / GB:.0f} GB, "
+            f"and the rest has no room for a conversation of {longest:,} tokens. Set model.dtype: bfloat16, "
+            "give vLLM's interpreter as hardware.python, or use a smaller model.",
         )
     return "full conversations at once, in evaluation", f"{conversations}"
 
@@ -171,6 +175,6 @@ def _remedies(model: ModelConfig, block: str, settings: AlgorithmConfig | SftCon
         ("set model.gradient_checkpointing: true", not model.gradient_checkpointing),
         ("set model.dtype: bfloat16", model.dtype != "bfloat16"),
         (f"train adapters ({block}.lora)", settings.lora is None),
-        ("take a smaller model", True),
+        ("use a smaller model", True),
     ]
     return ", ".join([*(way for way, is_open in ways if is_open), "or backend verl on more GPUs"])

@@ -81,12 +81,16 @@ def shape_of(model: str | Path) -> ModelShape:
         try:
             return _read_shape(json.loads(config.read_text()))
         except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{config} cannot be read ({str(error)[:100]}); use another checkpoint.") from error
+            raise ConfigError(
+                "checkpoint.damaged", f"{config} cannot be read ({str(error)[:100]}). Use another checkpoint."
+            ) from error
     name = str(model).rsplit("/", 1)[-1]
     for known, shape in SHAPES.items():
         if name == known or name.startswith(f"{known}-"):
             return shape
-    raise ConfigError(f"The shape of model '{model}' is not known; give a folder with its config.json.")
+    raise ConfigError(
+        "model.unsupported", f"The shape of model '{model}' is not known. Give a folder with its config.json."
+    )
 
 
 def _read_shape(config: dict[str, Any]) -> ModelShape:
@@ -103,4 +107,6 @@ def _read_shape(config: dict[str, Any]) -> ModelShape:
             tied=bool(config.get("tie_word_embeddings", False)),
         )
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise ConfigError(f"This config.json is not of a decoder that is trained here: {error!r}.") from error
+        raise ConfigError(
+            "model.unsupported", f"This config.json is not of a decoder that can be trained here: {error!r}."
+        ) from error

@@ -36,7 +36,7 @@ LIVE_LINE_BYTES = 4 * 2**20
 and file list.
 """
 
-REPAIR = "run `userrl warehouse check --repair`"
+REPAIR = "Run `userrl warehouse check --repair`"
 
 _SEGMENT = re.compile(r"^(\w+)\.(\d{5})\.(\d{6})\.(jsonl|parquet)$")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -123,13 +123,18 @@ def default_root() -> Path:
 def check_exists(root: Path) -> None:
     """Raise ConfigError for a missing warehouse."""
     if not root.is_dir():
-        raise ConfigError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+        raise ConfigError(
+            "warehouse.missing", f"There is no warehouse at {root}. Start a run with `make run`, or name its folder."
+        )
 
 
 def run_dir(root: Path, run_id: str) -> Path:
     """Return the run's folder. Raises ConfigError for an id that is not a plain folder name."""
     if not _RUN_ID.fullmatch(run_id):
-        raise ConfigError(f"Run id {run_id!r} is not usable: letters, digits, '.', '_' and '-' only, at most 128.")
+        raise ConfigError(
+            "argument.malformed",
+            f"Run id {run_id!r} cannot be used. Use at most 128 letters, digits, '.', '_' and '-'.",
+        )
     return root / "runs" / f"run={run_id}"
 
 
@@ -248,7 +253,7 @@ class Manifest:
                 if not any((root / "packs").glob("*.duckdb")):
                     return cls()
         if content is None:
-            raise LogError(f"{path} is missing beside packs; {REPAIR}.")
+            raise LogError("warehouse.damaged", f"{path} is missing, although there are packs. {REPAIR}.")
         try:
             if intact(content) is False:
                 raise TypeError("it fails its checksum")
@@ -258,7 +263,7 @@ class Manifest:
             ):
                 raise TypeError("a pack's entry is no object")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise LogError(f"{path} cannot be read; {REPAIR}.") from error
+            raise LogError("warehouse.damaged", f"{path} cannot be read. {REPAIR}.") from error
         return cls(packs)
 
     def write(self, root: Path) -> None:

@@ -20,7 +20,7 @@ class FolderLock:
         """Take the lock at once. Raises LogError when another process holds it."""
         lock = cls.take_if_free(folder)
         if lock is None:
-            raise LogError(f"{folder} is in use by another process; wait for it to end.")
+            raise LogError("warehouse.busy", f"{folder} is in use by another process. Wait for it to end.")
         return lock
 
     @classmethod

@@ -34,7 +34,9 @@ def pack_entry(path: Path) -> dict[str, Any]:
             rows = {table: con.execute(f"SELECT count(*) FROM pack.{table}").fetchall()[0][0] for table in tables}
         stat = path.stat()
     except (duckdb.Error, OSError, ValueError) as error:
-        raise LogError(f"Pack {path.name} cannot be read: {first_line(error)}; {REPAIR}.") from error
+        raise LogError(
+            "warehouse.damaged", f"Pack {path.name} cannot be read: {first_line(error)}. {REPAIR}."
+        ) from error
     return {
         "segments": segments,
         "rows": rows,
@@ -83,7 +85,9 @@ def read_whole(path: Path) -> str | None:
             for (table,) in names:
                 con.execute(f"SELECT bit_xor(hash(t)) FROM pack.{table} t").fetchall()
     except duckdb.OutOfMemoryException as error:
-        raise LogError(f"There is too little memory to read {path}; free some and check again.") from error
+        raise LogError(
+            "warehouse.no_memory", f"There is too little memory to read {path}. Free some and check again."
+        ) from error
     except (duckdb.Error, OSError) as error:
         return first_line(error)
     return None
@@ -118,7 +122,7 @@ def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError |
 
 
 def _damaged(path: Path, why: str) -> LogError:
-    return LogError(f"{path} is damaged ({why}); {REPAIR}.")
+    return LogError("warehouse.damaged", f"{path} is damaged ({why}). {REPAIR}.")
 
 
 def first_line(error: BaseException) -> str:

@@ -64,15 +64,18 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
     types = {name: kind for name, kind in schema.types("runs").items() if name not in ("run_id", "run_no")}
     given = {name: value for name, value in (fields or {}).items() if value is not None and name != "run_id"}
     if unknown := sorted(given.keys() - types):
-        raise ConfigError(f"runs has no column {unknown[0]!r}; it has {', '.join(sorted(types))}.")
+        raise ConfigError(
+            "argument.unknown_value", f"Table runs has no column {unknown[0]!r}. It has {', '.join(sorted(types))}."
+        )
     for name in ("recipe_json", "environment"):
         if name in given and not isinstance(given[name], str):
             given[name] = orjson.dumps(given[name], option=orjson.OPT_NON_STR_KEYS, default=str).decode()
     fitted, _ = fitting(types, given)
     if misfits := [name for name in given if fitted[name] is None]:
         raise ConfigError(
-            f"Run {run_id!r} cannot be registered: {misfits[0]} is {given[misfits[0]]!r}, but the column holds "
-            f"{types[misfits[0]]}; give a value within its range."
+            "argument.out_of_range",
+            f"Run {run_id!r} cannot be registered: {misfits[0]} is {given[misfits[0]]!r}, but the column has "
+            f"type {types[misfits[0]]}. Give a value within its range.",
         )
     folder = run_dir(root, run_id)
     try:
@@ -94,12 +97,16 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
             draft.unlink()
         sync(folder)
         if (row := read_run(folder)) is None:
-            raise LogError(f"{folder / 'run.json'} vanished while the run was being registered; run again.")
+            raise LogError(
+                "log.cannot_write",
+                f"{folder / 'run.json'} disappeared while the run was being registered. Start the run again.",
+            )
     except LogError:
         raise
     except OSError as error:
         raise LogError(
-            f"The run cannot be registered in {root}: {error.strerror or error}. Free space or fix it."
+            "log.cannot_write",
+            f"The run cannot be registered in {root}: {error.strerror or error}. Free space, or correct the cause.",
         ) from error
     return row
 
@@ -124,7 +131,9 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         and all(isinstance(row.get(key), (int, float)) for key in numbers)
         and row["run_id"] == folder.name.removeprefix("run=")
     ):
-        raise LogError(f"{path} cannot be read{fault}; put it back from a backup, or start a run under another id.")
+        raise LogError(
+            "file.damaged", f"{path} cannot be read{fault}. Restore it from a backup, or start a run with another id."
+        )
     row.pop("crc", None)
     return row
 
@@ -178,7 +187,9 @@ def retire_run(root: Path, run_id: str) -> None:
 def record_trial(root: Path, record: TrialRecord) -> None:
     """Append a trial's state, durable on return. Several processes may record at once."""
     if not _STUDY.fullmatch(record.study):
-        raise ConfigError(f"Study name {record.study!r} is not usable: letters, digits, '.', '_' and '-' only.")
+        raise ConfigError(
+            "argument.malformed", f"Study name {record.study!r} cannot be used. Use letters, digits, '.', '_' and '-'."
+        )
     row = asdict(record) | {
         "params": orjson.dumps(dict(record.params)).decode(),
         "fields": orjson.dumps(dict(record.fields)).decode(),
@@ -188,7 +199,10 @@ def record_trial(root: Path, record: TrialRecord) -> None:
         with _locked(root / "trials" / f"{record.study}.jsonl") as fd:
             _append_line(fd, stamped(orjson.dumps(row)[:-1]))
     except OSError as error:
-        raise LogError(f"The trial cannot be recorded in {root}: {error.strerror or error}.") from error
+        raise LogError(
+            "log.cannot_write",
+            f"The trial cannot be recorded in {root}: {error.strerror or error}. Free space, or correct the cause.",
+        ) from error
 
 
 def format_version(root: Path) -> int:
@@ -202,7 +216,7 @@ def format_version(root: Path) -> int:
     except FileNotFoundError:
         return 0
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise LogError(f"{path} cannot be read; {REPAIR}.") from error
+        raise LogError("warehouse.damaged", f"{path} cannot be read. {REPAIR}.") from error
 
 
 def write_format(root: Path) -> None:
@@ -214,7 +228,10 @@ def _stamp_format(root: Path) -> None:
     """Record the schema version in FORMAT; refuse a warehouse that newer code has written."""
     written = format_version(root)
     if written > schema.version():
-        raise ConfigError(f"{root} was written by schema {written}, this code knows {schema.version()}; update userrl.")
+        raise ConfigError(
+            "warehouse.newer_schema",
+            f"{root} was written by schema {written}, and this code knows {schema.version()}. Update userrl.",
+        )
     if written < schema.version():
         write_format(root)
 

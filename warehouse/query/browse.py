@@ -92,7 +92,7 @@ class Filter:
                 try:
                     values[each.name] = kinds.get(each.name, str)(text)
                 except ValueError:
-                    raise ConfigError(f"{each.name} is '{text[:40]}'; give a number.") from None
+                    raise ConfigError("argument.malformed", f"{each.name} is '{text[:40]}'. Give a number.") from None
         return cls(**values)
 
     def given(self) -> Row:
@@ -141,7 +141,10 @@ def trajectories(
     ConfigError for an unknown sort and for an impossible search.
     """
     if sort not in SORTS:
-        raise ConfigError(f"Trajectories are not sorted by '{sort}'{nearest(sort, SORTS)}; use {', '.join(SORTS)}.")
+        raise ConfigError(
+            "argument.unknown_value",
+            f"Trajectories cannot be sorted by '{sort}'{nearest(sort, SORTS)}. Use {', '.join(SORTS)}.",
+        )
     where, params = _condition(warehouse, wanted)
     backwards = before is not None
     down = descending != backwards
@@ -268,7 +271,9 @@ def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
 def _sorted_value(warehouse: Warehouse, key: int, sorted_by: str) -> float | None:
     found = warehouse.stored("trajectories", [key], f"CAST({sorted_by} AS DOUBLE) AS value")
     if not found:
-        raise ConfigError(f"There is no trajectory {key} to go on from; begin at the first page.")
+        raise ConfigError(
+            "run.no_such_trajectory", f"There is no trajectory {key} to continue from. Begin at the first page."
+        )
     value = found[0]["value"]
     return None if value is None else float(value)
 

@@ -147,7 +147,9 @@ class Connection:
             with self._lock:
                 self._shown = None
             time.sleep(0.005 * tried)
-        raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
+        raise LogError(
+            "warehouse.busy", f"Files in {self.root} moved during the query {TRIES} times. Ask again in a moment."
+        )
 
     def fetch_locked(
         self,

@@ -39,7 +39,7 @@ def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError 
     if fault := damage(root, snapshot, whole="checksum" in text):
         return fault
     if "checksum" in text or any(name in text for name in (*map(str, snapshot.files()), *snapshot.packs)):
-        return LogError(f"A file in {root} is damaged ({first_line(error)}); {REPAIR}.")
+        return LogError("warehouse.damaged", f"A file in {root} is damaged ({first_line(error)}). {REPAIR}.")
     return None
 
 

@@ -72,14 +72,16 @@ def ask(
         "root": str(root.absolute()), "text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory
     }  # fmt: skip
     if not _places.acquire(timeout=seconds):
-        raise Refused(f"{AT_ONCE} other questions are still being answered; ask again when they have ended.")
+        raise Refused(
+            "warehouse.busy", f"{AT_ONCE} other questions are still being answered. Ask again when they have ended."
+        )
     try:
         process = _begun.pop() if _begun else _start()
         started = time.monotonic()
         try:
             said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            raise Refused(too_long(seconds)) from None
+            raise Refused("sql.too_long", too_long(seconds)) from None
         finally:
             process.kill()
             process.communicate()
@@ -87,10 +89,12 @@ def ask(
         _places.release()
     if not said:
         ended_by_clock = time.monotonic() - started >= seconds
-        raise Refused(too_long(seconds) if ended_by_clock else too_large(memory))
+        if ended_by_clock:
+            raise Refused("sql.too_long", too_long(seconds))
+        raise Refused("sql.too_large", too_large(memory))
     answer = json.loads(said)
     if "error" in answer:
-        raise getattr(errors, answer["error"], Refused)(answer["message"])
+        raise getattr(errors, answer["error"], Refused)(answer["code"], answer["message"])
     return Answer(**answer)
 
 
@@ -112,9 +116,9 @@ def _start() -> subprocess.Popen[bytes]:
 
 def too_long(seconds: float) -> str:
     """Return the message about time."""
-    return f"The query took longer than {seconds:g} s; narrow it, for example to one run."
+    return f"The query took longer than {seconds:g} s. Narrow it, for example to one run."
 
 
 def too_large(memory: int) -> str:
     """Return the message about memory."""
-    return f"The query needs more than {memory / 1e6:.0f} MB of memory; narrow it, or aggregate before joining."
+    return f"The query needs more than {memory / 1e6:.0f} MB of memory. Narrow it, or aggregate before joining."

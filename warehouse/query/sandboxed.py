@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 
-from userrl_core.errors import ConfigError, LogError, Refused
+from userrl_core.errors import ConfigError, LogError, Refused, UserRLError
 from warehouse import reference, views
 from warehouse.query import dictionary
 from warehouse.query.connection import TRIES, UNPINNED_TRIES, Connection
@@ -47,14 +47,22 @@ def main() -> None:
     try:
         _say(json.dumps(_ask(request, seconds - (time.monotonic() - started)), default=str))
     except duckdb.InterruptException:
-        _refuse("Refused", too_long(seconds))
+        _refuse("Refused", "sql.too_long", too_long(seconds))
     except (duckdb.OutOfMemoryException, MemoryError):
-        _refuse("Refused", too_large(memory))
+        _refuse("Refused", "sql.too_large", too_large(memory))
     except duckdb.PermissionException as error:
-        _refuse("Refused", f"Files, extensions and settings are closed here: {str(error).splitlines()[0]}")
+        _refuse(
+            "Refused",
+            "sql.closed_function",
+            f"Files, extensions and settings cannot be used here: {str(error).splitlines()[0]}",
+        )
     except (Refused, LogError, ConfigError, duckdb.Error, ValueError) as error:
-        short_of_memory = "bad_alloc" in str(error) or "llocation failure" in str(error)
-        _refuse(type(error).__name__, too_large(memory) if short_of_memory else str(error))
+        if "bad_alloc" in str(error) or "llocation failure" in str(error):
+            _refuse("Refused", "sql.too_large", too_large(memory))
+        elif isinstance(error, UserRLError):
+            _refuse(type(error).__name__, error.code, str(error))
+        else:
+            _refuse("Refused", "sql.wrong", str(error))
 
 
 def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
                 "as_of": as_of,
                 "notes": note_texts,
             }
-    raise Refused("The warehouse is changing too quickly; ask again in a moment.")
+    raise Refused("warehouse.busy", "The warehouse is changing too quickly. Ask again in a moment.")
 
 
 def names_queries(text: str) -> bool:
@@ -142,13 +150,17 @@ def _places() -> list[tuple[str, str]]:
     return [(str(path), name) for path, name in places if path != Path("/")]
 
 
-def _refuse(error: str, message: str) -> None:
-    _say(json.dumps({"error": error, "message": without_path(message)}))
+def _refuse(error: str, code: str, message: str) -> None:
+    _say(json.dumps({"error": error, "code": code, "message": without_path(message)}))
 
 
 def _say(answer: str) -> None:
     if len(answer) > ANSWER_BYTES:
-        _refuse("Refused", f"The answer has {len(answer) / 1e6:.0f} MB; ask for fewer rows or shorter text.")
+        _refuse(
+            "Refused",
+            "sql.too_large",
+            f"The answer has {len(answer) / 1e6:.0f} MB. Ask for fewer rows or shorter text.",
+        )
     else:
         sys.stdout.write(answer)
         sys.stdout.flush()

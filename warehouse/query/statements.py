@@ -33,21 +33,22 @@ def check_statement(text: str) -> None:
     """Raise Refused unless the text is one statement that only reads; bad SQL raises duckdb.Error."""
     kinds = [str(s.type).rsplit(".", 1)[-1] for s in duckdb.extract_statements(text)]
     if len(kinds) != 1:
-        raise Refused(f"One statement at a time, please; this text holds {len(kinds)}.")
+        raise Refused("sql.not_a_select", f"Give one statement at a time. This text has {len(kinds)}.")
     kind = kinds[0]
     if kind == "EXPLAIN":
         explained = _EXPLAIN.match(text)
         if explained is None:
-            raise Refused("This EXPLAIN cannot be read; write EXPLAIN SELECT ....")
+            raise Refused("sql.not_a_select", "This EXPLAIN cannot be read. Write EXPLAIN SELECT ....")
         check_statement(text[explained.end() :])
     elif kind == "MULTI":
         # PIVOT is two statements to DuckDB: it first makes an enumeration of the new columns, in memory.
         word = _FIRST_WORD.match(text)
         if word is None or word[1].upper() not in _PIVOT_STARTS:
-            raise Refused("Only SELECT, DESCRIBE, EXPLAIN and PIVOT are answered here.")
+            raise Refused("sql.not_a_select", "Only SELECT, DESCRIBE, EXPLAIN and PIVOT are answered here.")
     elif kind != "SELECT":
         raise Refused(
-            f"{kind} is refused: the warehouse is open for reading only; use SELECT, DESCRIBE, EXPLAIN or PIVOT."
+            "sql.not_a_select",
+            f"{kind} is refused: the warehouse is open for reading only. Use SELECT, DESCRIBE, EXPLAIN or PIVOT.",
         )
     check_words(text)
     if kind == "SELECT":
@@ -61,8 +62,9 @@ def check_words(text: str) -> None:
     for word, _ in _words(text):
         if word.upper() in _WRITES:
             raise Refused(
-                f"{word.upper()} is refused: the warehouse is open for reading only; a column or an alias of that name goes "
-                f'in double quotes ("{word.lower()}").'
+                "sql.not_a_select",
+                f"{word.upper()} is refused: the warehouse is open for reading only. Put a column or an alias "
+                f'of that name in double quotes ("{word.lower()}").',
             )
 
 
@@ -71,7 +73,10 @@ def check_nodes(text: str) -> None:
     with duckdb.connect(":memory:") as con:
         parsed = str(con.execute("SELECT json_serialize_sql($1)", [text]).fetchall()[0][0])
     if node := _WRITING_NODE.search(parsed):
-        raise Refused(f"{node[1]} is refused: the warehouse is open for reading only.")
+        raise Refused(
+            "sql.not_a_select",
+            f"{node[1]} is refused: the warehouse is open for reading only. Use SELECT, DESCRIBE, EXPLAIN or PIVOT.",
+        )
 
 
 def check_functions(text: str) -> None:
@@ -79,7 +84,10 @@ def check_functions(text: str) -> None:
     for word, called in _words(text):
         name = word.strip('"').lower()
         if called and name in _closed_functions():
-            raise Refused(f"The function {name} is refused: files, settings and statements in strings are closed here.")
+            raise Refused(
+                "sql.closed_function",
+                f"The function {name} is refused: files, settings and statements in strings cannot be used here.",
+            )
 
 
 def _words(text: str) -> Iterator[tuple[str, bool]]:

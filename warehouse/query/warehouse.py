@@ -99,15 +99,18 @@ class Warehouse:
         """Run a shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
         known = views.queries().get(name)
         if known is None:
-            raise ConfigError(f"There is no query {name!r}.{nearest(name, views.queries())}")
+            raise ConfigError("warehouse.unknown_query", f"There is no query {name!r}.{nearest(name, views.queries())}")
         # In SQL a parameter must not be named as a column is, so `phase` is called `in_phase` there.
         spelt = {key.split("_", 1)[1]: key for key in known.params if key.startswith(("in_", "of_", "with_"))}
         params = {spelt.get(key, key): value for key, value in params.items()}
         for key in params:
             if key not in known.params:
-                raise ConfigError(f"Query {name} takes no {key!r}; it takes {', '.join(known.params) or 'nothing'}.")
+                raise ConfigError(
+                    "warehouse.unknown_query",
+                    f"Query {name} has no parameter {key!r}. It has {', '.join(known.params) or 'none'}.",
+                )
         if missing := [key for key, default in known.params.items() if default is None and key not in params]:
-            raise ConfigError(f"Query {name} needs {missing[0]}=...")
+            raise ConfigError("warehouse.unknown_query", f"Query {name} needs {missing[0]}=... . Give it.")
         if isinstance(params.get("run"), str):
             run = find_run(self.root, params["run"])
             params["run"] = run["run_id"]
@@ -134,7 +137,7 @@ class Warehouse:
         turns. Raises ConfigError without an index, and after `seconds` without enough matches.
         """
         if limit < 1:
-            raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
+            raise ConfigError("argument.out_of_range", f"limit={limit} asks for no turn. Give 1 or more.")
         hits = index.search(self.root, self.turns_at, text, limit=limit, run=self._only(run), seconds=seconds)
         return self._relation(hits)
 

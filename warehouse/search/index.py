@@ -65,7 +65,7 @@ WHERE words MATCH ? AND words.rowid < ? AND traj_id >> 40 NOT IN ({}) ORDER BY w
 _BROKEN = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Result codes of an index with wrong content."""
 
-_TOO_LONG = "The search took too long and was ended; name a rarer word."
+_TOO_LONG = "The search took too long and was stopped. Search for a rarer word."
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def search(
             # Superseded turns were among them; where many are, more are read at once.
             before, count = matches[-1][0], min(4 * count, most)
             if time.monotonic() > deadline:
-                raise ConfigError(_TOO_LONG)
+                raise ConfigError("search.bad_words", _TOO_LONG)
 
 
 def trajectories(root: Path, text: str, *, limit: int, run: RunFilter | None, seconds: float) -> list[int]:
@@ -147,14 +147,15 @@ def _asking(
     It fetches them all at once, so the index is not locked while turns are read.
     """
     if not text.strip():
-        raise ConfigError("There is nothing to search for; give at least one word.")
+        raise ConfigError("search.bad_words", "There is nothing to search for. Give at least one word.")
     if not (root / INDEX).exists():
-        raise ConfigError("There is no text index yet; `userrl warehouse compact` makes it.")
+        raise ConfigError("search.no_index", "There is no text index yet. `userrl warehouse compact` builds it.")
     expression, others = _expression(text), ", ".join(map(str, run.other_numbers if run else ()))
     with _reading(root) as index:
         if _layout(index) != LAYOUT:
             raise ConfigError(
-                f"The text index {root / INDEX} has an older layout; `userrl warehouse compact` rebuilds it."
+                "search.no_index",
+                f"The text index {root / INDEX} has an older layout. `userrl warehouse compact` rebuilds it.",
             )
         index.set_progress_handler(lambda: time.monotonic() > deadline, 1_000)
         yield lambda before, count: index.execute(_MATCHES.format(others), (expression, before, count)).fetchall()
@@ -199,11 +200,12 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
-            raise ConfigError(_TOO_LONG) from error
+            raise ConfigError("search.bad_words", _TOO_LONG) from error
         if code == sqlite3.SQLITE_BUSY:
-            raise ConfigError("The text index is being brought up to date; ask again in a moment.") from error
+            raise ConfigError("warehouse.busy", "The text index is being updated. Ask again in a moment.") from error
         raise ConfigError(
-            f"The text index {root / INDEX} cannot be read ({error}); `userrl warehouse compact` rebuilds it."
+            "search.no_index",
+            f"The text index {root / INDEX} cannot be read ({error}). `userrl warehouse compact` rebuilds it.",
         ) from error
     finally:
         index.close()

@@ -124,8 +124,9 @@ def compact(
             path.unlink(missing_ok=True)
         if failure is not None:
             raise LogError(
-                f"The text index of {root} cannot be brought up to date: {first_line(failure)}. All else was compacted. "
-                "Free space and memory, then compact again."
+                "warehouse.not_compacted",
+                f"The text index of {root} cannot be updated: {first_line(failure)}. Everything else was "
+                "compacted. Free space and memory, then compact again.",
             ) from failure
     result.seconds = time.perf_counter() - started
     return result
@@ -142,8 +143,9 @@ def _sentences(root: Path) -> Iterator[None]:
         if fault := damage(root, take_snapshot(root), whole="checksum" in str(error)):
             raise fault from error
         raise LogError(
-            f"Compaction of {root} stopped: {first_line(error)}; nothing was lost. Free space, then compact again, or "
-            f"{REPAIR}."
+            "warehouse.not_compacted",
+            f"Compaction of {root} stopped: {first_line(error)}. Nothing was lost. Free space, then compact "
+            f"again. {REPAIR} if that fails.",
         ) from error
 
 
@@ -156,7 +158,10 @@ def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
     leftovers = unlisted_packs(root, manifest)
     for path in leftovers:
         if not held_elsewhere(root, manifest, path):
-            raise LogError(f"Pack {path} is not in the manifest, but only it has some of its segments; {REPAIR}.")
+            raise LogError(
+                "warehouse.damaged",
+                f"Pack {path} is not in the manifest, but it is the only one with some of its segments. {REPAIR}.",
+            )
     # Half-built packs and spilled memory.
     leftovers += (root / "packs").glob(".*")
     holders = set()

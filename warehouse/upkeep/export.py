@@ -46,7 +46,7 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
     try:
         files, base = fsspec.core.url_to_fs(target, **(options or {}))
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"Target {target!r} cannot be used: {error}.") from error
+        raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
     base = base.rstrip("/")
     compact(root, everything=True)
     result = Export()

@@ -48,12 +48,14 @@ class Source:
         content = path.read_bytes()
         # What is packed gets the pack's own checksums: the last moment to notice.
         if intact_parquet(content) is False:
-            raise LogError(f"Segment {path} fails its checksum; {REPAIR}.")
+            raise LogError("warehouse.damaged", f"Segment {path} fails its checksum. {REPAIR}.")
         try:
             metadata = pq.read_metadata(pa.BufferReader(content))
             long_row_bytes = _long_row_bytes(content, metadata)
         except pa.ArrowException as error:
-            raise LogError(f"Segment {path} cannot be read: {first_line(error)}; {REPAIR}.") from error
+            raise LogError(
+                "warehouse.damaged", f"Segment {path} cannot be read: {first_line(error)}. {REPAIR}."
+            ) from error
         turns = metadata.num_rows if segment.table == "turns" else 0
         return cls(path, (segment,), turns, packed=False, long_row_bytes=long_row_bytes)
 

@@ -80,22 +80,33 @@ class TurnLog:
                 join = claim(run / "incarnations")
             elif not (run / "incarnations" / f"{join:08d}").is_dir():
                 raise ConfigError(
-                    f"Run {run_id} has no incarnation {join} to join; pass the parent log's `incarnation`."
+                    "log.misused",
+                    f"Run {run_id} has no incarnation {join} to join. Pass the parent log's `incarnation`.",
                 )
             number = claim(run / "writers")
             if number > MOST_WRITERS:
-                raise LogError(f"Run {run_id} has had {MOST_WRITERS} writers; start a new run with fresh=true.")
+                raise LogError(
+                    "log.full",
+                    f"Run {run_id} has had {MOST_WRITERS} writers, the most a run can have. Start a new run "
+                    "with fresh=true.",
+                )
             return cls(run, row, join, number, segment_rows)
         except LogError:
             raise
         except OSError as error:
-            raise LogError(f"The turn log cannot be opened in {root}: {error.strerror or error}.") from error
+            raise LogError(
+                "log.cannot_write",
+                f"The turn log cannot be opened in {root}: {error.strerror or error}. Free space, or correct "
+                "the cause.",
+            ) from error
 
     def begin(self, trajectory: Trajectory) -> int:
         """Assign the trajectory its globally unique id (also set on it)."""
         n = next(self._ids)
         if n > MOST_TRAJECTORIES:
-            raise LogError(f"One process can log {MOST_TRAJECTORIES} trajectories; open a new turn log to go on.")
+            raise LogError(
+                "log.full", f"One process can log {MOST_TRAJECTORIES} trajectories. Open a new turn log to continue."
+            )
         traj_id = self.run_no << 40 | self.writer << 24 | n
         trajectory.traj_id = traj_id
         context, task = trajectory.context, trajectory.task
@@ -118,7 +129,9 @@ class TurnLog:
         """Write one line for the turn, and one for each of its model calls."""
         place = self._places.get(trajectory.traj_id or 0)
         if place is None:
-            raise LogError("A turn was logged for a trajectory that was not begun in this log; call begin first.")
+            raise LogError(
+                "log.misused", "A turn was logged for a trajectory that was not begun in this log. Call begin first."
+            )
         row = {
             "traj_id": trajectory.traj_id,
             "turn": turn.number,
@@ -148,7 +161,9 @@ class TurnLog:
         traj_id = trajectory.traj_id or 0
         place = self._places.get(traj_id)
         if place is None:
-            raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
+            raise LogError(
+                "log.misused", "A trajectory was ended that was not begun in this log, or it was ended twice."
+            )
         turns, context, task = trajectory.turns, trajectory.context, trajectory.task
         if trajectory.unfinished_calls:
             self._model_calls(trajectory, len(turns) + 1, trajectory.unfinished_calls)
@@ -193,13 +208,18 @@ class TurnLog:
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
         """Write one line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
         if len(shaped) != len(advantage):
-            raise LogError(f"Credits of trajectory {traj_id}: {len(shaped)} shaped but {len(advantage)} advantages.")
+            raise LogError(
+                "log.misused",
+                f"Credits of trajectory {traj_id}: there are {len(shaped)} shaped values and {len(advantage)} "
+                "advantages. Give one of each per turn.",
+            )
         bits, bit = self._credited.setdefault(traj_id >> 24, bytearray()), traj_id & 0xFFFFFF
         if len(bits) <= bit >> 3:
             bits.extend(bytes(max((bit >> 3) + 1 - len(bits), len(bits), 64)))
         if bits[bit >> 3] & 1 << (bit & 7):
             raise LogError(
-                f"Credits of trajectory {traj_id} were logged before; log them once, when its group is complete."
+                "log.misused",
+                f"Credits of trajectory {traj_id} were logged before. Log them once, when its group is complete.",
             )
         lines = [
             stamped(
@@ -283,15 +303,19 @@ class TurnLog:
         """
         stage, step = fields.get("stage"), fields.get("step")
         if kind == "replay" and not isinstance(stage, str):
-            raise LogError(f"A replay needs stage=..., the name of a stage; got {stage!r}.")
+            raise LogError("log.misused", f"A replay needs stage=..., the name of a stage, not {stage!r}.")
         if kind == "rewind":
             if stage is None and step is None:
-                raise LogError("A rewind needs step=... (void later training steps) or stage=... (void the stage).")
+                raise LogError(
+                    "log.misused", "A rewind needs step=... (void later training steps) or stage=... (void the stage)."
+                )
             whole = not isinstance(step, bool) and isinstance(step, Integral) and -1 <= int(step) < 2**31
             if step is not None and not whole:
-                raise LogError(f"A rewind's step is a whole number from -1 to 2147483647; got {step!r}.")
+                raise LogError(
+                    "log.misused", f"The step of a rewind is a whole number from -1 to 2147483647, not {step!r}."
+                )
             if stage is not None and not isinstance(stage, str):
-                raise LogError(f"A rewind's stage is a name; got {stage!r}.")
+                raise LogError("log.misused", f"The stage of a rewind is a name, not {stage!r}.")
         if kind in ("rewind", "replay") and self._wrote:
             self.incarnation = claim(self._run / "incarnations")
             self._stamp()

@@ -167,19 +167,19 @@ class WriteAheadLog:
                 os.ftruncate(live.fd, live.size)
         self._failure = (
             f"The turn log cannot write to {self._run}: {getattr(error, 'strerror', None) or error}. "
-            "Free space or fix the folder, then run the same deployment again; what was logged so far is kept."
+            "Free space or correct the folder, then run the same deployment again. What was logged so far is kept."
         )
         self._reported = self._reported or reported
         self._room.notify_all()
-        raise LogError(self._failure) from error
+        raise LogError("log.cannot_write", self._failure) from error
 
     def _refuse(self) -> NoReturn:
         if self._failure is not None:
             self._reported = True
-            raise LogError(self._failure)
+            raise LogError("log.cannot_write", self._failure)
         if self._closing:
-            raise LogError("This turn log is closed; open a new one to write more.")
-        raise LogError("This turn log was opened in another process; open one of its own after a fork.")
+            raise LogError("log.misused", "This turn log is closed. Open a new one to write more.")
+        raise LogError("log.misused", "This turn log was opened in another process. After a fork, open a new one.")
 
     def _work(self) -> None:
         while True:

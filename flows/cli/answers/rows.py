@@ -58,7 +58,7 @@ class Rows:
 def show(rows: Rows, format: Format) -> str | None:
     """Print rows. Return a note if columns or cells were cut to fit the terminal."""
     if format is Format.PARQUET:
-        raise ConfigError("Parquet is for files: add --out rows.parquet.")
+        raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
     if format is Format.TABLE:
         lines, note = table(rows, room())
         print("\n".join(lines))
@@ -76,7 +76,9 @@ def save(rows: Rows, format: Format, path: Path) -> None:
             with path.open("w", newline="") as file:
                 _write(rows, format, file, clean=False)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another file.") from None
+        raise ConfigError(
+            "file.not_writable", f"{path} cannot be written ({error.strerror}). Choose another file."
+        ) from None
 
 
 def room() -> int | None:

@@ -52,7 +52,7 @@ def play(
         typer.echo(plain(_line(turn, trajectory, as_side, last=last)))
 
     try:
-        with refusals("play"):
+        with refusals():
             trajectory = userrl.play(
                 gym, side=as_side, task=task, split=split, seed=seed, turns=horizon, model=model, base_url=base_url,
                 run=run, skill=skill, person=name, console=console, after_turn=after_turn,

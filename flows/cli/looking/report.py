@@ -45,7 +45,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         if not as_json and html is None and warehouse_dir().is_dir():
             with open_warehouse(warehouse_dir()) as warehouse:
                 print(plain(run_so_far(meant, warehouse).text()), end="")
-        raise ConfigError(f"Run {meant.id} has no report yet; it is {meant.status.state}.")
+        raise ConfigError("run.no_report", f"Run {meant.id} has no report yet. It is {meant.status.state}.")
     if as_json:
         print((meant.folder / REPORT_FILE).read_text())
         return

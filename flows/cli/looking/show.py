@@ -39,12 +39,13 @@ def show(
     from warehouse import open_warehouse
     from warehouse.query.browse import conversation
 
-    with refusals("show"), open_warehouse(root) as warehouse:
+    with refusals(), open_warehouse(root) as warehouse:
         shown = conversation(warehouse, trajectory)
         if shown is None:
             raise ConfigError(
-                f"There is no trajectory {trajectory}; "
-                'see userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".'
+                "run.no_such_trajectory",
+                f"There is no trajectory {trajectory}. "
+                'See userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".',
             )
     if as_json:
         print(plain_json({"trajectory": shown.trajectory, "turns": shown.turns, "task": shown.task}, indent=1))

@@ -51,9 +51,9 @@ def sql(
     wanted = Format.JSON if as_json else Format.VERTICAL if vertical else format
     wanted = wanted or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
     limit = limit or (KEPT if out else SHOWN)
-    with refusals("sql"):
+    with refusals():
         if wanted is Format.PARQUET and out is None:
-            raise ConfigError("Parquet is for files: add --out rows.parquet.")
+            raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
         if text is None and sys.stdin.isatty():
             from flows.cli.answers.prompt import converse
             from userrl.machine.home import home
@@ -78,7 +78,7 @@ class _SqlSession:
             self._format = Format(text)
             return
         try:
-            with refusals("sql"):
+            with refusals():
                 _ask(self._root, text, self._format, None, self._limit, self._seconds)
         except (typer.Exit, KeyboardInterrupt):
             return
@@ -118,7 +118,7 @@ def _search(root: Path, text: str, format: Format, out: Path | None, limit: int,
 
     from warehouse import open_warehouse
 
-    with refusals("sql", duckdb.Error), open_warehouse(root) as warehouse:
+    with refusals(duckdb.Error), open_warehouse(root) as warehouse:
         matches = warehouse.search(text, limit=limit, seconds=seconds)
         newer = warehouse.unindexed()
     rows = Rows(matches.columns, matches.fetchall(), [str(kind) for kind in matches.types])

@@ -24,10 +24,12 @@ def view(
 
     Example: userrl view --port 8080
     """
-    with refusals("view"):
+    with refusals():
         if importlib.util.find_spec("nicegui") is None:
             raise ConfigError(
-                "The page needs NiceGUI: pip install -c constraints.txt -e '.[view]' in the checkout, then again."
+                "install.missing",
+                "The page needs NiceGUI. Run pip install -c constraints.txt -e '.[view]' in the checkout, "
+                "then try again.",
             )
         from flows.page.people import People
         from flows.page.server import app_of

@@ -104,5 +104,5 @@ def _judge(text: str | None) -> str | dict[str, Any] | None:
     try:
         keys: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"--judge is neither a name nor JSON ({error}).") from None
+        raise ConfigError("argument.malformed", f"--judge is neither a name nor valid JSON ({error}).") from None
     return keys

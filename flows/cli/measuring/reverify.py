@@ -45,6 +45,6 @@ def _changes(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         key, equals, value = text.partition("=")
         name, dot, field = key.partition(".")
         if not equals or not dot or not field:
-            raise ConfigError(f"Write a changed rule as tau.check_outputs=true, not '{text}'.")
+            raise ConfigError("argument.malformed", f"Write a changed rule as tau.check_outputs=true, not '{text}'.")
         changes.setdefault(name.strip(), {})[field.strip()] = yaml.safe_load(value)
     return changes

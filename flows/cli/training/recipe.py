@@ -68,7 +68,7 @@ def show(
 
     asked = None if profile == "none" else profile
     host = here()
-    with refusals("recipe"), warnings.catch_warnings():
+    with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         drafted = drafted_here(name, asked, parse_changes(changes or []))
         recipe = drafted.recipe
@@ -105,11 +105,13 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
-            raise ConfigError(f"'{change}' is no change; write key=value, such as algorithm.lr=1e-4.")
+            raise ConfigError(
+                "argument.malformed", f"'{change}' is not a change. Write key=value, such as algorithm.lr=1e-4."
+            )
         try:
             overrides[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise ConfigError(f"The value of '{key}' cannot be read as YAML: {value}.") from error
+            raise ConfigError("argument.malformed", f"The value of '{key}' cannot be read as YAML: {value}.") from error
     return overrides
 
 

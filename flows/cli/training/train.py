@@ -45,7 +45,7 @@ def train(
             print(recipe_name)
         return
     if recipe is None:
-        raise ConfigError("Name a recipe; `userrl train --list` shows them.")
+        raise ConfigError("argument.missing", "Name a recipe. `userrl train --list` shows all recipes.")
     overrides = parse_changes(values or [])
     if dry_run:
         print(plain(str(planned(recipe, profile=profile, seed=seed, name=name, overrides=overrides))))

@@ -54,7 +54,7 @@ class Session:
         """Carry out one action and return the server's answer."""
         answer = self._ask("POST", "/step", {self.protocol.session: self.number, "action": action}, again=False)
         if not isinstance(answer, dict):
-            raise UserError(f"{self.server}/step answered no object.")
+            raise UserError("gym.server_failed", f"{self.server}/step did not answer with a JSON object.")
         return answer
 
     def observe(self) -> Any:
@@ -94,14 +94,14 @@ def open_session(
             answer = ask(server, "POST", "/create", body, timeout=timeout, retries=retries, again=False)
             number = answer[protocol.session] if isinstance(answer, dict) else answer
             if not isinstance(number, int) or isinstance(number, bool):
-                raise UserError(f"{server}/create answered no session number.")
+                raise UserError("gym.server_failed", f"{server}/create did not answer with a session number.")
         except (UserError, KeyError) as error:
             failures.append(str(error))
             continue
         session = Session(protocol, server, number, timeout, retries)
         _OPEN.add(session)
         return session
-    raise UserError(" ".join(failures) or "No environment server was named; set servers.")
+    raise UserError("gym.server_failed", " ".join(failures) or "No environment server was given. Set servers.")
 
 
 def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retries: int, again: bool) -> Any:
@@ -117,21 +117,21 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
             response = _http().request(method, where, timeout=timeout, **given)
             break
         except Unbounded as error:
-            raise UserError(f"{where} {error}.") from None
+            raise UserError("gym.server_failed", f"{where} {error}.") from None
         except httpx2.TransportError as error:
             # Refused: nothing was sent. Anything else may have been carried out.
             lost = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
             if attempt >= retries or not (again or lost):
-                raise UserError(f"{where} did not answer ({type(error).__name__}).") from None
+                raise UserError("gym.server_failed", f"{where} did not answer ({type(error).__name__}).") from None
             time.sleep(PAUSE * 2**attempt)
     if response.status_code != 200:
-        raise UserError(f"{where} answered with status {response.status_code}.")
+        raise UserError("gym.server_failed", f"{where} answered with status {response.status_code}.")
     try:
         answer = response.json()
     except ValueError:
-        raise UserError(f"{where} answered no JSON.") from None
+        raise UserError("gym.server_failed", f"{where} did not answer with JSON.") from None
     if isinstance(answer, dict) and "error" in answer:
-        raise UserError(f"{where}: {str(answer['error'])[:200]}")
+        raise UserError("gym.server_failed", f"{where}: {str(answer['error'])[:200]}")
     return answer
 
 
@@ -205,7 +205,7 @@ def _folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"userrl-agentgym-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise UserError(f"{folder} belongs to somebody else; remove it.")
+        raise UserError("file.not_writable", f"{folder} belongs to another user. Remove it.")
     return folder
 
 

@@ -33,7 +33,10 @@ class AgentGymDemonstrator:
         recipes, marked, goal = observation.partition("\n\nGoal: craft ")
         if not marked:
             env = self._task.payload["env"]
-            raise GymError(f"Environment {env} has no scripted demonstrator; name a model in demonstrations.policy.")
+            raise GymError(
+                "demonstrations.no_script",
+                f"Environment {env} has no scripted demonstrator. Name a model in demonstrations.policy.",
+            )
         lines = recipes.removeprefix("Crafting commands:\n").splitlines()
         made = Book.read(lines, {}).by_made
         kinds = {kind: [thing for thing in made if thing.endswith(f" {kind}")] for kind in KINDS}

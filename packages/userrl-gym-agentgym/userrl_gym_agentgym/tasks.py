@@ -32,12 +32,15 @@ def tasks(
     """
     if env not in PROTOCOLS:
         raise ConfigError(
-            f"There is no environment '{env}'{nearest(env, PROTOCOLS)}; there are {', '.join(PROTOCOLS)}."
+            "task.bad_option",
+            f"There is no environment '{env}'{nearest(env, PROTOCOLS)}. Use one of {', '.join(PROTOCOLS)}.",
         )
     most = PROTOCOLS[env].tasks
     last = min(most, first + MOST) if count is None else first + count
     if not 0 <= first < last <= most:
-        raise ConfigError(f"Environment {env} has the items 0 to {most - 1}; set first and count to some of them.")
+        raise ConfigError(
+            "task.bad_option", f"Environment {env} has the items 0 to {most - 1}. Set first and count to some of them."
+        )
     return [task for task in _items(env, first, last, tuple(sorted((options or {}).items()))) if task.split == split]
 
 

@@ -48,7 +48,7 @@ def missing() -> str:
 @lru_cache(maxsize=1)
 def _start() -> Any:
     if sentence := missing():
-        raise ConfigError(sentence)
+        raise ConfigError("gym.not_installed", sentence)
     from scienceworld import ScienceWorldEnv  # an extra; imported late, for the sentence above
 
     return ScienceWorldEnv("")

@@ -50,7 +50,9 @@ def tasks(
     known = [kind for family in FAMILIES.values() for kind in family]
     for names, of, what in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known, "kind")):
         for wrong in (name for name in names if name not in of):
-            raise ConfigError(f"SciWorld has no {what} '{wrong}'{nearest(wrong, of)}; it has {', '.join(of)}.")
+            raise ConfigError(
+                "task.bad_option", f"SciWorld has no {what} '{wrong}'{nearest(wrong, of)}. It has {', '.join(of)}."
+            )
     return [
         task
         for task in _all()

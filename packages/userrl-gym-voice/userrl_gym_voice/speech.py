@@ -74,7 +74,7 @@ class Speech:
             written.write_text(text, encoding="utf-8")
             await _run(command, text=str(written), audio=str(spoken))
             if not spoken.is_file():
-                raise UserError("USERRL_TTS wrote no sound; it must write the file {audio}.")
+                raise UserError("gym.program_failed", "USERRL_TTS wrote no sound. It must write the file {audio}.")
             spoken.replace(path)
 
 
@@ -87,7 +87,7 @@ async def _run(command: str, **files: str) -> str:
         )
     except OSError as error:
         raise UserError(
-            f"{words[0]} cannot be started ({error.strerror}); install it, or unset its variable."
+            "gym.program_failed", f"{words[0]} cannot be started ({error.strerror}). Install it, or unset its variable."
         ) from None
     try:
         async with asyncio.timeout(SECONDS):
@@ -97,11 +97,11 @@ async def _run(command: str, **files: str) -> str:
             child.kill()
             await child.wait()
         if isinstance(error, TimeoutError):
-            raise UserError(f"{words[0]} took longer than {SECONDS:g} s.") from None
+            raise UserError("gym.program_failed", f"{words[0]} took longer than {SECONDS:g} s.") from None
         raise
     if child.returncode:
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise UserError(f"{words[0]} ended with status {child.returncode}: {''.join(last)[:200]}")
+        raise UserError("gym.program_failed", f"{words[0]} ended with status {child.returncode}: {''.join(last)[:200]}")
     return output.decode(errors="replace")
 
 
@@ -110,4 +110,6 @@ def _seconds(path: Path) -> float:
         with wave.open(str(path)) as sound:
             return float(sound.getnframes() / sound.getframerate())
     except (wave.Error, EOFError, ZeroDivisionError) as error:
-        raise UserError(f"{path} is no WAV file ({error}); USERRL_TTS must write one.") from None
+        raise UserError(
+            "gym.program_failed", f"{path} is not a WAV file ({error}). USERRL_TTS must write one."
+        ) from None

@@ -59,7 +59,7 @@ class Browser:
     def __init__(self) -> None:
         program = path()
         if program is None:
-            raise UserError("There is no Chromium here; install chromium.")
+            raise UserError("gym.program_failed", "There is no Chromium here. Install chromium.")
         self.profile = tempfile.mkdtemp(prefix="userrl-chromium-")
         its_end, self._write = _pipe()
         self._read, its_other_end = _pipe()
@@ -92,15 +92,17 @@ class Browser:
             try:
                 os.write(self._write, json.dumps(message).encode() + b"\0")
             except OSError:
-                raise UserError("Chromium is gone.") from None
+                raise UserError("gym.program_failed", "Chromium has ended.") from None
         try:
             result = answer.result(SECONDS)
         except NoAnswer:
-            raise UserError(f"Chromium did not answer {method} within {SECONDS:g} s.") from None
+            raise UserError("gym.program_failed", f"Chromium did not answer {method} within {SECONDS:g} s.") from None
         finally:
             self._waiting.pop(number, None)
         if "error" in result:
-            raise UserError(f"Chromium refused {method}: {result['error'].get('message', '')[:200]}")
+            raise UserError(
+                "gym.program_failed", f"Chromium refused {method}: {result['error'].get('message', '')[:200]}"
+            )
         return dict(result.get("result", {}))
 
     def context(self) -> str:
@@ -173,7 +175,7 @@ class Tab:
     def settle(self) -> None:
         """Wait until a requested page has loaded. Raises UserError if it does not load."""
         if self._leaving and not self._loaded.wait(SECONDS):
-            raise UserError(f"A page did not load within {SECONDS:g} s.")
+            raise UserError("gym.program_failed", f"A page did not load within {SECONDS:g} s.")
 
     def go(self, address: str) -> None:
         """Load a page."""

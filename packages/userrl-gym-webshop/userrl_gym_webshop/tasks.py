@@ -29,7 +29,7 @@ def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
     """Return our tasks of a split. kinds: only these kinds. Raises ConfigError for an unknown kind."""
     unknown = [kind for kind in kinds if kind not in MAKERS]
     if unknown:
-        raise ConfigError(f"WebShop has no kind '{unknown[0]}'; it has {', '.join(MAKERS)}.")
+        raise ConfigError("task.bad_option", f"WebShop has no kind '{unknown[0]}'. It has {', '.join(MAKERS)}.")
     return [task for task in _all() if task.split == split and (not kinds or task.tier in kinds)]
 
 

@@ -27,11 +27,14 @@ def tasks(
     Raises ConfigError for unknown ones.
     """
     if tier not in ("full", "tiny"):
-        raise ConfigError(f"BabyAI has the tiers full and tiny, not '{tier}'.")
+        raise ConfigError("task.bad_option", f"BabyAI has no tier '{tier}'. Use full or tiny.")
     chosen_families, chosen_levels = list(families), list(levels)
     for name, known, what in ((chosen_families, FAMILIES, "family"), (chosen_levels, FAMILY, "level")):
         for wrong in (one for one in name if one not in known):
-            raise ConfigError(f"BabyAI has no {what} '{wrong}'{nearest(wrong, known)}; it has {', '.join(known)}.")
+            raise ConfigError(
+                "task.bad_option",
+                f"BabyAI has no {what} '{wrong}'{nearest(wrong, known)}. Use one of {', '.join(known)}.",
+            )
     return [
         task
         for task in (_full() if tier == "full" else _tiny())

@@ -31,5 +31,5 @@ class LLMErrandUser:
         messages = [{"role": "user", "content": _PROMPT.format(thing=thing, truth=truth)}]
         answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
         if word not in answer.text.lower():
-            raise UserError(f"The user model did not say that {thing} needs {word}.")
+            raise UserError("user.no_reply", f"The user model did not say that {thing} needs {word}.")
         return answer.text

@@ -27,16 +27,20 @@ def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
     chosen = list(depths)
     unknown = [depth for depth in chosen if depth not in range(1, DEEPEST + 1)]
     if unknown or not chosen:
-        raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {unknown or 'none'}; set depths.")
+        raise ConfigError(
+            "task.bad_option", f"ErrandGym has depths 1 to {DEEPEST}, not {unknown or 'none'}. Correct depths."
+        )
     return [task for depth in chosen for task in _of_depth(depth) if task.split == split]
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
     """Return n tasks of one depth. Raises ConfigError if there are fewer than n."""
     if not 1 <= depth <= DEEPEST:
-        raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
+        raise ConfigError("task.bad_option", f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
     if n > PER_DEPTH:
-        raise ConfigError(f"ErrandGym has {PER_DEPTH} tasks of a depth; {n} were asked for.")
+        raise ConfigError(
+            "task.too_few", f"ErrandGym has {PER_DEPTH} tasks of each depth. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(_of_depth(depth), n)
 
 

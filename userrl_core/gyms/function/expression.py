@@ -48,9 +48,11 @@ def compile_rule(text: str) -> Rule:
         return _compiled(ast.parse(" ".join(text.split()), mode="eval").body, 0)
     except (SyntaxError, ValueError, OverflowError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise TaskError(f"The rule '{text[:80]}' cannot be read: {reason}.") from None
+        raise TaskError("task.invalid_field", f"The rule '{text[:80]}' cannot be read: {reason}.") from None
     except (RecursionError, MemoryError):
-        raise TaskError(f"The rule '{text[:80]}' cannot be read: write a shallower expression.") from None
+        raise TaskError(
+            "task.invalid_field", f"The rule '{text[:80]}' cannot be read. Write a shallower expression."
+        ) from None
 
 
 def evaluate(rule: Rule, numbers: Numbers) -> float | None:

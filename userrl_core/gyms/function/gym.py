@@ -138,13 +138,16 @@ def check_payload(payload: dict[str, object], where: str) -> None:
     """Raise TaskError unless the rule can be parsed and gives the expected value on the test case."""
     test, expected = payload["test_case"], payload["expected"]
     if not isinstance(test, list) or len(test) != 4 or not all(isinstance(x, (int, float)) for x in test):
-        raise TaskError(f"{where}: test_case must be a list of four numbers.")
+        raise TaskError("task.invalid_field", f"{where}: test_case must be a list of four numbers.")
     if not isinstance(expected, (int, float)):
-        raise TaskError(f"{where}: expected_result must be a number.")
+        raise TaskError("task.invalid_field", f"{where}: expected_result must be a number.")
     try:
         rule = compile_rule(str(payload["rule"]))
     except TaskError as error:
-        raise TaskError(f"{where}: rule: {error}") from error
+        raise TaskError("task.invalid_field", f"{where}: rule: {error}") from error
     value = evaluate(rule, [float(x) for x in test])
     if value is None or abs(value - expected) > 1e-6:
-        raise TaskError(f"{where}: expected_result is {expected}, but the rule gives {value} on the test case.")
+        raise TaskError(
+            "task.invalid_field",
+            f"{where}: expected_result is {expected}, but the rule gives {value} on the test case.",
+        )

@@ -42,7 +42,7 @@ def _own(tier: str) -> tuple[Task, ...]:
 def generate(n: int, seed: int, tier: str = "easy") -> list[Task]:
     """Return n distinct tasks. Raises ConfigError for an unknown tier."""
     if tier not in TIERS:
-        raise ConfigError(f"Gym 'function' has no tier '{tier}'; it has {', '.join(TIERS)}.")
+        raise ConfigError("task.bad_option", f"Gym 'function' has no tier '{tier}'. It has {', '.join(TIERS)}.")
     rng = random.Random(f"function/{tier}/{seed}")
     generated: dict[str, Task] = {}
     while len(generated) < n:
@@ -103,23 +103,29 @@ def load_published(root: Path) -> list[Task]:
     for index, record in enumerate(read_json(path, list)):
         where = f"{DATA}, record {index}"
         if not isinstance(record, dict):
-            raise TaskError(f"{where}: an object was expected.")
+            raise TaskError("task.invalid_field", f"{where}: this must be an object.")
         for field in ("id", "rule", "test_case", "expected_result"):
             if field not in record:
-                raise TaskError(f"{where}: field '{field}' is missing.")
+                raise TaskError("task.invalid_field", f"{where}: field '{field}' is missing.")
         payload = {"rule": record["rule"], "test_case": record["test_case"], "expected": record["expected_result"]}
         check_payload(payload, where)
         if record["id"] in by_id:
-            raise TaskError(f"{where}: id '{record['id']}' occurs twice.")
+            raise TaskError(
+                "task.duplicate", f"{where}: id '{record['id']}' occurs twice. Give every task an id that no other has."
+            )
         by_id[record["id"]] = payload
     loaded: dict[str, Task] = {}
     for split, name in SPLITS.items():
         for index, row in enumerate(read_parquet(root / name, ["reward_model"])):
             identity = text_field(row["reward_model"], "id", root / name, index)
             if identity not in by_id:
-                raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}.")
+                raise TaskError(
+                    "task.invalid_field", f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}."
+                )
             if identity in loaded:
-                raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is in two splits.")
+                raise TaskError(
+                    "task.duplicate", f"{name}, row {index}: reward_model.id '{identity}' is in two splits."
+                )
             payload = by_id[identity]
             task_split = "test" if split == "test" else validation_of(content_hash(payload))
             loaded[identity] = Task("function", identity, task_split, payload, source="published:userrl")

@@ -142,7 +142,10 @@ class IntentionGym(Gym[IntentionConfig]):
     def _valid(self, indices: Sequence[int]) -> set[int]:
         for index in indices:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.remaining):
-                raise JudgeError(f"The judge named detail {index!r}; there are {len(self.remaining)} left.")
+                raise JudgeError(
+                    "judge.no_reply",
+                    f"The judge named detail {index!r}, and there are {len(self.remaining)} left.",
+                )
         return set(indices)
 
     def _reward(self, covered: Sequence[Detail]) -> float:
@@ -156,17 +159,18 @@ def details_of(task: Task) -> tuple[Detail, ...]:
     """Return the task's missing details. Raises TaskError with the task, the detail and the field."""
     rows = task.payload.get("details")
     if not isinstance(rows, (list, tuple)) or not rows:
-        raise TaskError(f"Task {task.key} has no details.")
+        raise TaskError("task.invalid_field", f"Task {task.key} has no details.")
     return tuple(_detail(task, i, row) for i, row in enumerate(rows))
 
 
 def _detail(task: Task, number: int, row: Any) -> Detail:
     for name in ("description", "inquiry"):
         if not isinstance(row.get(name), str) or not row[name].strip():
-            raise TaskError(f"Task {task.key}, detail {number}: field '{name}' is not a text.")
+            raise TaskError("task.invalid_field", f"Task {task.key}, detail {number}: field '{name}' is not a text.")
     if row.get("importance") not in (1, 2, 3):
         raise TaskError(
-            f"Task {task.key}, detail {number}: field 'importance' is {row.get('importance')!r}, not 1, 2 or 3."
+            "task.invalid_field",
+            f"Task {task.key}, detail {number}: field 'importance' is {row.get('importance')!r}, not 1, 2 or 3.",
         )
     options = tuple(str(option) for option in row.get("options", ()))
     return Detail(row["description"], int(row["importance"]), row["inquiry"], options)

@@ -33,14 +33,14 @@ def tasks(split: str) -> Sequence[Task]:
 def generate(n: int, seed: int) -> list[Task]:
     """Return n requests over our domains. Each leaves two to five of the domain's details open, with drawn importance."""
     if n < 1:
-        raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
+        raise ConfigError("argument.out_of_range", f"n is the number of tasks to generate. Give 1 or more, not {n}.")
     rng = random.Random(seed)
     domains = _bank()
     generated: dict[str, Task] = {}
     repeats = 0
     while len(generated) < n:
         if repeats > MAX_REPEATS:
-            raise ConfigError(f"Gym 'intention' cannot generate {n} different tasks; ask for fewer.")
+            raise ConfigError("task.too_few", f"Gym 'intention' cannot generate {n} different tasks. Ask for fewer.")
         domain = rng.choice(domains)
         request = rng.choice(list(domain["requests"]))
         names = rng.sample(sorted(domain["details"]), rng.randint(2, min(5, len(domain["details"]))))
@@ -71,7 +71,8 @@ def load_published(root: Path) -> list[Task]:
                 loaded.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
     if splits:
         raise TaskError(
-            f"{root / FOLDER}: there is no entry with id {next(iter(splits))}, which the released rows name."
+            "task.invalid_field",
+            f"{root / FOLDER}: the entry with id {next(iter(splits))}, which the released rows name, is missing.",
         )
     return loaded
 
@@ -79,19 +80,22 @@ def load_published(root: Path) -> list[Task]:
 def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[dict[str, Any]]:
     rows = row.get("missing_details")
     if not isinstance(rows, list) or not rows:
-        raise TaskError(f"{path}, entry {index}: field 'missing_details' is not a list of details.")
+        raise TaskError(
+            "task.invalid_field", f"{path}, entry {index}: field 'missing_details' is not a list of details."
+        )
     details = []
     for i, item in enumerate(rows):
         name = f"missing_details[{i}]"
         if not isinstance(item, dict):
-            raise TaskError(f"{path}, entry {index}: field '{name}' is not an object.")
+            raise TaskError("task.invalid_field", f"{path}, entry {index}: field '{name}' is not an object.")
         if str(item.get("importance")) not in ("1", "2", "3"):
             raise TaskError(
-                f"{path}, entry {index}: field '{name}.importance' is {item.get('importance')!r}, not 1, 2 or 3."
+                "task.invalid_field",
+                f"{path}, entry {index}: field '{name}.importance' is {item.get('importance')!r}, not 1, 2 or 3.",
             )
         options = item.get("options") or []
         if not isinstance(options, list):
-            raise TaskError(f"{path}, entry {index}: field '{name}.options' is not a list.")
+            raise TaskError("task.invalid_field", f"{path}, entry {index}: field '{name}.options' is not a list.")
         details.append(
             {
                 "description": text_field(item, "description", path, f"{index}, {name}"),

@@ -62,7 +62,11 @@ def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
         if len(generated) >= n:
             break
         if draws > 50 * n:
-            raise ConfigError(f"The math gym found only {len(generated)} different problems; ask for fewer than {n}.")
+            raise ConfigError(
+                "task.too_few",
+                f"The math gym has only {len(generated)} different problems with these options. Ask for fewer "
+                f"than {n}.",
+            )
         name = tier or rng.choice(list(TIERS))
         question, answer = rng.choice(TIERS[name])(rng)
         key = content_hash(["math", question])
@@ -77,7 +81,7 @@ def _all() -> list[Task]:
 
 def _check_tier(tier: str | None) -> None:
     if tier is not None and tier not in TIERS:
-        raise ConfigError(f"The math gym has no tier '{tier}'; it has {', '.join(TIERS)}.")
+        raise ConfigError("task.bad_option", f"The math gym has no tier '{tier}'. It has {', '.join(TIERS)}.")
 
 
 def _sum_of_products(rng: Random) -> Problem:

@@ -100,7 +100,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
         super().__init__(task, user, config)
         for field in ("claim", "argument"):
             if not isinstance(task.payload.get(field), str) or not task.payload[field].strip():
-                raise TaskError(f"Task {task.key}: field '{field}' is not a text.")
+                raise TaskError("task.invalid_field", f"Task {task.key}: field '{field}' is not a text.")
         rebuttals_of(task)
         self.stance: str = self.config.start
         self.best = STANCES.index(self.config.start)
@@ -142,7 +142,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
         """Let the user respond to an argument and state a stance. Levels toward disagreement are rewarded (`paid`)."""
         verdict = await self.user.respond(content, self.stance)
         if verdict.stance not in STANCES:
-            raise JudgeError("The user's stance is none of the seven levels.")
+            raise JudgeError("judge.no_reply", "The stated stance is not one of the seven levels.")
         level = STANCES.index(verdict.stance)
         start = self.best if self.config.paid == "best" else STANCES.index(self.stance)
         reward = max(0, level - start) * self.config.per_level
@@ -157,8 +157,11 @@ def rebuttals_of(task: Task) -> tuple[Rebuttal, ...]:
     rebuttals = []
     for i, row in enumerate(task.payload.get("rebuttals", ())):
         if not isinstance(row, Mapping) or not isinstance(row.get("text"), str) or not row["text"].strip():
-            raise TaskError(f"Task {task.key}, rebuttal {i}: field 'text' is not a text.")
+            raise TaskError("task.invalid_field", f"Task {task.key}, rebuttal {i}: field 'text' is not a text.")
         if row.get("weight") not in (1, 2):
-            raise TaskError(f"Task {task.key}, rebuttal {i}: field 'weight' is {row.get('weight')!r}, not 1 or 2.")
+            raise TaskError(
+                "task.invalid_field",
+                f"Task {task.key}, rebuttal {i}: field 'weight' is {row.get('weight')!r}, not 1 or 2.",
+            )
         rebuttals.append(Rebuttal(row["text"], int(row["weight"])))
     return tuple(rebuttals)

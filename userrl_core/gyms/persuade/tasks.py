@@ -37,13 +37,13 @@ def generate(n: int, seed: int) -> list[Task]:
     Raises ConfigError if there are fewer than n different ones.
     """
     if n < 1:
-        raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
+        raise ConfigError("argument.out_of_range", f"n is the number of tasks to generate. Give 1 or more, not {n}.")
     rng = random.Random(seed)
     generated: dict[str, Task] = {}
     repeats = 0
     while len(generated) < n:
         if repeats > MAX_REPEATS:
-            raise ConfigError(f"Gym 'persuade' cannot generate {n} different tasks; ask for fewer.")
+            raise ConfigError("task.too_few", f"Gym 'persuade' cannot generate {n} different tasks. Ask for fewer.")
         task = _variant(rng.choice(_bank()), rng)
         repeats = repeats + 1 if task.id in generated else 0
         generated[task.id] = task

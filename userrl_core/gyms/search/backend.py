@@ -142,8 +142,9 @@ class WebBackend:
         key = os.environ.get(endpoint.key_env, "") if endpoint.key_env else None
         if key == "":
             raise TaskError(
-                f"This task needs web search: set {endpoint.key_env} to a key of {urlsplit(endpoint.url).hostname}, or choose "
-                "tasks of the local corpus."
+                "gym.no_key",
+                f"This task needs web search. Set {endpoint.key_env} to a key of "
+                f"{urlsplit(endpoint.url).hostname}, or choose tasks of the local corpus.",
             )
         self._headers = {} if key is None else {endpoint.key_header: key}
         self._endpoint, self._timeout, self._retries = endpoint, timeout, retries
@@ -173,12 +174,14 @@ class WebBackend:
                 reply.raise_for_status()
                 return asked.read(reply.json(), k)
             except Unbounded as error:  # it would send the same again
-                raise UserError(f"Web search at {urlsplit(asked.url).hostname} {error}.") from None
+                raise UserError("gym.server_failed", f"Web search at {urlsplit(asked.url).hostname} {error}.") from None
             except (httpx2.HTTPError, ValueError, TypeError) as error:
                 error_name = type(error).__name__
                 if attempt < self._retries:
                     await asyncio.sleep(0.5 * 2**attempt)
-        raise UserError(f"Web search gave no usable reply in {self._retries + 1} attempts ({error_name}).")
+        raise UserError(
+            "gym.server_failed", f"Web search gave no usable reply in {self._retries + 1} attempts ({error_name})."
+        )
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -24,7 +24,9 @@ def tasks(split: str) -> Sequence[Task]:
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our questions, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"SearchGym has {len(_all())} questions of its own; ask for at most that many, not {n}.")
+        raise ConfigError(
+            "task.too_few", f"SearchGym has {len(_all())} questions of its own. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(_all(), n)
 
 
@@ -40,7 +42,8 @@ def load_published(root: Path) -> list[Task]:
         name, question, answer = (text_field(row, field, path, index) for field in ("id", "question", "answer"))
         if splits.get(name, "test") != "test":
             raise TaskError(
-                f"{path}, entry {index}: field 'id' ({name}) is a training row; this set is for tests only."
+                "task.invalid_field",
+                f"{path}, entry {index}: field 'id' ({name}) names a training row, and this set is for tests only.",
             )
         payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
         loaded.append(Task("search", name, "test", payload, "published:userrl"))

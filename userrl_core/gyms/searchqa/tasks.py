@@ -45,9 +45,11 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
     chosen = list(hops)
     wrong = [number for number in chosen if number not in HOPS]
     if wrong or not chosen:
-        raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {wrong or 'none'}; set hops.")
+        raise ConfigError(
+            "task.bad_option", f"SearchQA has questions of 1 to 3 hops, not {wrong or 'none'}. Correct hops."
+        )
     if tier not in ("full", "tiny"):
-        raise ConfigError(f"SearchQA has the tiers full and tiny, not '{tier}'.")
+        raise ConfigError("task.bad_option", f"SearchQA has no tier '{tier}'. Use full or tiny.")
     pool = _corpus() if tier == "full" else tuple(chain.from_iterable(_tiny(number) for number in chosen))
     tiers = {f"hops-{number}" for number in chosen}
     return [task for task in pool if task.split == split and task.tier in tiers]
@@ -56,7 +58,7 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
     """Return n tasks of the tiny tier. Raises ConfigError for an unknown number of hops."""
     if hops not in HOPS:
-        raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {hops}.")
+        raise ConfigError("task.bad_option", f"SearchQA has questions of 1 to 3 hops, not {hops}.")
     return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))
 
 
@@ -76,7 +78,9 @@ def load_published(root: Path) -> list[Task]:
         if name in TRAINED and (path := folder / name / "train.jsonl").is_file():
             loaded += _rows(path, name, "train")
     if not loaded:
-        raise MissingFileError(f"There is no {SETS[0]}/test.jsonl or other question set in {folder}.")
+        raise MissingFileError(
+            "task.file_missing", f"{folder} contains neither {SETS[0]}/test.jsonl nor another question set."
+        )
     return loaded
 
 
@@ -87,11 +91,16 @@ def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
         try:
             row: Any = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise TaskError(f"{path}, line {number}: this is not valid JSON ({error.msg}).") from None
+            raise TaskError(
+                "task.file_unreadable", f"{path}, line {number}: this line is not valid JSON ({error.msg})."
+            ) from None
         key, question = (text_field(row, field, path, number) for field in ("id", "question"))
         answers = row.get("golden_answers")
         if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a for a in answers):
-            raise TaskError(f"{path}, line {number}: field 'golden_answers' must be a list of texts with at least one.")
+            raise TaskError(
+                "task.invalid_field",
+                f"{path}, line {number}: field 'golden_answers' must be a list with at least one text.",
+            )
         question = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
         payload = {"question": question, "answers": answers, "hops": [question], "source": "web"}
         yield Task("searchqa", f"{name}_{key}", split, payload, "published:flashrag", name)  # type: ignore[arg-type]

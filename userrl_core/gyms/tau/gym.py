@@ -121,7 +121,7 @@ class TauGym(Gym[TauConfig]):
     def gold(cls, task: Task, config: TauConfig) -> list[InteractCall]:
         """Ask, execute the gold actions, tell the outputs. Raises TaskError if a gold action fails on replay."""
         if task.payload["unprovable"]:
-            raise TaskError(f"Task {task.key} is not provable: {task.payload['unprovable']}.")
+            raise TaskError("task.not_playable", f"Task {task.key} cannot be verified: {task.payload['unprovable']}.")
         return conversation(task)
 
     @classmethod

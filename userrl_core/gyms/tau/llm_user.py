@@ -89,7 +89,10 @@ class LLMTauUser:
 
     def __init__(self, task: Task, rng: random.Random, *, strategy: Strategy = "plain", **options: Any) -> None:
         if strategy not in get_args(Strategy):
-            raise ConfigError(f"TauGym's user has no strategy '{strategy}'; it has {', '.join(get_args(Strategy))}.")
+            raise ConfigError(
+                "user.bad_option",
+                f"TauGym's user has no strategy '{strategy}'. It has {', '.join(get_args(Strategy))}.",
+            )
         self.ledger: list[ModelCall] = []
         self._strategy, self._server = strategy, ChatServer(**options)
         self._instruction = task.payload["instruction"]

@@ -72,7 +72,8 @@ def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None =
     generated = [_own(payload, validation) for payload in payloads(n, seed)]
     if len(generated) < n:
         raise ConfigError(
-            f"The {meant} domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
+            "task.too_few",
+            f"The {meant} domain has only {len(generated)} different tasks with this seed. Ask for fewer than {n}.",
         )
     return generated
 
@@ -81,14 +82,18 @@ def _meant(domain: str | None, tier: str | None) -> str:
     """Return the requested domain, given by its own name or as a tier."""
     if domain is not None and domain not in OWN:
         raise ConfigError(
-            f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use one of {', '.join(OWN)}."
+            "task.bad_option",
+            f"TauGym has no tasks of its own for '{domain}'. Import the published ones, or use one of "
+            f"{', '.join(OWN)}.",
         )
     if tier is None:
         return domain or "bikes"
     if tier == "tiny" and domain in (None, "outfitter"):
         return tiny.DOMAIN
     if tier not in OWN or domain not in (None, tier):
-        raise ConfigError(f"The {domain or 'tau'} domain has no tier '{tier}'; outfitter has 'tiny'.")
+        raise ConfigError(
+            "task.bad_option", f"The {domain or 'tau'} domain has no tier '{tier}'. Only outfitter has a tier, 'tiny'."
+        )
     return tier
 
 
@@ -124,10 +129,13 @@ def domain_tasks(name: str, root: Path) -> tuple[list[Task], str | None]:
     if name == tiny.DOMAIN:
         return [task for split in ("train", "validation", "test") for task in tiny.tasks(split, (1, 2, 3))], None
     if name not in TABLES:
-        raise ConfigError(f"There is no domain '{name}'; there are {', '.join((*OWN, tiny.DOMAIN, *TABLES))}.")
+        raise ConfigError(
+            "task.bad_option", f"There is no domain '{name}'. Use one of {', '.join((*OWN, tiny.DOMAIN, *TABLES))}."
+        )
     if not (root / name).is_dir():
         raise TaskError(
-            f"{root} has no folder {name}; bring the published data with userrl tasks import --from tau-bench."
+            "task.file_missing",
+            f"{root} has no folder {name}. Import the published data with userrl tasks import --from tau-bench.",
         )
     return [task for task in load_published(root) if task.tier == name], str((root / name).resolve())
 
@@ -140,7 +148,9 @@ def _released(root: Path) -> list[Task]:
             key, opening = text_field(row, "id", path, index), text_field(row, "obs", path, index)
             name = key.split("-", 1)[0]
             if name not in TABLES:
-                raise TaskError(f"{path}, entry {index}: field 'id' ({key}) names no known domain.")
+                raise TaskError(
+                    "task.invalid_field", f"{path}, entry {index}: field 'id' ({key}) does not name a known domain."
+                )
             info = row.get("info")
             payload = _read(info.get("task") if isinstance(info, dict) else None, path, index)
             folder = (root.parent / "tau-bench" / name).resolve()
@@ -169,7 +179,8 @@ def load_domain(name: str, database: str | None) -> Domain:
         return tiny.domain(policy)
     if database is None or not Path(database).is_dir():
         raise TaskError(
-            f"The database of the {name} domain is not at {database}; import the tasks again from its new folder."
+            "task.file_missing",
+            f"The database of the {name} domain is not at {database}. Import the tasks again from its new folder.",
         )
     module = retail if name == "retail" else airline
     folder = Path(database)
@@ -193,9 +204,11 @@ def _read(row: Any, path: Path, index: int) -> dict[str, Any]:
     instruction = text_field(row, "instruction", path, index)
     actions, outputs = row.get("actions"), row.get("outputs")
     if not isinstance(actions, list) or not all(_is_action(action) for action in actions):
-        raise TaskError(f"{path}, entry {index}: field 'actions' must be a list of {{name, kwargs}}.")
+        raise TaskError(
+            "task.invalid_field", f"{path}, entry {index}: field 'actions' must be a list of {{name, kwargs}}."
+        )
     if not isinstance(outputs, list) or not all(isinstance(output, str) for output in outputs):
-        raise TaskError(f"{path}, entry {index}: field 'outputs' must be a list of texts.")
+        raise TaskError("task.invalid_field", f"{path}, entry {index}: field 'outputs' must be a list of texts.")
     return {"instruction": instruction, "actions": actions, "outputs": outputs}
 
 

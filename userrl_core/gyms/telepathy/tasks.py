@@ -52,14 +52,18 @@ def categories() -> dict[str, EntityCategory]:
 def tasks(split: str, *, category: str | None = None) -> Sequence[Task]:
     """Return our entities of a split, of all categories or of one. Raises ConfigError for an unknown category."""
     if category is not None and category not in categories():
-        raise ConfigError(f"TelepathyGym has no category '{category}'; it has {', '.join(categories())}.")
+        raise ConfigError(
+            "task.bad_option", f"TelepathyGym has no category '{category}'. It has {', '.join(categories())}."
+        )
     return [task for task in _all() if task.split == split and category in (None, task.tier)]
 
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our entities, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"TelepathyGym has {len(_all())} entities of its own; ask for at most that many, not {n}.")
+        raise ConfigError(
+            "task.too_few", f"TelepathyGym has {len(_all())} entities of its own. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(_all(), n)
 
 

@@ -67,7 +67,10 @@ class Book:
         for line in lines:
             recipe = parse_craft(line)
             if recipe is None:
-                raise TaskError(f"'{line}' is no recipe; write craft 4 stick using 2 planks.")
+                raise TaskError(
+                    "task.invalid_field",
+                    f"'{line}' is not a crafting recipe. Write it like: craft 4 stick using 2 planks.",
+                )
             recipes.append(recipe)
         return cls(recipes, kinds)
 

@@ -29,13 +29,17 @@ def read_recipes(root: Path) -> dict[str, Any]:
     """
     paths = [root / FILE] if (root / FILE).is_file() else sorted((root / FOLDER).glob("*.json"))
     if not paths:
-        raise MissingFileError(f"There is neither {root / FILE} nor {root / FOLDER}; give a copy of AgentGym.")
+        raise MissingFileError(
+            "task.file_missing", f"Neither {root / FILE} nor {root / FOLDER} exists. Give a copy of AgentGym."
+        )
     files = {}
     for path in paths:
         try:
             files[path.name] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise TaskError(f"{path} cannot be read as JSON ({type(error).__name__}).") from None
+            raise TaskError(
+                "task.file_unreadable", f"{path} cannot be read as JSON ({type(error).__name__})."
+            ) from None
     return dict(files[FILE]) if FILE in files else files
 
 
@@ -62,7 +66,9 @@ class Minecraft:
             try:
                 recipe = _recipe(files[name])
             except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-                raise TaskError(f"Recipe {name}: {type(error).__name__}: {error}; it is no Minecraft recipe.") from None
+                raise TaskError(
+                    "task.invalid_field", f"Recipe {name} is not a Minecraft recipe: {type(error).__name__}: {error}."
+                ) from None
             if recipe is not None:
                 self._add(recipe)
 

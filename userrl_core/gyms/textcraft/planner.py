@@ -46,7 +46,7 @@ def plan(book: Book, goal: str) -> Plan:
                 best[state] = cost
                 bound = cost + sum(-(-count // max(way.count for way in ways[other])) for other, count in after.items())
                 heapq.heappush(queue, (bound, -cost, next(ticket), (after, got, used + recipes)))
-    raise TaskError(f"'{goal}' cannot be made of what its recipes name.")
+    raise TaskError("task.not_playable", f"'{goal}' cannot be crafted from the items that its recipes name.")
 
 
 def _top_down(book: Book, goal: str) -> list[str]:
@@ -59,7 +59,9 @@ def _top_down(book: Book, goal: str) -> list[str]:
     try:
         return list(sorter.static_order())
     except CycleError as error:
-        raise TaskError(f"The recipes of '{goal}' go in a circle: {' -> '.join(error.args[1])}.") from None
+        raise TaskError(
+            "task.not_playable", f"The recipes of '{goal}' form a circle: {' -> '.join(error.args[1])}."
+        ) from None
 
 
 def _filled(book: Book, thing: str) -> Iterator[CraftingRecipe]:

@@ -39,9 +39,9 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
     chosen = list(depths)
     wrong = [depth for depth in chosen if depth not in DEPTHS]
     if wrong or not chosen:
-        raise ConfigError(f"TextCraft has depths 1 to 4, not {wrong or 'none'}; set depths.")
+        raise ConfigError("task.bad_option", f"TextCraft has depths 1 to 4, not {wrong or 'none'}. Correct depths.")
     if tier not in ("full", "tiny"):
-        raise ConfigError(f"TextCraft has the tiers full and tiny, not '{tier}'.")
+        raise ConfigError("task.bad_option", f"TextCraft has no tier '{tier}'. Use full or tiny.")
     pool = _world() if tier == "full" else tuple(chain.from_iterable(_tiny(depth) for depth in chosen))
     tiers = {f"depth-{depth}" for depth in chosen}
     return [task for task in pool if task.split == split and task.tier in tiers]
@@ -50,7 +50,7 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
     """Return n tasks of the tiny tier. Raises ConfigError for an unknown depth."""
     if depth not in DEPTHS:
-        raise ConfigError(f"TextCraft has depths 1 to 4, not {depth}.")
+        raise ConfigError("task.bad_option", f"TextCraft has depths 1 to 4, not {depth}.")
     return _draw(n, depth, Random(f"textcraft/{depth}/{seed}"))
 
 

@@ -72,7 +72,10 @@ def _read(path: Path, aspect: str) -> AspectLibrary:
         noun = str(data.pop("noun"))
         categories = {name: _category(aspect, name, entry) for name, entry in data.items()}
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise TaskError(f"The travel library's file {path.name} cannot be read: {error!r}.") from error
+        raise TaskError(
+            "task.file_unreadable",
+            f"The file {path.name} of the travel library cannot be read: {error!r}. Install userrl again.",
+        ) from error
     return AspectLibrary(aspect, noun, categories)
 
 

@@ -47,7 +47,9 @@ class OptionCounts:
         """Parse ``w5n5``: five wrong and five noise options, in addition to the three correct. Raises ConfigError."""
         match = _COUNTS.match(text)
         if match is None:
-            raise ConfigError(f"Write option counts as in 'w10n5' (wrong, noise), not '{text}'.")
+            raise ConfigError(
+                "task.bad_option", f"Write the numbers of options as w10n5 (10 wrong, 5 noise), not '{text}'."
+            )
         return cls(wrong=int(match[1]), noise=int(match[2]))
 
 

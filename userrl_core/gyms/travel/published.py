@@ -45,7 +45,9 @@ def load_published(root: Path) -> list[Task]:
                 loaded.append(_task(row, opening, part, composition, database, database_path, path, index))
     if not loaded:
         raise MissingFileError(
-            f"{root / 'data'} holds no folder travel22_multiturn_onechoice or the like; give the release's root."
+            "task.file_missing",
+            f"{root / 'data'} contains no folder such as travel22_multiturn_onechoice. Give the root folder of "
+            "the release.",
         )
     return loaded
 
@@ -82,13 +84,14 @@ def _task(
 ) -> Task:
     where = f"{path}, entry {index}"
     if not isinstance(opening, str) or not opening.strip():
-        raise TaskError(f"{where}: field 'prompt' holds no second message of role user.")
+        raise TaskError("task.invalid_field", f"{where}: field 'prompt' has no second message of role user.")
     identity = text_field(reward_model, "id", path, index)
     best = _BEST.findall(text_field(reward_model, "ground_truth", path, index))
     parts = [_PART.match(part) for part in identity.split("|")]
     if not all(parts) or len(best) != len(parts):
         raise TaskError(
-            f"{where}: field 'reward_model.id' does not list aspects as 'hotel:2-7|...', found '{identity}'."
+            "task.invalid_field",
+            f"{where}: field 'reward_model.id' must list aspects as 'hotel:2-7|...', not '{identity}'.",
         )
     payload: Data = {"composition": composition, "opening": opening.strip(), "best": best}
     if database is None or database_path is None:
@@ -98,7 +101,8 @@ def _task(
         payload["aspects"] = _aspects(database, identity, f"{database_path}, entry '{identity}'")
         if sorted(best) != sorted(aspect["best"] for aspect in payload["aspects"].values()):
             raise TaskError(
-                f"{where}: field 'reward_model.ground_truth' {best} differs from the best ids in {database_path.name}."
+                "task.invalid_field",
+                f"{where}: field 'reward_model.ground_truth' {best} differs from the best ids in {database_path.name}.",
             )
     split = "test" if part == "test" else validation_of(content_hash(["travel", identity]))
     return Task("travel", identity, split, payload, source="published:userrl", tier=tier_of(composition))
@@ -107,10 +111,10 @@ def _task(
 def _aspects(database: Data, identity: str, where: str) -> Data:
     entry = database.get(identity)
     if not isinstance(entry, dict):
-        raise TaskError(f"{where} is missing.")
+        raise TaskError("task.invalid_field", f"{where} is missing.")
     dimensions = entry.get("dimensions")
     if not isinstance(dimensions, list) or not dimensions or not set(dimensions) <= set(ASPECTS):
-        raise TaskError(f"{where}: field 'dimensions' must list aspects ({', '.join(ASPECTS)}).")
+        raise TaskError("task.invalid_field", f"{where}: field 'dimensions' must list aspects ({', '.join(ASPECTS)}).")
     aspects: Data = {}
     preference_count = 0
     for name in dimensions:
@@ -123,23 +127,24 @@ def _aspects(database: Data, identity: str, where: str) -> Data:
 def _aspect(data: object, where: str, preferences_before: int) -> Data:
     """Return one aspect's payload. preferences_before: number of preferences of earlier aspects that have ids already."""
     if not isinstance(data, dict):
-        raise TaskError(f"{where} must be an object.")
+        raise TaskError("task.invalid_field", f"{where} must be an object.")
     preferences = data.get("preferences")
     if not isinstance(preferences, list) or not all(isinstance(p, list) and len(p) >= 4 for p in preferences):
         raise TaskError(
-            f"{where}: 'preferences' must be a list of [aspect, category, preference, implicit statement, ...]."
+            "task.invalid_field",
+            f"{where}: 'preferences' must be a list of [aspect, category, preference, implicit statement, ...].",
         )
     options = data.get("options")
     if not isinstance(options, dict) or not all(
         isinstance(options.get(kind), list) for kind in ("correct", "wrong", "noise")
     ):
-        raise TaskError(f"{where}: 'options' must hold the lists correct, wrong and noise.")
+        raise TaskError("task.invalid_field", f"{where}: 'options' must contain the lists correct, wrong and noise.")
     by_id: Data = {}
     notes: Data = {}
     for kind in ("correct", "wrong", "noise"):
         for option in options[kind]:
             if not isinstance(option, dict) or not isinstance(option.get("id"), str):
-                raise TaskError(f"{where}: an option of '{kind}' has no id.")
+                raise TaskError("task.invalid_field", f"{where}: an option of '{kind}' has no id.")
             # Type and reason are the judge's knowledge; the agent sees the other fields.
             visible = {key: value for key, value in option.items() if key not in ("type", "reason")}
             by_id[option["id"]] = visible
@@ -147,16 +152,18 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
     order = data.get("all_ids", list(by_id))
     best, correct = data.get("best_id"), data.get("correct_ids")
     if not isinstance(order, list) or set(order) != set(by_id):
-        raise TaskError(f"{where}: 'all_ids' and the ids of 'options' differ.")
+        raise TaskError("task.invalid_field", f"{where}: 'all_ids' and the ids of 'options' differ.")
     if not isinstance(correct, list) or best not in correct or not set(correct) <= set(by_id):
-        raise TaskError(f"{where}: 'best_id' must be one of 'correct_ids', and these ids of options.")
+        raise TaskError(
+            "task.invalid_field", f"{where}: 'best_id' must be one of 'correct_ids', and both must be ids of 'options'."
+        )
     held = [
         {"id": f"P{number}", "category": str(p[1]), "preference": str(p[2]), "implicit": str(p[3]), "rule": {}}
         for number, p in enumerate(preferences, preferences_before + 1)
     ]
     arguments = data.get("arguments")
     if not isinstance(arguments, dict):
-        raise TaskError(f"{where}: 'arguments' must be an object.")
+        raise TaskError("task.invalid_field", f"{where}: 'arguments' must be an object.")
     return {
         "arguments": {key: str(value) for key, value in arguments.items()},
         "wanted": len(held),
@@ -178,5 +185,6 @@ def _table(path: Path) -> Any:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise TaskError(
-            f"{path} is not a readable parquet file with columns prompt, reward_model ({reason})."
+            "task.file_unreadable",
+            f"{path} is not a readable parquet file with columns prompt, reward_model ({reason}).",
         ) from None

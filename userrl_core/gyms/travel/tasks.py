@@ -84,7 +84,10 @@ def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> li
     if tier == "tiny":
         tier_tasks = tiny_tasks()
         if n > len(tier_tasks):
-            raise ConfigError(f"The tiny tier of gym 'travel' has {len(tier_tasks)} tasks, fewer than {n}.")
+            raise ConfigError(
+                "task.too_few",
+                f"The tiny tier of gym 'travel' has {len(tier_tasks)} tasks. Ask for at most that many, not {n}.",
+            )
         return random.Random(f"travel/tiny/{seed}").sample(tier_tasks, n)
     counts = OptionCounts.parse(options)
     return [build(plan, counts) for plan in draw_plans(n, seed, tier, counts).values()]
@@ -104,4 +107,4 @@ def draw_plans(n: int, seed: int, tier: str, counts: OptionCounts) -> dict[str, 
 
 def _check_tier(tier: str) -> None:
     if tier not in TIERS:
-        raise ConfigError(f"Gym 'travel' has no tier '{tier}'; it has {', '.join(TIERS)}.")
+        raise ConfigError("task.bad_option", f"Gym 'travel' has no tier '{tier}'. It has {', '.join(TIERS)}.")

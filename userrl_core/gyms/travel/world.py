@@ -65,7 +65,7 @@ class World:
     def of(cls, payload: Mapping[str, Any]) -> World:
         """Read a task's payload. Raises TaskError for a task imported without its options."""
         if "unplayable" in payload:
-            raise TaskError(f"This travel task cannot be played: {payload['unplayable']}.")
+            raise TaskError("task.not_playable", f"This travel task cannot be played: {payload['unplayable']}.")
         aspects: dict[str, Aspect] = {}
         preferences: dict[str, Preference] = {}
         for name, data in payload["aspects"].items():

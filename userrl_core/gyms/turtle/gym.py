@@ -108,7 +108,10 @@ class TurtleGym(Gym[TurtleConfig]):
 
     def _score(self, grades: Sequence[float]) -> Fraction:
         if len(grades) != len(self._weights) or any(grade not in (0.0, 0.5, 1.0) for grade in grades):
-            raise JudgeError(f"Grades {list(grades)!r} do not fit {len(self._weights)} criteria of 0, 0.5 or 1.")
+            raise JudgeError(
+                "judge.no_reply",
+                f"The grades {list(grades)!r} are not one of 0, 0.5 or 1 for each of {len(self._weights)} criteria.",
+            )
         return sum((w * Fraction(g) for w, g in zip(self._weights, grades, strict=True)), Fraction(0))
 
 

@@ -33,7 +33,9 @@ def tasks(split: str) -> Sequence[Task]:
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our stories, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"TurtleGym has {len(_all())} stories of its own; ask for at most that many, not {n}.")
+        raise ConfigError(
+            "task.too_few", f"TurtleGym has {len(_all())} stories of its own. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(_all(), n)
 
 
@@ -62,7 +64,7 @@ def load_published(root: Path) -> list[Task]:
 def _criteria(row: Any, path: Path, key: str) -> list[Any]:
     value = row.get("evaluation")
     if not isinstance(value, list) or not value:
-        raise TaskError(f"{path}, entry {key}: field 'evaluation' must be a list of criteria.")
+        raise TaskError("task.invalid_field", f"{path}, entry {key}: field 'evaluation' must be a list of criteria.")
     return value
 
 
@@ -70,7 +72,9 @@ def _released_criterion(row: Any, path: Path, where: str) -> dict[str, Any]:
     statement = text_field(row, "statement", path, where)
     weight = row.get("score")
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1:
-        raise TaskError(f"{path}, entry {where}: field 'score' must be a number in (0, 1], found {weight!r}.")
+        raise TaskError(
+            "task.invalid_field", f"{path}, entry {where}: field 'score' must be a number in (0, 1], not {weight!r}."
+        )
     # No pattern: the rule user derives it from the statement when the task is played, which keeps loading fast.
     return {"statement": statement, "weight": str(weight), "pattern": None, "ask": f"Is this so: {statement}"}
 

@@ -41,5 +41,5 @@ class LLMWishUser:
         answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
         named = [one for one in COLOURS if one in answer.text.lower()]
         if named != ([colour] if out else []):
-            raise UserError(f"The user model did not keep to what it was to say about {garment}.")
+            raise UserError("user.no_reply", f"The user model did not say what it was told to say about {garment}.")
         return answer.text, out

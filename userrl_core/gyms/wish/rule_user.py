@@ -29,7 +29,8 @@ class RuleWishUser:
         unknown = [one for one in manners if one not in get_args(Manner)]
         if unknown or not manners:
             raise ConfigError(
-                f"WishGym's user has no manner {unknown or 'none'}; it has {', '.join(get_args(Manner))}."
+                "user.bad_option",
+                f"WishGym's user has no manner {unknown or 'none'}. It has {', '.join(get_args(Manner))}.",
             )
         self.ledger: list[ModelCall] = []
         self._rng = random.Random(derive_seed("wish", task.id))

@@ -27,16 +27,20 @@ def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[
     chosen = list(sizes)
     unknown = [size for size in chosen if size not in range(1, MOST + 1)]
     if unknown or not chosen:
-        raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {unknown or 'none'}; set sizes.")
+        raise ConfigError(
+            "task.bad_option", f"WishGym has tasks of 1 to {MOST} preferences, not {unknown or 'none'}. Correct sizes."
+        )
     return [task for size in chosen for task in _of_size(size) if task.split == split]
 
 
 def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
     """Return n tasks of one size. Raises ConfigError if there are fewer than n."""
     if not 1 <= size <= MOST:
-        raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
+        raise ConfigError("task.bad_option", f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
     if n > PER_SIZE:
-        raise ConfigError(f"WishGym has {PER_SIZE} tasks of a size; {n} were asked for.")
+        raise ConfigError(
+            "task.too_few", f"WishGym has {PER_SIZE} tasks of each size. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(_of_size(size), n)
 
 

@@ -63,7 +63,9 @@ class ChatFormat:
         self._ids_of = lru_cache(_REMEMBERED)(self._ids)
         self._text_of = lru_cache(_REMEMBERED)(self._decoded)
         if tokenizer.eos_token_id is None:
-            raise TrainingError("This tokenizer has no end-of-turn token; set its eos_token.")
+            raise TrainingError(
+                "checkpoint.bad_tokenizer", "This tokenizer has no end-of-turn token. Set its eos_token."
+            )
         self._line = str(tokenizer.chat_template).startswith(LINE_MARK)
         # Such a model has never been shown a call, and the template would render the role of an observation as it is.
         self._tells_syntax = tokenizer.chat_template not in TEMPLATES.values() and ignores_tools(tokenizer)
@@ -71,7 +73,9 @@ class ChatFormat:
         between = between or self._between("user")
         if between is None:
             raise TrainingError(
-                "The chat template drops earlier replies or observations, so it cannot be extended turn by turn; use another."
+                "checkpoint.bad_tokenizer",
+                "The chat template drops earlier replies or observations, so a conversation cannot be "
+                "extended turn by turn. Use another checkpoint.",
             )
         self.end_id, self._ending, self._head, self._tail = self._split(between)
 
@@ -154,7 +158,9 @@ class ChatFormat:
         closing = str(self.tokenizer.decode([end], skip_special_tokens=False))
         if closing not in self._control:
             raise TrainingError(
-                "The chat template does not close replies with a single end-of-turn token; use a tokenizer whose template does."
+                "checkpoint.bad_tokenizer",
+                "The chat template does not close replies with a single end-of-turn token. Use a tokenizer "
+                "whose template does.",
             )
         after = head.lstrip().removeprefix(closing)
         eos = str(self.tokenizer.eos_token)

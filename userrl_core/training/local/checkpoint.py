@@ -70,7 +70,8 @@ def write_checkpoint(
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(
-            f"The checkpoint {folder} cannot be written ({error}); free some space and start again."
+            "file.not_writable",
+            f"The checkpoint {folder} cannot be written ({error}). Free some space and start again.",
         ) from error
     files = {str(path.relative_to(partial)): _sync_and_hash(path) for path in _files(partial)}
     weights = hashlib.sha256()
@@ -102,13 +103,19 @@ def write_checkpoint(
 def read_state(folder: Path) -> CheckpointState:
     """Return a checkpoint's ``state.json`` without verifying its files. Raises CheckpointError when it cannot be read."""
     if not folder.is_dir():
-        raise CheckpointError(f"There is no checkpoint at {folder}; give a folder that holds {STATE}.")
+        raise CheckpointError(
+            "checkpoint.missing", f"There is no checkpoint at {folder}. Give a folder that contains {STATE}."
+        )
     try:
         return CheckpointState.model_validate(json.loads((folder / STATE).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        raise CheckpointError(f"The checkpoint {folder} is incomplete: it has no {STATE}; use an older one.") from error
+        raise CheckpointError(
+            "checkpoint.damaged", f"The checkpoint {folder} is incomplete: it has no {STATE}. Use an older one."
+        ) from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, ValidationError) as error:
-        raise CheckpointError(f"The checkpoint {folder} has an unreadable {STATE}; use an older one.") from error
+        raise CheckpointError(
+            "checkpoint.damaged", f"The checkpoint {folder} has an unreadable {STATE}. Use an older one."
+        ) from error
 
 
 def read_checkpoint(folder: Path) -> CheckpointState:
@@ -117,12 +124,18 @@ def read_checkpoint(folder: Path) -> CheckpointState:
     for name, expected in state.files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise CheckpointError(f"The checkpoint {folder} names a file outside itself ({name}); do not use it.")
+            raise CheckpointError(
+                "checkpoint.unsafe",
+                f"The checkpoint {folder} names a file outside its own folder ({name}). Do not use it.",
+            )
         if not path.is_file():
-            raise CheckpointError(f"The checkpoint {folder} lacks its file {name}; use an older one.")
+            raise CheckpointError(
+                "checkpoint.damaged", f"The checkpoint {folder} has no file {name}. Use an older one."
+            )
         if _hash(path) != expected:
             raise CheckpointError(
-                f"The checkpoint {folder} is damaged: {name} does not match its hash; use an older one."
+                "checkpoint.damaged",
+                f"The checkpoint {folder} is damaged: {name} does not match its hash. Use an older one.",
             )
     return state
 
@@ -158,7 +171,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read; use another checkpoint.") from error
+        raise CheckpointError("checkpoint.damaged", f"{path} cannot be read. Use another checkpoint.") from error
 
 
 def _steps(root: Path) -> Iterator[tuple[int, Path]]:

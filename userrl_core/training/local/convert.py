@@ -58,7 +58,7 @@ def convert(source: Path, folder: Path) -> None:
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise CheckpointError(
-            f"transformers cannot read {source} ({reason}); use an architecture that it supports."
+            "model.unsupported", f"transformers cannot read {source} ({reason}). Use an architecture that it supports."
         ) from error
     correct_tokenizer(tokenizer)
     if tokenizer.eos_token_id is not None:
@@ -86,7 +86,11 @@ def check(folder: Path) -> Checked:
     model, tokenizer = load_model(folder, ModelConfig(path=str(folder))), load_tokenizer(folder)
     perplexity = perplexity_of(model, tokenizer, TEXT)
     if not math.isfinite(perplexity):
-        raise CheckpointError(f"The converted model in {folder} has no finite perplexity; the conversion failed.")
+        raise CheckpointError(
+            "model.not_converted",
+            f"The converted model in {folder} has no finite perplexity, so the conversion failed. Install the "
+            "versions of constraints.txt.",
+        )
     opening = tokenizer.apply_chat_template(
         [{"role": "user", "content": QUESTION}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )

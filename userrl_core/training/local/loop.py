@@ -124,7 +124,9 @@ class _Stage:
             # Not an error: without a cold start all groups may be equal, and reports show that.
             self.sink.event("nothing_learnt", stage=self.stage, step=self.state.step)
         if self.saved is None:
-            raise TrainingError(f"Stage {self.stage} ended without a checkpoint; start it again.")
+            raise TrainingError(
+                "training.no_checkpoint", f"Stage {self.stage} ended without a checkpoint. Start it again."
+            )
         return StageResult(
             checkpoint=step_folder(self.root, self.saved.step),
             id=self.saved.id,
@@ -294,8 +296,9 @@ class _Stage:
         for what, server in waited_for:
             if not await until_it_answers(server, deadline):
                 raise TrainingError(
-                    f"The {what} {server.model} has not answered for {self.job.patience:g} s; restart its server and "
-                    "start the same run again: training continues from its last checkpoint."
+                    "model.server_down",
+                    f"The {what} {server.model} has not answered for {self.job.patience:g} s. Restart its "
+                    "server and start the same run again. Training continues from its last checkpoint.",
                 )
 
     def _update(self, step: int, batch: Batch, advantages: Advantages) -> dict[str, float]:
@@ -378,12 +381,14 @@ class _Stage:
             if job.first_step == 1:
                 return
             raise TrainingError(
-                f"{job.init} holds no trainer state to begin step {job.first_step} with; start at step 1."
+                "checkpoint.wrong_step",
+                f"{job.init} has no trainer state to begin step {job.first_step} with. Start at step 1.",
             )
         if not job.first_step - 1 <= step <= (job.last_step if self.resumed else job.first_step - 1):
             raise TrainingError(
-                f"{job.init} ends at step {step}; a stage that begins at step {job.first_step} cannot continue it: give the "
-                "checkpoint of the step before."
+                "checkpoint.wrong_step",
+                f"{job.init} ends at step {step}, and a stage that begins at step {job.first_step} cannot "
+                "continue it. Give the checkpoint of the step before.",
             )
 
     def _new_state(self, model: Any, tokenizer: Any, base: Base | None) -> TrainState:

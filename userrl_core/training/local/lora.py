@@ -58,8 +58,10 @@ class Base:
         path = str((checkpoint / record["path"]).resolve()) if record["sha256"] else record["path"]
         if record["sha256"] and (not Path(path).is_dir() or read_state(Path(path)).sha256 != record["sha256"]):
             raise CheckpointError(
-                f"The adapters of {checkpoint} belong to the weights {record['sha256'][:12]}, which are no longer at {path}; put "
-                f"them back, or start a new run from {checkpoint}, whose weights have the adapters folded in."
+                "checkpoint.other_settings",
+                f"The adapters of {checkpoint} belong to the weights {record['sha256'][:12]}, which are no "
+                f"longer at {path}. Put them back, or start a new run from {checkpoint}, whose weights include "
+                "the adapters.",
             )
         return cls(path, record["sha256"], settings)
 
@@ -97,10 +99,12 @@ def adapt(model: Any, settings: LoraSettings, seed: int) -> None:
             inject_adapter_in_model(_peft_config(settings), model, adapter_name=_NAME)
         except ValueError as error:
             raise ConfigError(
-                f"This model has no layers {settings.targets}; set lora.targets to all-linear."
+                "model.unsupported", f"This model has no layers {settings.targets}. Set lora.targets to all-linear."
             ) from error
     if not all(isinstance(layer.get_base_layer(), nn.Linear) for layer in _layers(model)):
-        raise ConfigError("LoRA needs linear layers of torch, which this model does not have; set lora to null.")
+        raise ConfigError(
+            "model.unsupported", "LoRA needs linear layers of torch, which this model does not have. Set lora to null."
+        )
 
 
 def load_adapter(model: Any, folder: Path) -> None:
@@ -111,7 +115,11 @@ def load_adapter(model: Any, folder: Path) -> None:
             for name, parameter in trained(model).items():
                 parameter.copy_(tensors[_PREFIX + name.replace(f".{_NAME}.", ".")])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{folder} holds no adapters of this rank and these targets ({error}).") from error
+        raise CheckpointError(
+            "checkpoint.other_settings",
+            f"{folder} contains no adapters of this rank and these targets ({error}). Use the settings that it "
+            "was trained with.",
+        ) from error
 
 
 def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:

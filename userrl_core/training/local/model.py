@@ -75,11 +75,12 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(f"No model can be loaded from {path}: {_reason(error)}") from error
+        raise CheckpointError("checkpoint.missing", f"No model can be loaded from {path}: {_reason(error)}") from error
     if report["missing_keys"]:
         raise CheckpointError(
-            f"The weights in {path} lack {sorted(report['missing_keys'])[0]}, which its config.json needs; use another "
-            "checkpoint."
+            "checkpoint.damaged",
+            f"The weights in {path} lack {sorted(report['missing_keys'])[0]}, which its config.json needs. Use "
+            "another checkpoint.",
         )
     check_finite(model.state_dict(), str(path))
     return _prepare(model, config, device)
@@ -111,7 +112,9 @@ def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(
-                f"The weights in {where} are not all finite numbers ({name}); training went astray there: use an older checkpoint."
+                "checkpoint.not_finite",
+                f"The weights in {where} are not all finite numbers ({name}), so training diverged there. Use "
+                "an older checkpoint.",
             )
 
 

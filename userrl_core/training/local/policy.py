@@ -56,9 +56,12 @@ class LocalPolicy:
         name: str = "local",
     ) -> None:
         if temperature < 0 or not 0 < top_p <= 1:
-            raise ConfigError(f"Sampling needs temperature >= 0 and 0 < top_p <= 1, not {temperature} and {top_p}.")
+            raise ConfigError(
+                "argument.out_of_range",
+                f"Sampling needs temperature >= 0 and 0 < top_p <= 1, not {temperature} and {top_p}.",
+            )
         if max_tokens < 1 or max_batch < 1:
-            raise ConfigError("max_tokens and max_batch must be 1 or more.")
+            raise ConfigError("argument.out_of_range", "max_tokens and max_batch must be 1 or more.")
         self.name = name
         self.decode_tokens = 0
         """Number of tokens sampled by this policy so far."""

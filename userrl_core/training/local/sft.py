@@ -65,8 +65,9 @@ def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cu
     usable = [example for example in encoded if example.agent_tokens]
     if not usable:
         raise TrainingError(
-            f"None of the {len(chats)} conversations has an agent message within {cutoff} tokens; raise cold_start.cutoff "
-            "or distil again."
+            "demonstrations.too_few",
+            f"None of the {len(chats)} conversations has an agent message within {cutoff} tokens. Raise "
+            "cold_start.cutoff, or distil again.",
         )
     return usable
 

@@ -105,7 +105,10 @@ class TrainState:
         torch.set_rng_state(states["torch"])
         if self.critic is not None and self.critic_optimizer is not None:
             if not (trainer / "critic.safetensors").is_file():
-                raise CheckpointError(f"{folder} has no critic; ppo continues only from a checkpoint that ppo wrote.")
+                raise CheckpointError(
+                    "checkpoint.other_settings",
+                    f"{folder} has no critic. ppo continues only from a checkpoint that ppo wrote.",
+                )
             loaded = _load(trainer / "critic.safetensors")
             with torch.no_grad():
                 for name, parameter in self.critic.named_parameters():
@@ -156,7 +159,9 @@ def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: P
         load_optimizer_tensors(module, optimizer, _load(path))
     except KeyError as error:
         raise CheckpointError(
-            f"{path} belongs to another model: it holds moments of {error}, which this one lacks."
+            "checkpoint.other_settings",
+            f"{path} belongs to another model: it contains optimizer moments of {error}, which this model does "
+            "not have.",
         ) from error
 
 
@@ -164,4 +169,6 @@ def _load(path: Path) -> Mapping[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read; the checkpoint is incomplete.") from error
+        raise CheckpointError(
+            "checkpoint.damaged", f"{path} cannot be read, so the checkpoint is incomplete. Use an older one."
+        ) from error

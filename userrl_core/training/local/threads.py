@@ -18,7 +18,10 @@ SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 def quiet_threads() -> None:
     """Let idle OpenMP threads sleep. Values already in the environment are kept."""
     if "torch" in sys.modules and any(name not in os.environ for name in SETTINGS):
-        raise ConfigError("quiet_threads() comes too late: torch is already imported; call it first in the process.")
+        raise ConfigError(
+            "training.bad_call",
+            "quiet_threads() was called too late: torch is already imported. Call it first in the process.",
+        )
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
 
@@ -26,7 +29,7 @@ def quiet_threads() -> None:
 def fix_threads(count: int) -> None:
     """Set the number of threads of one operation. The last bits of a matrix product depend on it."""
     if count < 1:
-        raise ConfigError(f"A trainer needs at least one thread, not {count}.")
+        raise ConfigError("argument.out_of_range", f"A trainer needs at least one thread, not {count}.")
     import torch  # imported here: quiet_threads must be called before torch is imported
 
     if torch.get_num_threads() != count:

@@ -78,7 +78,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = 
     """
     corpus = list(texts)
     if not corpus:
-        raise TrainingError("There are no demonstrations to train a tokenizer on; distil some first.")
+        raise TrainingError(
+            "demonstrations.too_few", "There are no demonstrations to train a tokenizer on. Distil some first."
+        )
     tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -148,12 +150,19 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise CheckpointError(
-            f"No tokenizer can be loaded from {path} ({reason}); give a Hugging Face checkpoint folder or name."
+            "checkpoint.bad_tokenizer",
+            f"No tokenizer can be loaded from {path} ({reason}). Give the folder or the name of a Hugging Face "
+            "checkpoint.",
         ) from error
     if not tokenizer.chat_template:
-        raise CheckpointError(f"The tokenizer in {path} has no chat template; take an instruction-tuned checkpoint.")
+        raise CheckpointError(
+            "checkpoint.bad_tokenizer",
+            f"The tokenizer in {path} has no chat template. Use an instruction-tuned checkpoint.",
+        )
     if not isinstance(tokenizer.chat_template, str):
-        raise CheckpointError(f"The tokenizer in {path} has several chat templates; leave it one.")
+        raise CheckpointError(
+            "checkpoint.bad_tokenizer", f"The tokenizer in {path} has several chat templates. Leave it one."
+        )
     _check_template(tokenizer, path)
     switch = "" if thinking is None else f"{{%- set enable_thinking = {str(thinking).lower()} -%}}\n"
     if not tokenizer.chat_template.startswith(switch):
@@ -172,15 +181,18 @@ def _check_template(tokenizer: Any, path: str | Path) -> None:
         raise
     except Exception as error:
         raise CheckpointError(
-            f"The chat template of {path} cannot be rendered ({str(error)[:200] or type(error).__name__}); use another checkpoint."
+            "checkpoint.bad_tokenizer",
+            f"The chat template of {path} cannot be rendered ({str(error)[:200] or type(error).__name__}). Use "
+            "another checkpoint.",
         ) from error
 
 
 def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> str:
     """Return a conversation with the head of the agent's next turn. Raises TrainingError for a template that does not end."""
     too_long = TrainingError(
-        f"The chat template of {tokenizer.name_or_path or 'the tokenizer'} did not end within {SECONDS} s on a conversation of "
-        f"{len(messages)} messages; use another checkpoint."
+        "checkpoint.bad_tokenizer",
+        f"The chat template of {tokenizer.name_or_path or 'the tokenizer'} did not finish within {SECONDS} s "
+        f"on a conversation of {len(messages)} messages. Use another checkpoint.",
     )
 
     def render_once() -> str:

@@ -182,8 +182,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             file.write(json.dumps({"model": server.model, "address": address}) + "\n")
         if not await until_it_answers(server, began + self.stage.patience):
             raise TrainingError(
-                f"The user model {server.model} at {address} has not answered for {self.stage.patience:g} s; restart its "
-                "server and start the run again."
+                "model.server_down",
+                f"The user model {server.model} at {address} has not answered for {self.stage.patience:g} s. "
+                "Restart its server and start the run again.",
             )
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
@@ -217,7 +218,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         while (turns := decided_horizon(stage.folder, where.step)) is None:
             if time.monotonic() > deadline:
                 raise TrainingError(
-                    f"Nobody decided on the horizon of step {where.step} within {DECISION:g} s; start the run again."
+                    "process.stalled",
+                    f"The horizon of step {where.step} was not decided within {DECISION:g} s. Start the run again.",
                 )
             await asyncio.sleep(GROUP_PAUSE)
         return turns
@@ -270,13 +272,15 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                     request_id=request, prompt_ids=tokens.ids, sampling_params=sampling
                 )
         except TimeoutError as error:
-            raise PolicyError(f"The rollout engine gave no reply within {self.stage.policy_timeout:g} s.") from error
+            raise PolicyError(
+                "policy.no_reply", f"The rollout engine gave no reply within {self.stage.policy_timeout:g} s."
+            ) from error
         finally:
             tokens.generating += time.perf_counter() - began
         _keep_steps(tokens.extra, out.extra_fields)
         spoken = list(out.token_ids)[: sampling["max_tokens"]]
         if not spoken:
-            raise PolicyError(f"The rollout engine returned no token ({out.stop_reason}).")
+            raise PolicyError("policy.no_reply", f"The rollout engine returned no token ({out.stop_reason}).")
         logprobs = list(out.log_probs)[: len(spoken)] if out.log_probs else None
         merged, tokens.mask, aligned = await self.ct_merge_assistant_token(
             tokens.ids,
@@ -326,7 +330,10 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         place = await actor.offer.remote(uid, rewards)
         while (group := await actor.offered.remote(uid, self.stage.group)) is None:
             if (self.stage.folder / "fatal").exists():
-                raise TrainingError("Another conversation of the group could not be played; its error is in the log.")
+                raise TrainingError(
+                    "process.failed",
+                    "Another conversation of the group could not be played. The log contains its error.",
+                )
             await asyncio.sleep(GROUP_PAUSE)
         z = credit(group, [uid] * len(group), self.stage.credit).z[place]
         return [0.0] * (len(rewards) - 1) + [float(z)] if rewards else []
@@ -400,7 +407,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         most = self.rollout_config.prompt_length
         if len(prompt_ids) > most:
             raise ConfigError(
-                f"An opening has {len(prompt_ids):,} tokens, and algorithm.max_prompt_tokens is {most:,}; raise it."
+                "recipe.invalid_value",
+                f"An opening has {len(prompt_ids):,} tokens, and algorithm.max_prompt_tokens is {most:,}. Raise it.",
             )
         return prompt_ids
 

@@ -95,7 +95,10 @@ def weights_hash(folder: Path) -> str:
     """Return the SHA-256 over the weight files in their order. Raises CheckpointError without weight files."""
     files = weights(folder)
     if not files:
-        raise CheckpointError(f"{folder} holds no Hugging Face weights; the checkpoint is not complete.")
+        raise CheckpointError(
+            "checkpoint.damaged",
+            f"{folder} contains no Hugging Face weights, so the checkpoint is incomplete. Use an older one.",
+        )
     return hash_of(files)
 
 
@@ -115,7 +118,9 @@ def describe(folder: Path, stage: str, parent: str | None, score: float | None =
         return card_on_disk
     step = step_of(folder)
     if step is None:
-        raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")
+        raise CheckpointError(
+            "checkpoint.missing", f"{folder} is not a checkpoint of verl (global_step_N). Give the folder of one."
+        )
     fold_adapters(hf_folder(folder))
     sha256 = weights_hash(folder)
     card = CheckpointCard(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)

@@ -47,12 +47,19 @@ def sft_overrides(job: VerlSftJob, folder: Path, model: str, rows: int, attentio
     per_epoch = rows // sft.batch
     if per_epoch < 1:
         raise ConfigError(
-            f"{rows} demonstrations do not fill one step of {sft.batch}; distil more, or lower cold_start.batch."
+            "demonstrations.too_few",
+            f"{rows} demonstrations do not fill one step of {sft.batch}. Distil more, or lower cold_start.batch.",
         )
     if sft.batch % gpus:
-        raise ConfigError(f"cold_start.batch {sft.batch} must be a multiple of the {gpus} GPUs of the cold start.")
+        raise ConfigError(
+            "hardware.uneven_batch",
+            f"cold_start.batch {sft.batch} must be a multiple of the {gpus} GPUs of the cold start.",
+        )
     if sft.schedule == "linear":
-        raise ConfigError("verl's SFT trainer has no linear schedule; set cold_start.schedule to cosine or constant.")
+        raise ConfigError(
+            "training.backend_cannot",
+            "verl's SFT trainer has no linear schedule. Set cold_start.schedule to cosine or constant.",
+        )
     refuse_split_sdpa(cluster.attention, cluster)
     return merged(written(sft_flags(job, folder, model, per_epoch, attention)), cluster.sft_overrides)
 
@@ -77,25 +84,33 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
     algorithm = job.algorithm
     if job.intervention is not None and job.credit.shaping != "equalized":
         raise ConfigError(
-            "With backend=verl an interrupted attempt counts as a turn to the shaping of credit; set credit.shaping to equalized, "
-            "or train with backend=local."
+            "training.backend_cannot",
+            "With backend=verl, the shaping of credit counts an interrupted attempt as a turn. Set "
+            "credit.shaping to equalized, or train with backend=local.",
         )
     if job.credit.filter == "resample":
         raise ConfigError(
-            "With backend=verl, groups without a signal cannot be drawn again; set credit.filter to drop or keep."
+            "training.backend_cannot",
+            "With backend=verl, groups without a signal cannot be drawn again. Set credit.filter to drop or keep.",
         )
     if algorithm.batch % algorithm.minibatches:
         raise ConfigError(
-            f"algorithm.batch {algorithm.batch} must be a multiple of algorithm.minibatches {algorithm.minibatches}."
+            "hardware.uneven_batch",
+            f"algorithm.batch {algorithm.batch} must be a multiple of algorithm.minibatches {algorithm.minibatches}.",
         )
     gpus = job.cluster.all_gpus
     mini = algorithm.batch // algorithm.minibatches * algorithm.group
     if mini % (gpus // job.cluster.sequence_parallel or 1):
-        raise ConfigError(f"A minibatch of {mini} conversations does not divide evenly over {gpus} GPUs.")
+        raise ConfigError(
+            "hardware.uneven_batch",
+            f"A minibatch of {mini} conversations does not divide evenly among {gpus} GPUs. Change "
+            "algorithm.batch, algorithm.minibatches or hardware.gpus.",
+        )
     if job.cluster.nodes > 1 and job.cluster.ray_address is None:
         raise ConfigError(
-            f"{job.cluster.nodes} nodes need a running Ray cluster; start one with 'ray start' on each and set "
-            "hardware.ray_address to auto."
+            "hardware.no_cluster",
+            f"{job.cluster.nodes} nodes need a running Ray cluster. Start one with 'ray start' on each, and "
+            "set hardware.ray_address to auto.",
         )
     refuse_split_sdpa(job.cluster.attention, job.cluster)
 
@@ -121,7 +136,9 @@ def compose(overrides: Sequence[str], *, name: str = "ppo_trainer") -> Any:
 
             validate_config(config, need_reference_policy(config), need_critic(config))
     except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
-        raise ConfigError(f"verl refuses this configuration: {_first_line(error)}") from error
+        raise ConfigError(
+            "training.backend_cannot", f"verl rejects this configuration: {_first_line(error)}"
+        ) from error
     return config
 
 
@@ -147,7 +164,7 @@ def merged(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
     for override in (*overrides, *more):
         key, equals, _ = override.partition("=")
         if not equals:
-            raise ConfigError(f"'{override}' is no override; write key=value.")
+            raise ConfigError("argument.malformed", f"'{override}' is not an override. Write key=value.")
         by_key[key.lstrip("+")] = override
     return list(by_key.values())
 

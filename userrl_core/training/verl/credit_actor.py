@@ -128,7 +128,8 @@ def take_baselines(uids: Sequence[str]) -> dict[str, float | None]:
     actor = find_credit_actor()
     if actor is None:
         raise ConfigError(
-            "Estimator userrl_remax needs greedy conversations, which the stage's agent loops play; start a stage."
+            "training.bad_call",
+            "Estimator userrl_remax needs greedy conversations, which the agent loops of a stage play. Start a stage.",
         )
     baselines: dict[str, float | None] = ray.get(actor.baselines.remote(sorted(set(uids))))
     return baselines

@@ -50,7 +50,7 @@ def rl_row(task: Task, index: int, phase: Phase, tasks_file: Path) -> dict[str, 
 def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase, tasks_file: Path) -> int:
     """Write rows in this order, each naming a task of ``tasks_file``. Return their number. Raises TaskError without tasks."""
     if not tasks:
-        raise TaskError(f"There are no tasks for {path.name}; verl needs at least one row.")
+        raise TaskError("task.none_left", f"There are no tasks for {path.name}. verl needs at least one row.")
     rows = [rl_row(task, index, phase, tasks_file) for index, task in enumerate(tasks)]
     _write(path, pa.Table.from_pylist(rows, schema=RL_SCHEMA))
     return len(rows)
@@ -63,7 +63,7 @@ def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
     """
     rows = [{"messages": [_plain(message) for message in chat["messages"]], "tools": _tools(chat)} for chat in chats]
     if not rows:
-        raise TaskError("There are no demonstrations to train on; distil some first.")
+        raise TaskError("demonstrations.too_few", "There are no demonstrations to train on. Distil some first.")
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
     columns: dict[str, Any] = {"messages": pa.array([row["messages"] for row in rows], pa.list_(message))}
     if any(row["tools"] for row in rows):

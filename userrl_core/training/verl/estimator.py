@@ -95,7 +95,8 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
     """Return the trajectories in an estimator's arguments. Raises ConfigError without group ids."""
     if index is None:
         raise ConfigError(
-            "Estimator userrl compares trajectories at one task and needs group ids; keep verl's uid column."
+            "training.bad_call",
+            "Estimator userrl compares trajectories of one task and needs group ids. Keep verl's uid column.",
         )
     settings, stage_file = read_config(config)
     spans, rewards, tokens = recover_turns(rewards_NL, mask_NL)

@@ -381,5 +381,8 @@ def micro_tokens(job: VerlJob) -> int:
     least = -(-longest // job.cluster.sequence_parallel)
     chosen = job.cluster.pass_tokens or least
     if chosen < least:
-        raise ConfigError(f"hardware.micro_tokens {chosen} holds no conversation of full length; set {least} or more.")
+        raise ConfigError(
+            "recipe.invalid_value",
+            f"hardware.micro_tokens {chosen} is less than a conversation of full length. Set {least} or more.",
+        )
     return chosen

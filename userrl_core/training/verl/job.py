@@ -55,7 +55,9 @@ def _open(name: str, options: str) -> Sink:
     offered = entry_points(group=SINKS, name=name)
     if not offered:
         raise ConfigError(
-            f"No installed package offers a sink '{name}' (entry point group {SINKS}); install userrl here."
+            "install.missing",
+            f"No installed package provides a sink '{name}' (entry point group {SINKS}). Install userrl in "
+            "this environment.",
         )
     sink: Sink = next(iter(offered)).load()(**json.loads(options))
     return sink

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         credit_actor = start_ray(config)
         check_workers(folder)
     except UserRLError as error:
-        print(f"error: {error}", flush=True)
+        print(error.line, flush=True)
         return 1
     sys.argv = ["verl.trainer.main_ppo", *overrides]
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
@@ -50,12 +50,13 @@ def check_driver() -> None:
         import verl  # noqa: F401  loads all plugins
     except ImportError as error:
         raise TrainingError(
-            f"This interpreter ({sys.executable}) cannot import verl ({error}); install the trainer's environment, see "
-            "docs/gpu.md, and name its interpreter as hardware.python."
+            "install.missing",
+            f"This interpreter ({sys.executable}) cannot import verl ({error}). Install the trainer's "
+            "environment (docs/gpu.md), and give its interpreter as hardware.python.",
         ) from error
     facts = facts_of_process()
     if not facts.get("estimator"):
-        raise TrainingError(f"verl runs without our estimator: {facts['why']}.")
+        raise TrainingError("install.missing", f"verl runs without our estimator: {facts['why']}.")
 
 
 def facts_of_process() -> dict[str, Any]:
@@ -129,7 +130,9 @@ def check_workers(folder: Path) -> None:
     for facts in answers:
         if not facts["loaded"]:
             why = facts.get("why", "the entry point verl.plugins:userrl is not installed there")
-            raise TrainingError(f"Ray workers on {facts.get('host', 'a node')} run without our plugin: {why}.")
+            raise TrainingError(
+                "install.missing", f"Ray workers on {facts.get('host', 'a node')} run without our plugin: {why}."
+            )
     print(f"{READY} in the driver and on {len(answers)} node(s)", flush=True)
 
 

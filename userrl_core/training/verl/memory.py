@@ -146,18 +146,22 @@ def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
     cluster = job.cluster
     if needs.update > needs.card:
         raise ConfigError(
+            "hardware.too_little_memory",
             f"The update needs {needs.update:.0f} GB on each of {cluster.all_gpus} GPUs, and they have "
-            f"{needs.card:.0f}: take more GPUs, a smaller model, or raise hardware.sequence_parallel."
+            f"{needs.card:.0f} GB. Use more GPUs, a smaller model, or raise hardware.sequence_parallel.",
         )
     if needs.conversations < 1:
         raise ConfigError(
-            f"The rollout engine's {needs.engine:.0f} GB hold its weights ({needs.engine_weights:.0f} GB) but no conversation "
-            "of full length: raise hardware.engine_memory or hardware.tensor_parallel."
+            "hardware.too_little_memory",
+            f"The rollout engine's {needs.engine:.0f} GB have room for its weights ({needs.engine_weights:.0f} "
+            "GB) but not for a conversation of full length. Raise hardware.engine_memory or "
+            "hardware.tensor_parallel.",
         )
     if needs.rollout > needs.card:
         raise ConfigError(
-            f"While conversations are played each GPU needs {needs.rollout:.0f} GB and has {needs.card:.0f}: set "
-            "hardware.offload, or lower hardware.engine_memory."
+            "hardware.too_little_memory",
+            f"While conversations are played, each GPU needs {needs.rollout:.0f} GB and has {needs.card:.0f} "
+            "GB. Set hardware.offload, or lower hardware.engine_memory.",
         )
     return needs
 
@@ -170,8 +174,9 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
     needed = _state(shape, job.sft.lora) / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
     if needed > cluster.memory_gb:
         raise ConfigError(
-            f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have {cluster.memory_gb:.0f}: raise "
-            "hardware.sft_gpus, or lower cold_start.cutoff."
+            "hardware.too_little_memory",
+            f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have "
+            f"{cluster.memory_gb:.0f} GB. Raise hardware.sft_gpus, or lower cold_start.cutoff.",
         )
     return "cold start, in all", f"{needed:.1f} of {cluster.memory_gb:.0f} GB on {gpus} GPUs"
 

@@ -152,7 +152,10 @@ class _StageStart:
             nonlocal moved
             fatal = self.folder / "fatal"
             if fatal.exists():
-                raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}")
+                raise TrainingError(
+                    "process.failed",
+                    f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}",
+                )
             if read() > 0:
                 moved = time.monotonic()
                 reported.clear()
@@ -163,13 +166,18 @@ class _StageStart:
             over = job.last_step in self.done  # at its end a stage's processes go one by one
             dead = [] if over else workers.dead()
             if dead:
-                raise TrainingError(f"Rollout worker {dead[0]} died, and verl waits for it. {self._words()}")
+                raise TrainingError(
+                    "process.died", f"Rollout worker {dead[0]} died while verl waited for it. {self._words()}"
+                )
             last = engine.dead()
             if last is not None and not over:
-                raise TrainingError(f"The rollout engine died, and verl waits for it: {last[:300]}. {self._words()}")
+                raise TrainingError(
+                    "process.died",
+                    f"The rollout engine died while verl waited for it: {last[:300]}. {self._words()}",
+                )
             limit = job.stall if self.done else job.first_stall
             if time.monotonic() - moved > limit:
-                raise TrainingError(f"No step was finished for {limit:g} s. {self._words()}")
+                raise TrainingError("process.stalled", f"No step finished within {limit:g} s. {self._words()}")
 
         env = {
             **SETTINGS,
@@ -234,13 +242,15 @@ class _StageStart:
         reached = files.step_of(folder) if folder is not None else None
         if folder is None or reached != job.last_step:
             raise TrainingError(
-                f"verl ended without an error, but its last checkpoint is of step {reached}, not {job.last_step}; "
-                f"see {self.folder / 'output.txt'}."
+                "training.no_checkpoint",
+                f"verl ended without an error, but its last checkpoint is of step {reached}, not "
+                f"{job.last_step}. See {self.folder / 'output.txt'}.",
             )
         silent = sorted(set(range(self.at + 1, job.last_step + 1)) - self.done)
         if silent:
             raise TrainingError(
-                f"verl ended without an error, but did not train step {silent[0]}; see {self.folder / 'output.txt'}."
+                "training.no_checkpoint",
+                f"verl ended without an error, but did not train step {silent[0]}. See {self.folder / 'output.txt'}.",
             )
         card = files.describe(folder, job.stage, self.parent)
         previous_card = files.read_card(self.resume.path) if self.resume.path else None
@@ -307,26 +317,31 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     if folder is None or size is None:  # a model from elsewhere, or the cold start
         if _measures_distance(job) and job.reference is not None and job.reference != job.init:
             raise ConfigError(
-                f"verl measures the distance to the model that it starts from ({job.init}), not to {job.reference}; "
-                "start from the reference model."
+                "training.backend_cannot",
+                f"verl measures the distance to the model that it starts from ({job.init}), not to "
+                f"{job.reference}. Start from the reference model.",
             )
         if job.first_step == 1:
             return Resume(str(job.init)), 0
         if not job.init.is_dir():
-            raise CheckpointError(f"{job.init} is no checkpoint that step {job.first_step} could start from.")
+            raise CheckpointError(
+                "checkpoint.wrong_step", f"{job.init} is not a checkpoint that step {job.first_step} can start from."
+            )
         return Resume(str(job.init), _entry(root, job.first_step - 1), weights_only=True), job.first_step - 1
     step = files.step_of(folder) or 0
     if not job.first_step - 1 <= step <= (job.last_step if own_checkpoint else job.first_step - 1):
         raise CheckpointError(
-            f"{folder} ends at step {step}; a stage that begins at step {job.first_step} cannot continue it."
+            "checkpoint.wrong_step",
+            f"{folder} ends at step {step}, and a stage that begins at step {job.first_step} cannot continue it.",
         )
     if size == gpus:
         # The reference of the distance is the model that verl starts from; its weights are then replaced by the shards'.
         return Resume(str(job.reference or files.hf_folder(folder)), folder), step
     if _measures_distance(job):
         raise ConfigError(
-            f"{folder} was written by {size} GPUs, and on {gpus} the distance to the reference model would be measured "
-            f"from there; run this stage on {size} GPUs."
+            "checkpoint.wrong_step",
+            f"{folder} was written by {size} GPUs. On {gpus} GPUs the distance to the reference model would be "
+            f"measured from this checkpoint. Run this stage on {size} GPUs.",
         )
     return Resume(str(files.hf_folder(folder)), _entry(root, step), weights_only=True), step
 
@@ -350,8 +365,9 @@ def check_gpus(job: VerlJob) -> None:
     count = len([part for part in visible.split(",") if part.strip()])
     if count < job.cluster.node_gpus:
         raise ConfigError(
-            f"The stage needs {job.cluster.node_gpus} GPUs and CUDA_VISIBLE_DEVICES shows {count} ({visible!r}); give it all of "
-            "them, or lower hardware.gpus."
+            "hardware.too_few_gpus",
+            f"The stage needs {job.cluster.node_gpus} GPUs, and CUDA_VISIBLE_DEVICES shows {count} "
+            f"({visible!r}). Give the stage all of them, or lower hardware.gpus.",
         )
 
 

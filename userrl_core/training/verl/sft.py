@@ -37,11 +37,15 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     root = folder / "checkpoints"
     model = str(job.init or job.model.path or "")
     if not model:
-        raise TrainingError("verl trains a checkpoint: give model.path, a Hugging Face folder or name.")
+        raise TrainingError(
+            "training.backend_cannot", "verl trains a checkpoint. Set model.path to a Hugging Face folder or name."
+        )
     if not job.sft.enabled:
         return _untrained(model)
     if job.chats is None:
-        raise ConfigError("verl's cold start needs demonstrations: give chats, a file of conversations.")
+        raise ConfigError(
+            "demonstrations.too_few", "verl's cold start needs demonstrations. Give chats, a file of conversations."
+        )
     from userrl_core.training.local.model import check_elsewhere
 
     check_elsewhere(model)
@@ -59,8 +63,9 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     last = files.newest(root)
     if last is None or files.step_of(last) != steps:
         raise TrainingError(
-            f"verl's SFT trainer ended without an error, but its last checkpoint is not of step {steps}; "
-            f"see {folder / 'output.txt'}."
+            "training.no_checkpoint",
+            f"verl's SFT trainer ended without an error, but its last checkpoint is not of step {steps}. See "
+            f"{folder / 'output.txt'}.",
         )
     card = files.describe(last, job.stage, None)
     path = files.hf_folder(last)

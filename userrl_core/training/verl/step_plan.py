@@ -67,7 +67,9 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
         except ConfigError as error:
             raise _not_yet(step, error) from error
         if len(drawn) != batch:
-            raise TaskError(f"Step {step} has {len(drawn)} tasks for a batch of {batch}; lower algorithm.batch.")
+            raise TaskError(
+                "task.none_left", f"Step {step} has {len(drawn)} tasks for a batch of {batch}. Lower algorithm.batch."
+            )
         tasks.update({task.key: task for task in drawn})
         steps[step] = [task.key for task in drawn]
     plan = StepPlan(horizons, steps, tasks, curriculum.state_dict())
@@ -92,8 +94,9 @@ def refuse_stage(stage_of: Callable[[int, History], object], first: int, last: i
 
 def _not_yet(step: int, error: ConfigError) -> ConfigError:
     return ConfigError(
-        f"With backend=verl the tasks of a stage are drawn when it begins, and step {step} has no stage yet ({error}); give the "
-        "gate to an adaptive schedule in place of a stage, or train with backend=local."
+        "training.backend_cannot",
+        f"With backend=verl the tasks of a stage are drawn when it begins, and step {step} has no stage yet "
+        f"({error}). Give the gate to an adaptive schedule instead of a stage, or train with backend=local.",
     )
 
 

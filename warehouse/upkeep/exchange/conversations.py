@@ -160,8 +160,9 @@ def read_conversations(path: Path) -> Iterator[ExportedConversation]:
         found = [ExportedConversation(**row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise ConfigError(
-            f"{path} holds no conversations that userrl wrote ({type(error).__name__}); "
-            "give a file of `userrl warehouse export --format messages` or parquet."
+            "file.unreadable",
+            f"{path} contains no conversations that userrl wrote ({type(error).__name__}). Give a file of "
+            "`userrl warehouse export --format messages` or parquet.",
         ) from error
     return iter(found)
 
@@ -175,7 +176,7 @@ def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int
     for item in found:
         by_run.setdefault(str(item.run["run_id"]), []).append(item)
     if there := [run for run in by_run if (run_dir(root, run) / "run.json").exists()]:
-        raise ConfigError(f"Run {there[0]} is in this warehouse already; nothing was read in.")
+        raise ConfigError("import.run_exists", f"Run {there[0]} is already in this warehouse. Nothing was imported.")
     for run, own in by_run.items():
         about = {column: value for column, value in own[0].run.items() if column != "run_id" and value is not None}
         with TurnLog.open(root, run, run_fields=about) as log:

@@ -103,7 +103,10 @@ def tasks(split: str, sizes: Iterable[int]) -> Sequence[Task]:
     chosen = list(sizes)
     unknown = [size for size in chosen if size not in range(1, MOST + 1)]
     if unknown or not chosen:
-        raise ConfigError(f"The outfitter's tiny tier has sizes 1 to {MOST}, not {unknown or 'none'}; set sizes.")
+        raise ConfigError(
+            "task.bad_option",
+            f"The tiny tier of outfitter has sizes 1 to {MOST}, not {unknown or 'none'}. Correct sizes.",
+        )
     return [task for size in chosen for task in _of_size(size) if task.split == split]
 
 
@@ -111,7 +114,9 @@ def generate(n: int, seed: int) -> list[Task]:
     """Return n tasks of all sizes. Raises ConfigError if there are fewer than n."""
     pool = [task for size in range(1, MOST + 1) for task in _of_size(size)]
     if n > len(pool):
-        raise ConfigError(f"The outfitter's tiny tier has {len(pool)} tasks; {n} were asked for.")
+        raise ConfigError(
+            "task.too_few", f"The tiny tier of outfitter has {len(pool)} tasks. Ask for at most that many, not {n}."
+        )
     return Random(seed).sample(pool, n)
 
 

@@ -48,7 +48,9 @@ def recorded(path: Path, data: Path) -> Iterator[Recorded]:
 def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
     turns = row.get("conversations") if isinstance(row, dict) else None
     if not isinstance(turns, list) or not all(isinstance(t, dict) and isinstance(t.get("value"), str) for t in turns):
-        raise TaskError(f"{where}: field 'conversations' must be a list of turns with from and value.")
+        raise TaskError(
+            "chats.invalid", f"{where}: field 'conversations' must be a list of turns with 'from' and 'value'."
+        )
     calls = [_call(turn["value"], where) for turn in turns if turn.get("from") == "function_call"]
     domain = _domain_of({name for name, _ in calls})
     if domain is None or not any(name in WRITES[domain] for name, _ in calls):
@@ -77,7 +79,9 @@ def _call(text: str, where: str) -> tuple[str, dict[str, Any]]:
         arguments = value["arguments"]
         return str(value["name"]), dict(json.loads(arguments) if isinstance(arguments, str) else arguments)
     except (ValueError, KeyError, TypeError):
-        raise TaskError(f"{where}: a function_call must be JSON with name and arguments.") from None
+        raise TaskError(
+            "chats.invalid", f"{where}: a function_call must be JSON with 'name' and 'arguments'."
+        ) from None
 
 
 def _domain_of(called: set[str]) -> str | None:

@@ -47,7 +47,9 @@ def synthesise(
     Raises ConfigError for an unknown variant, and if no task can be solved.
     """
     if variant not in (*VARIANTS, MIX):
-        raise ConfigError(f"There is no variant '{variant}'; there are {', '.join((*VARIANTS, MIX))}.")
+        raise ConfigError(
+            "task.bad_option", f"There is no variant '{variant}'. Use one of {', '.join((*VARIANTS, MIX))}."
+        )
     found = _sources(source, domain, data)[:limit]
     good = [(task, conversation) for task, conversation in found if not why_not(task)]
     lost = Counter(why_not(task) for task, _ in found)
@@ -55,7 +57,9 @@ def synthesise(
     lost.pop("", None)
     if not made:
         raise ConfigError(
-            f"None of {len(found)} tasks can be solved by its gold calls: {next(iter(lost), 'there are none')}."
+            "task.not_playable",
+            f"None of the {len(found)} tasks can be solved by its gold calls: "
+            f"{next(iter(lost), 'there are no tasks')}.",
         )
     return Synthesised(tuple(made), len(found), lost, calls)
 
@@ -65,7 +69,10 @@ def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str
         return [(each.task, each.conversation) for each in recorded(path, data)]
     found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
     if wrong := [task.key for task in found if task.gym != "tau"]:
-        raise ConfigError(f"Only tau's tasks have gold calls; {wrong[0]} is none of them.")
+        raise ConfigError(
+            "task.wrong_gym",
+            f"Only tasks of tau have gold calls, and {wrong[0]} is from another gym. Give tasks of tau alone.",
+        )
     return [(task, _gold_conversation(task)) for task in found if task.split == "train"]
 
 

@@ -48,7 +48,9 @@ def varied(tasks: Iterable[Task], variant: str) -> list[Task]:
     Raises ConfigError for an unknown variant.
     """
     if variant not in (*VARIANTS, MIX):
-        raise ConfigError(f"There is no variant '{variant}' of tasks; there are {', '.join((*VARIANTS, MIX))}.")
+        raise ConfigError(
+            "task.bad_option", f"There is no variant '{variant}' of tasks. Use one of {', '.join((*VARIANTS, MIX))}."
+        )
     return [of(task, variant) if variant != MIX else one_of(task, of(task, "withheld")) for task in tasks]
 
 

@@ -26,13 +26,16 @@ def advantages_for(
         return grpo(batch, credits, credit)
     if config.name == "ppo":
         if not isinstance(critic, Critic):
-            raise ConfigError("ppo needs a critic; pass one.")
+            raise ConfigError("training.bad_call", "ppo needs a critic. Pass one.")
         return ppo(batch, credits, critic, config, credit.terms)
     if credit.shaping != "equalized":
         raise ConfigError(
-            f"{config.name} gives every token of a trajectory the same advantage; credit.shaping '{credit.shaping}' would "
-            "have no effect. Set it to equalized, or algorithm.name to grpo."
+            "credit.no_effect",
+            f"{config.name} gives every token of a trajectory the same advantage, so credit.shaping "
+            f"'{credit.shaping}' would have no effect. Set it to equalized, or algorithm.name to grpo.",
         )
     if config.name == "remax" and credit.filter == "resample":
-        raise ConfigError("remax can learn from trajectories that score alike; set credit.filter to drop or keep.")
+        raise ConfigError(
+            "credit.no_effect", "remax can learn from trajectories that score alike. Set credit.filter to drop or keep."
+        )
     return BY_SCORE[config.name](batch, credits, credit)

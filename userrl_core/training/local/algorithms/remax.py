@@ -22,7 +22,7 @@ def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
     With filter drop, a task leaves the batch when all its trajectories score the same as the greedy one.
     """
     if batch.baselines is None:
-        raise ConfigError("remax needs the scores of greedy conversations; play one per task.")
+        raise ConfigError("training.bad_call", "remax needs the scores of greedy conversations. Play one per task.")
     baseline_N = np.asarray(batch.baselines, dtype=np.float64)
     compared_N = credits.admitted & np.isfinite(baseline_N)
     difference_N = np.where(compared_N, credits.scores - baseline_N, 0.0)

@@ -46,7 +46,8 @@ def imports_flash(python: str | None) -> bool:
         return False
     except OSError as error:
         raise ConfigError(
-            f"The trainer's interpreter {command[0]} cannot be started ({error.strerror}); correct hardware.python."
+            "install.missing",
+            f"The trainer's interpreter {command[0]} cannot be started ({error.strerror}). Correct hardware.python.",
         ) from error
 
 
@@ -54,8 +55,10 @@ def refuse_split_sdpa(attention: str, cluster: Cluster) -> None:
     """Raise ConfigError for sdpa with sequence parallelism, which verl would silently compute wrongly."""
     if attention == SDPA and cluster.sequence_parallel > 1:
         raise ConfigError(
-            f"Attention sdpa cannot share a conversation among {cluster.sequence_parallel} GPUs; install flash-attn in the "
-            "trainer's environment (docs/gpu.md) and set hardware.attention to auto, or hardware.sequence_parallel to 1."
+            "install.missing",
+            f"Attention sdpa cannot divide a conversation among {cluster.sequence_parallel} GPUs. Install "
+            "flash-attn in the trainer's environment (docs/gpu.md) and set hardware.attention to auto, or set "
+            "hardware.sequence_parallel to 1.",
         )
 
 

@@ -47,7 +47,10 @@ def fold_adapters(model: Path) -> None:
         folded_tensors.pop("lm_head.weight", None)
     unknown = empty.load_state_dict(folded_tensors, strict=False, assign=True).unexpected_keys
     if unknown:
-        raise CheckpointError(f"{model} holds {unknown[0]}, which its config.json knows nothing of; use an older one.")
+        raise CheckpointError(
+            "checkpoint.other_settings",
+            f"{model} contains {unknown[0]}, which its config.json does not describe. Use an older checkpoint.",
+        )
     empty.tie_weights()
     empty.save_pretrained(partial)
     model.rename(adapted)
