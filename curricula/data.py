@@ -29,8 +29,8 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
     mode = merged.get("data", "ours")
     if mode not in ("published", "published-or-ours"):
         return {}
-    named = merged.get("data_folder")
-    place = Path(str(named)).expanduser().resolve() if named is not None else folder
+    folder_name = merged.get("data_folder")
+    place = Path(str(folder_name)).expanduser().resolve() if folder_name is not None else folder
     if place is None:
         if mode == "published":
             raise ConfigError("task.none_imported", "data is published, and its folder is not known. Set data_folder.")
@@ -96,11 +96,11 @@ def _refusal(gym: str, why: str, place: Path) -> str:
 
 
 def _gyms(merged: Merged) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    gyms: dict[str, None] = {}
     branches: Any = merged.get("branches") or {}
     stages = [*(merged.get("stages") or ()), *(stage for branch in branches.values() for stage in branch)]
     for stage in stages:
-        found |= dict.fromkeys(str(gym) for gym in (*(stage.get("mix") or {}), *(stage.get("alternate") or ())))
+        gyms |= dict.fromkeys(str(gym) for gym in (*(stage.get("mix") or {}), *(stage.get("alternate") or ())))
     evaluated = merged.get("evaluate.gyms", "all")
-    found |= dict.fromkeys(PAPER_GYMS if evaluated == "all" else map(str, evaluated))
-    return tuple(found)
+    gyms |= dict.fromkeys(PAPER_GYMS if evaluated == "all" else map(str, evaluated))
+    return tuple(gyms)

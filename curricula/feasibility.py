@@ -113,8 +113,8 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: in
     config = parse_config(kind, recipe.gym(gym).config)
     words = tuple(sorted(options.items()))
     turns_of = _turns if hashable(words) else _turns.__wrapped__
-    sampled = turns_of(gym, words, config, SAMPLE)
-    return sampled if any(t <= horizon for t in sampled) else turns_of(gym, words, config, None)
+    sampled_turns = turns_of(gym, words, config, SAMPLE)
+    return sampled_turns if any(t <= horizon for t in sampled_turns) else turns_of(gym, words, config, None)
 
 
 @lru_cache(maxsize=64)
@@ -132,10 +132,10 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
     credit = recipe.credit
     less = " (less credit.terms.unsupported_penalty)" if credit.terms.unsupported_penalty else ""
     for gym in recipe.training_gyms:
-        known = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
-        if known is None:
+        reward_bounds = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
+        if reward_bounds is None:
             continue
-        low, high = known
+        low, high = reward_bounds
         if recipe.judge is not None:
             low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
         if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:

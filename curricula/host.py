@@ -77,13 +77,13 @@ def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], H
     """
     if profile != AUTO:
         return profile
-    wished = wishes(recipe)
-    if wished.chosen is not None:
-        return wished.chosen
+    requested = wishes(recipe)
+    if requested.chosen is not None:
+        return requested.chosen
     machine = host()
     if not machine.gpus:
         return "laptop"
-    clusters = {name: profile_cluster(name) for name in wished.runs_on}
+    clusters = {name: profile_cluster(name) for name in requested.runs_on}
     for name, cluster in clusters.items():
         if machine.has(cluster):
             return name

@@ -107,21 +107,21 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
     _refuse_foreign(documents, profile)
     # A sweep's winner or a run's record names the profile that it holds: laid over it again, the profile would undo what was
     # changed since.
-    found = Sources([], held=chosen if _is_resolved(documents) else None)
+    recipe_sources = Sources([], held=chosen if _is_resolved(documents) else None)
     parts = [_parts(path, document) for path, document in documents]
     shipped = [part for part in parts if part.shipped]
-    own = [part for part in parts if not part.shipped]
-    found.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
-    found.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own]
-    if profile is not None and stem(profile) != found.held:
+    own_parts = [part for part in parts if not part.shipped]
+    recipe_sources.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
+    recipe_sources.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own_parts]
+    if profile is not None and stem(profile) != recipe_sources.held:
         blocks = [_fields(part.profiles.get(stem(profile)), f"recipe {part.name}", stem(profile)) for part in parts]
-        chosen_gyms = _trained([*(part.values for part in own), *blocks, overrides or {}])
-        _add_profile(found, profile, shipped, chosen_gyms)
-    found.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own]
-    if profile is not None and stem(profile) != found.held:
-        found.layers += _for_profile(own, stem(profile), Rank.PERSON_FOR_PROFILE)
-    found.layers = [layer for layer in found.layers if layer.values]
-    return found
+        chosen_gyms = _trained([*(part.values for part in own_parts), *blocks, overrides or {}])
+        _add_profile(recipe_sources, profile, shipped, chosen_gyms)
+    recipe_sources.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own_parts]
+    if profile is not None and stem(profile) != recipe_sources.held:
+        recipe_sources.layers += _for_profile(own_parts, stem(profile), Rank.PERSON_FOR_PROFILE)
+    recipe_sources.layers = [layer for layer in recipe_sources.layers if layer.values]
+    return recipe_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +165,10 @@ def _is_shipped(path: Path) -> bool:
 
 def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
     """Remove ``runs_on`` from the documents and return it: it says where a recipe runs and is not one of its values."""
-    named: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
     for _, document in documents:
-        named = tuple(document.pop("runs_on", ())) or named
-    return named
+        profiles = tuple(document.pop("runs_on", ())) or profiles
+    return profiles
 
 
 def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: str | Path | None) -> None:
@@ -185,8 +185,8 @@ def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: s
 
 def _chosen(documents: Sequence[tuple[Path, dict[str, Any]]]) -> str | None:
     """Remove ``profile`` from the documents and return it."""
-    named = [document.pop("profile", None) for _, document in documents]
-    return next((str(profile) for profile in reversed(named) if profile is not None), None)
+    profiles = [document.pop("profile", None) for _, document in documents]
+    return next((str(profile) for profile in reversed(profiles) if profile is not None), None)
 
 
 def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
@@ -205,12 +205,16 @@ def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
 
 def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a person's file that win over the profile."""
-    kept = {key: _kept(values[key], fields) for key, fields in EXPERIMENT.items() if key in values}
+    above_profile = {key: _kept(values[key], fields) for key, fields in EXPERIMENT.items() if key in values}
     gyms = values.get("gyms")
     if isinstance(gyms, Mapping):
-        kept["gyms"] = {gym: _kept(setup, GYM_EXPERIMENT) for gym, setup in gyms.items()}
-        kept["gyms"] = {gym: setup for gym, setup in kept["gyms"].items() if setup}
-    return {key: value for key, value in kept.items() if value not in ({}, None) or key in ("judge", "intervention")}
+        above_profile["gyms"] = {gym: _kept(setup, GYM_EXPERIMENT) for gym, setup in gyms.items()}
+        above_profile["gyms"] = {gym: setup for gym, setup in above_profile["gyms"].items() if setup}
+    return {
+        key: value
+        for key, value in above_profile.items()
+        if value not in ({}, None) or key in ("judge", "intervention")
+    }
 
 
 def _kept(block: Any, fields: frozenset[str] | None) -> Any:
@@ -265,12 +269,14 @@ def _tasks_of(
     Its own tasks replace mixes that its model cannot handle. An environment that a recipe is about gets its small
     tier. Sizes made for the profile's own tasks apply to no other tasks.
     """
-    named = _named_gyms(shipped)
+    recipe_gyms = _named_gyms(shipped)
     replaced, gyms = frozenset(own.get("in_place_of", ())), frozenset(own.get("gyms", ()))
-    if not named or set(named) <= gyms or (len(named) > 1 and set(named) <= replaced):
-        chosen = [{key: value for key, value in own.items() if key not in ("in_place_of", "sizes")}]
-        return [*chosen, dict(_fields(own.get("sizes"), where, "own.sizes"))] if trained <= gyms else chosen
-    return [dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in named if gym in environments]
+    if not recipe_gyms or set(recipe_gyms) <= gyms or (len(recipe_gyms) > 1 and set(recipe_gyms) <= replaced):
+        own_values = [{key: value for key, value in own.items() if key not in ("in_place_of", "sizes")}]
+        return [*own_values, dict(_fields(own.get("sizes"), where, "own.sizes"))] if trained <= gyms else own_values
+    return [
+        dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in recipe_gyms if gym in environments
+    ]
 
 
 def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
@@ -281,7 +287,7 @@ def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
             gyms |= {str(gym) for gym in value}
             continue
         inner = value if isinstance(value, (list, tuple)) else [value]
-        gyms |= _trained([one for one in inner if isinstance(one, Mapping)])
+        gyms |= _trained([inner_value for inner_value in inner if isinstance(inner_value, Mapping)])
     return frozenset(gyms)
 
 
@@ -328,8 +334,8 @@ def _schedule_kind(recipe: Sequence[_Part]) -> str | None:
     kind = None
     for part in recipe:
         if "schedule" in part.values:
-            named = part.values["schedule"]
-            kind = named.get("kind") if isinstance(named, Mapping) else None
+            schedule = part.values["schedule"]
+            kind = schedule.get("kind") if isinstance(schedule, Mapping) else None
     return kind
 
 

@@ -34,29 +34,29 @@ def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
     if not ranks or not gyms:
         return []
     file = any(_wrote_in_a_file(merged, key) for key in ("stages", "schedule"))
-    said = _leave_held_out(merged, gyms) if file else []
-    before, most = int(merged.get("evaluate.horizon", 16)), _most_turns(merged)
-    if most is not None:
-        horizon = most if file else max(before, most)
+    sentences = _leave_held_out(merged, gyms) if file else []
+    before, longest = int(merged.get("evaluate.horizon", 16)), _most_turns(merged)
+    if longest is not None:
+        horizon = longest if file else max(before, longest)
         _fit(merged, "evaluate.horizon", horizon)
         if merged.get("demonstrations.horizon") is not None:
             _fit(merged, "demonstrations.horizon", horizon)
         _fit_tokens(merged, small, gyms, before, horizon)
     evaluated = _evaluated(merged)
     if evaluated and not _theirs(merged, "evaluate.gyms"):
-        kept = () if file else evaluated
-        _fit(merged, "evaluate.gyms", list(dict.fromkeys((*kept, *gyms))))
-    return said
+        kept_gyms = () if file else evaluated
+        _fit(merged, "evaluate.gyms", list(dict.fromkeys((*kept_gyms, *gyms))))
+    return sentences
 
 
 def _fit_tokens(merged: Merged, small: Mapping[str, Small], gyms: Iterable[str], before: int, horizon: int) -> None:
     """Make room for every turn of the longest conversation, never less than the profile gives."""
-    known = [small[gym].tokens for gym in gyms if gym in small and small[gym].tokens]
-    if not known:
+    token_limits = [small[gym].tokens for gym in gyms if gym in small and small[gym].tokens]
+    if not token_limits:
         longer = int(merged.get("algorithm.max_response_tokens", 8192)) * horizon // max(before, 1)
         _grow(merged, "algorithm.max_response_tokens", longer)
         return
-    prompt, reply, turn = (max(tokens[what] for tokens in known) for what in ("prompt", "reply", "turn"))
+    prompt, reply, turn = (max(tokens[what] for tokens in token_limits) for what in ("prompt", "reply", "turn"))
     _grow(merged, "algorithm.max_prompt_tokens", prompt)
     _grow(merged, "algorithm.max_tokens", reply)
     _grow(merged, "algorithm.max_response_tokens", turn * horizon)
@@ -85,11 +85,11 @@ def _wrote_in_a_file(merged: Merged, key: str) -> bool:
 
 def _leave_held_out(merged: Merged, gyms: Iterable[str]) -> list[str]:
     """Remove gyms of a person's mix from an inherited ``split.held_out``. Return the sentence about it."""
-    held = list(merged.get("split.held_out", ("intention", "telepathy", "search")))
-    leaving = [gym for gym in gyms if gym in held]
+    held_out = list(merged.get("split.held_out", ("intention", "telepathy", "search")))
+    leaving = [gym for gym in gyms if gym in held_out]
     if not leaving or _theirs(merged, "split.held_out"):
         return []
-    merged.set("split.held_out", [gym for gym in held if gym not in leaving], FOLLOWS, Rank.PROFILE)
+    merged.set("split.held_out", [gym for gym in held_out if gym not in leaving], FOLLOWS, Rank.PROFILE)
     names = ", ".join(leaving)
     return [f"{names} left split.held_out, since the recipe's own mix trains on it: its scores are no longer held out."]
 
@@ -108,17 +108,17 @@ def _gyms(merged: Merged) -> tuple[str, ...]:
 
 
 def _evaluated(merged: Merged) -> tuple[str, ...]:
-    named = merged.get("evaluate.gyms", "all")
-    return tuple(named) if isinstance(named, (list, tuple)) else ()
+    gyms = merged.get("evaluate.gyms", "all")
+    return tuple(gyms) if isinstance(gyms, (list, tuple)) else ()
 
 
 def _most_turns(merged: Merged) -> int | None:
     """Return the longest horizon of the schedule or the stages; None for invalid values, which are reported later."""
     schedule = merged.get("schedule")
     if isinstance(schedule, Mapping):
-        named = [schedule.get("turns"), schedule.get("cap"), *(schedule.get("horizons") or ())]
-        named += [span.get("horizon") for span in schedule.get("spans") or () if isinstance(span, Mapping)]
+        horizons = [schedule.get("turns"), schedule.get("cap"), *(schedule.get("horizons") or ())]
+        horizons += [span.get("horizon") for span in schedule.get("spans") or () if isinstance(span, Mapping)]
     else:
-        named = [stage.get("horizon") for stage in _stages(merged)]
-    turns = [turn for turn in named if isinstance(turn, int) and turn > 0]
+        horizons = [stage.get("horizon") for stage in _stages(merged)]
+    turns = [turn for turn in horizons if isinstance(turn, int) and turn > 0]
     return max(turns, default=None)

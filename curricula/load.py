@@ -62,21 +62,21 @@ def draft(
     Raises ConfigError for an unknown name or key, or a refusal.
     """
     check_size(overrides or {})
-    found = sources(name, profile, overrides)
+    files = sources(name, profile, overrides)
     merged = Merged()
-    for layer in found.layers:
+    for layer in files.layers:
         merged.add(layer)
     label = str(merged.values.get("name", name))
     merged.override(overrides or {})
-    said = _fit(found, merged, profile)
+    sentences = _fit(files, merged, profile)
     if merged.get("model.dtype") == AUTO:
         merged.set("model.dtype", cpu_dtype(), "this machine's CPU", Rank.PROFILE)
-    resolved = found.held is not None and (profile is None or stem(profile) == found.held)
+    resolved = files.held is not None and (profile is None or stem(profile) == files.held)
     absent = {} if resolved else use_published(merged, data_folder, keys)
     if not resolved:
         verify_by_writes(merged)
-    merged.values["profile"] = stem(profile) if profile is not None else found.held
-    return Draft(merged, label, profile is not None, absent, tuple(said))
+    merged.values["profile"] = stem(profile) if profile is not None else files.held
+    return Draft(merged, label, profile is not None, absent, tuple(sentences))
 
 
 @dataclass

@@ -93,7 +93,9 @@ class Merged:
 
     def rank(self, key: str) -> Rank | None:
         """Return the highest rank that wrote this key, a part of it, or its block; None if no layer wrote it."""
-        inside = [rank for known, rank in self._ranks.items() if known == key or known.startswith(key + ".")]
+        inside = [
+            rank for written_key, rank in self._ranks.items() if written_key == key or written_key.startswith(key + ".")
+        ]
         while not inside and "." in key:
             key = key.rpartition(".")[0]
             inside = [self._ranks[key]] if key in self._ranks else []
@@ -106,20 +108,22 @@ class Merged:
     def replaced(self) -> tuple[Replaced, ...]:
         """Return every written value that now differs, in order of writing."""
         final = dict(_leaves(self.values))
-        found: dict[tuple[str, str], Replaced] = {}
-        for seen in self._seen:
-            for key, (value, where) in seen.items():
+        rows: dict[tuple[str, str], Replaced] = {}
+        for snapshot in self._seen:
+            for key, (value, where) in snapshot.items():
                 if key in UNSAID or (key in final and final[key] == value):
                     continue
-                found.setdefault((key, repr(value)), Replaced(key, value, where, final.get(key), self._where(key)))
+                rows.setdefault((key, repr(value)), Replaced(key, value, where, final.get(key), self._where(key)))
         # Within one rank a recipe says what differs from its base: that is what `extends` is for.
-        return tuple(row for row in found.values() if row.by != row.where)
+        return tuple(row for row in rows.values() if row.by != row.where)
 
     def _where(self, key: str) -> str:
         while key:
             if key in self.origins:
                 return self.origins[key].where
-            below = next((o.where for known, o in self.origins.items() if known.startswith(key + ".")), None)
+            below = next(
+                (o.where for written_key, o in self.origins.items() if written_key.startswith(key + ".")), None
+            )
             if below is not None:
                 return below
             key = key.rpartition(".")[0]
@@ -159,8 +163,8 @@ class Merged:
         self.origins[key], self._ranks[key] = origin, rank
 
     def _forget(self, key: str) -> None:
-        for known in [k for k in self.origins if k == key or k.startswith(key + ".")]:
-            del self.origins[known], self._ranks[known]
+        for written_key in [k for k in self.origins if k == key or k.startswith(key + ".")]:
+            del self.origins[written_key], self._ranks[written_key]
 
 
 UNSAID = ("name", "source", "profile")

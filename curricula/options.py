@@ -48,10 +48,12 @@ def check_url(url: str, what: str) -> None:
     """Raise ValueError for an address with a user and a password, or with a key among its parameters."""
     try:
         parts = urlsplit(url)
-        held = "@" in parts.netloc or any(is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+        has_secret = "@" in parts.netloc or any(
+            is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)
+        )
     except ValueError:
         raise ConfigError("model.bad_address", f"{what} is not an address such as http://127.0.0.1:8000/v1") from None
-    if held:
+    if has_secret:
         raise ConfigError(
             "recipe.holds_key", f"{what} contains a password or a key, which would be stored with it; {INSTEAD}"
         )

@@ -70,7 +70,7 @@ def _demonstrated(merged: Merged, sizes: list[int]) -> int:
     if not merged.get("cold_start.enabled", True) and merged.get("model.path") is not None:
         return 0
     attempts, episodes = int(merged.get("demonstrations.attempts", 1)), merged.get("demonstrations.episodes")
-    most = [int(size * MOST_OF_A_GYM) for size in sizes]
+    limits = [int(size * MOST_OF_A_GYM) for size in sizes]
     if episodes is not None:
-        most = [min(size, max(1, int(episodes) // max(attempts, 1))) for size in most]
-    return min(int(merged.get("demonstrations.top_k", 1000)), sum(most))
+        limits = [min(size, max(1, int(episodes) // max(attempts, 1))) for size in limits]
+    return min(int(merged.get("demonstrations.top_k", 1000)), sum(limits))

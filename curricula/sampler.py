@@ -138,14 +138,14 @@ class TaskSampler:
             )
         if by_tokens and all(name in self._prices for name in weights):
             weights = {name: weight / self._prices[name] for name, weight in weights.items()}
-        chosen: dict[str, Task] = {}
-        left = {name: len(self._pools[name].tasks) for name in weights}
-        while len(chosen) < n:
-            name = self._next_pool({pool: weight for pool, weight in weights.items() if left[pool]})
-            task = self._again(name, oversample, chosen) or self._next(name, chosen)
-            chosen[task.key] = task
-            left[name] -= 1
-        return list(chosen.values())
+        batch_tasks: dict[str, Task] = {}
+        tasks_left = {name: len(self._pools[name].tasks) for name in weights}
+        while len(batch_tasks) < n:
+            name = self._next_pool({pool: weight for pool, weight in weights.items() if tasks_left[pool]})
+            task = self._again(name, oversample, batch_tasks) or self._next(name, batch_tasks)
+            batch_tasks[task.key] = task
+            tasks_left[name] -= 1
+        return list(batch_tasks.values())
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Record a task's last group: its share of successes, in [0, 1], and the mean tokens of its trajectories.
@@ -233,11 +233,11 @@ class TaskSampler:
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
         """Return the next task of the epoch outside the batch. Tasks inside the batch wait for a later batch."""
         pool = self._pools[name]
-        for waiting in pool.pending:
-            if pool.tasks[waiting].key not in chosen:
-                pool.pending.remove(waiting)
+        for pending_index in pool.pending:
+            if pool.tasks[pending_index].key not in chosen:
+                pool.pending.remove(pending_index)
                 self.draws += 1
-                return pool.tasks[waiting]
+                return pool.tasks[pending_index]
         while True:
             index = pool.order[pool.position]
             pool.position += 1

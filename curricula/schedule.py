@@ -115,19 +115,19 @@ class Gate(Settings):
 
         steps: recorded entries of the span's steps so far, in order (`SIGNALS`, `SPENT`).
         """
-        held = 0
+        steps_held = 0
         spent = dict.fromkeys(SPENT, 0.0)
-        budgets = [(name, most) for name in SPENT if (most := getattr(self, name)) is not None]
-        for done in range(1, len(steps) + 1):
+        budgets = [(name, limit) for name in SPENT if (limit := getattr(self, name)) is not None]
+        for steps_done in range(1, len(steps) + 1):
             for name in SPENT:
-                spent[name] += steps[done - 1].get(name, 0.0)
-            if self.at_most is not None and done >= self.at_most:
-                return done
-            if any(spent[name] >= most for name, most in budgets):
-                return done
-            held = held + 1 if self._holds(steps[:done]) else 0
-            if held >= self.hold and done >= self.at_least:
-                return done
+                spent[name] += steps[steps_done - 1].get(name, 0.0)
+            if self.at_most is not None and steps_done >= self.at_most:
+                return steps_done
+            if any(spent[name] >= limit for name, limit in budgets):
+                return steps_done
+            steps_held = steps_held + 1 if self._holds(steps[:steps_done]) else 0
+            if steps_held >= self.hold and steps_done >= self.at_least:
+                return steps_done
         return None
 
     def _holds(self, steps: Sequence[Mapping[str, float]]) -> bool:
@@ -205,15 +205,15 @@ def _gated_end(
     gate: Gate, first: int, last: int | None, step: int, recorded: Mapping[int, Mapping[str, float]]
 ) -> int | None:
     """Return the span's last step, given the history before ``step``."""
-    known = []
+    recorded_steps = []
     for s in range(first, step if last is None else min(step, last + 1)):
         if s not in recorded:
             raise ConfigError(
                 "recipe.no_such_step",
                 f"The history has no step {s}, so the gate cannot decide the horizon of step {step}.",
             )
-        known.append(recorded[s])
-    opened = gate.opens_after(known)
+        recorded_steps.append(recorded[s])
+    opened = gate.opens_after(recorded_steps)
     return last if opened is None else first + opened - 1
 
 
@@ -223,9 +223,9 @@ def _recorded(history: History) -> dict[int, dict[str, float]]:
     latest: dict[str, float] = {"success": 0.0}
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
         rate = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), latest["success"])
-        known = {name: float(entry[name]) for name in (*SIGNALS, *SPENT) if entry.get(name) is not None}
-        latest = {name: value for name, value in (latest | known).items() if name in SIGNALS} | {"success": rate}
-        steps[step] = latest | {name: value for name, value in known.items() if name in SPENT}
+        measured = {name: float(entry[name]) for name in (*SIGNALS, *SPENT) if entry.get(name) is not None}
+        latest = {name: value for name, value in (latest | measured).items() if name in SIGNALS} | {"success": rate}
+        steps[step] = latest | {name: value for name, value in measured.items() if name in SPENT}
     return steps
 
 

@@ -45,16 +45,16 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     elif first["type"] == "union_tag_invalid":
         text = f"{where}.kind must be one of {first['ctx']['expected_tags'].replace(chr(39), '')}"
     elif first["type"] == "missing":
-        missing = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
-        text = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'} missing"
+        missing_keys = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
+        text = f"{', '.join(map(repr, missing_keys))} {'is' if len(missing_keys) == 1 else 'are'} missing"
         problems = [first, *(each for each in problems if each["type"] != "missing")]
     elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
         text = f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(first["input"]), "")})'
     else:
         message = first["msg"].removeprefix("Value error, ")
         given = first["input"]
-        shown = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
-        text = f"{where}: {message[0].lower()}{message[1:]}{shown}" if where else message
+        input_text = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
+        text = f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
     text = text.rstrip(".")
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
 

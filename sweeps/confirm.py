@@ -53,18 +53,18 @@ class Confirmation:
 
     def run(self) -> None:
         """Run until every leader has its seeds, or the budget is spent."""
-        waiting = self._waiting()
+        waiting_reruns = self._waiting()
         try:
-            while waiting or self._running:
+            while waiting_reruns or self._running:
                 spent = self.spending.spent()
                 if spent:
                     self.say(f"Budget spent: {spent}. The best is not confirmed on every fresh seed.")
                     self._cancel()
                     return
-                while waiting and len(self._running) < self.parallel:
-                    self._begin(waiting.pop(0))
+                while waiting_reruns and len(self._running) < self.parallel:
+                    self._begin(waiting_reruns.pop(0))
                 self.sleep(self.poll_seconds)
-                waiting += self._look()
+                waiting_reruns += self._look()
         except BaseException:  # cancelled or broken: the next driver takes these up again
             self._cancel()
             raise
@@ -90,8 +90,8 @@ class Confirmation:
             self._keep(rerun)
         overrides = rerun.trial.user_attrs["overrides"]
         label = self.label(f"{rerun.key}-attempt{rerun.starts}")
-        shown = f"{shown_name(rerun.trial)}, fresh seed {rerun.seed}"
-        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label, shown=shown)
+        display_name = f"{shown_name(rerun.trial)}, fresh seed {rerun.seed}"
+        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label, shown=display_name)
         self._keep(rerun)
         self._running.append(rerun)
         self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")

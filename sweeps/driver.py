@@ -137,8 +137,8 @@ class Sweep:
     def _twin(self, trial: optuna.Trial, overrides: Mapping[str, Any]) -> FrozenTrial | None:
         same = self.space.configuration(overrides)
         for other in self.study.get_trials(deepcopy=False):
-            taken = other.state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
-            if other.number != trial.number and taken and other.user_attrs.get("configuration") == same:
+            has_run = other.state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+            if other.number != trial.number and has_run and other.user_attrs.get("configuration") == same:
                 return other
         return None
 
@@ -172,12 +172,12 @@ class Sweep:
             if attrs.get("handle") is None:  # died between ask and start: parameters and label are the same again
                 self._extend(active, self._start(trial, overrides, starts))
                 continue
-            known = [Point(*p) for p in attrs.get("points", [])]
-            item = _Active(trial, StartedTrial(attrs["handle"], attrs["run_id"]), known)
+            validations = [Point(*p) for p in attrs.get("points", [])]
+            item = _Active(trial, StartedTrial(attrs["handle"], attrs["run_id"]), validations)
             if self.launcher.status(item.started.handle) in ("failed", "cancelled"):
                 # It died with the driver, or was stopped with it: no fault of the configuration, so no retry is used up.
                 self.say(f"trial {trial.number}: it stopped when the sweep did; starting it again")
-                self._extend(active, self._start(trial, overrides, starts + 1, known))
+                self._extend(active, self._start(trial, overrides, starts + 1, validations))
                 continue
             self.say(f"trial {trial.number}: taken up again, run {item.started.run_id}")
             active.append(item)
@@ -217,13 +217,13 @@ class Sweep:
     def _lags(self, item: _Active) -> str | None:
         if not self.space.pruning.enabled or not item.points:
             return None
-        others = [
+        other_validations = [
             [Point(*p) for p in t.user_attrs.get("points", [])]
             for t in self.study.get_trials(deepcopy=False)
             if t.number != item.trial.number and "duplicate_of" not in t.user_attrs
         ]
         maximize = self.space.objectives[0].direction == "maximize"
-        return should_prune(item.points, others, self.space.pruning, maximize=maximize)
+        return should_prune(item.points, other_validations, self.space.pruning, maximize=maximize)
 
     def _read_points(self, active: list[_Active]) -> None:
         by_run = points(self.warehouse, [item.started.run_id for item in active])
@@ -243,19 +243,19 @@ class Sweep:
         run_id = item.started.run_id
         self._read_points([item])
         try:
-            measured = objectives(self.warehouse, run_id, self.space)
-            exceeded = violations(self.warehouse, run_id, self.space)
+            measurements = objectives(self.warehouse, run_id, self.space)
+            excesses = violations(self.warehouse, run_id, self.space)
         except TrainingError as error:
             self._fail(item.trial, str(error))
             return
-        item.trial.set_user_attr("stderr", [m.stderr for m in measured])
-        item.trial.set_user_attr("n", [m.n for m in measured])
+        item.trial.set_user_attr("stderr", [m.stderr for m in measurements])
+        item.trial.set_user_attr("n", [m.n for m in measurements])
         if self.space.constraints:
-            item.trial.set_user_attr("violations", exceeded)
-            for constraint, excess in zip(self.space.constraints, exceeded, strict=True):
+            item.trial.set_user_attr("violations", excesses)
+            for constraint, excess in zip(self.space.constraints, excesses, strict=True):
                 item.trial.set_constraint(constraint.query, excess)  # what samplers read
-        self._tell(item.trial, values=[m.value for m in measured])
-        values = ", ".join(with_error(m.value, m.stderr) for m in measured)
+        self._tell(item.trial, values=[m.value for m in measurements])
+        values = ", ".join(with_error(m.value, m.stderr) for m in measurements)
         self.say(f"trial {item.trial.number} finished: {values}")
 
     def _again(self, item: _Active) -> _Active | None:

@@ -67,8 +67,12 @@ def _winner(study: optuna.Study, trial: FrozenTrial) -> Winner:
 
 def importance(study: optuna.Study) -> dict[str, float]:
     """Return each parameter's share of the first objective's variance (fANOVA); empty if it cannot be computed."""
-    done = [t for t in counted(study) if t.state == TrialState.COMPLETE]
-    if len(done) < 2 or len({t.values[0] for t in done}) < 2 or len({k for t in done for k in t.params}) < 1:
+    finished = [t for t in counted(study) if t.state == TrialState.COMPLETE]
+    if (
+        len(finished) < 2
+        or len({t.values[0] for t in finished}) < 2
+        or len({k for t in finished for k in t.params}) < 1
+    ):
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     target = (lambda t: t.values[0]) if len(study.directions) > 1 else None
@@ -85,12 +89,12 @@ def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str,
     rows: list[dict[str, Any]] = []
     trials = study.get_trials(deepcopy=False)
     running = sum(trial.state == TrialState.RUNNING for trial in trials)
-    waiting = planned(space) - len(counted(study)) - running
+    waiting_trials = planned(space) - len(counted(study)) - running
     for trial in trials:
         attrs, state = trial.user_attrs, trial.state.name.lower()
         if trial.state == TrialState.WAITING:
-            waiting -= 1
-            if waiting < 0:
+            waiting_trials -= 1
+            if waiting_trials < 0:
                 continue
         if attrs.get("cancelled") or (trial.state == TrialState.RUNNING and not at_work):
             state = "cancelled"
@@ -138,7 +142,7 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
         plots["pareto"] = lambda: plots_of.plot_pareto_front(study, target_names=names)
     if not any(t.state == TrialState.COMPLETE for t in study.get_trials(deepcopy=False)):
         return []
-    written = []
+    paths = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna marks its matplotlib backend as experimental
         for name, plot in plots.items():
@@ -146,5 +150,5 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
             path = folder / f"{name}.png"
             pyplot.gcf().savefig(path, dpi=110, bbox_inches="tight")
             pyplot.close("all")
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths

@@ -253,10 +253,10 @@ class Space(Settings):
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
         """Return the recipe overrides of a trial: the common ones, then the sampler's value of each parameter."""
-        found = dict(self.overrides)
+        overrides = dict(self.overrides)
         for name, parameter in self.parameters.items():
-            found.update(parameter.suggest(name, trial))
-        return found
+            overrides.update(parameter.suggest(name, trial))
+        return overrides
 
     def configuration(self, overrides: Mapping[str, Any]) -> str:
         """Return the identity of a configuration. Equal overrides are the same trial."""

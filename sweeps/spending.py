@@ -57,9 +57,9 @@ class Spending:
             if dollars > limit or dollars >= limit > 0:  # a budget of 0 allows calls that cost nothing
                 return f"{dollars:.2f} of {budget.money:g} dollars for model calls"
         if budget.gpu_hours is not None:
-            used = sum(self.launcher.gpu_hours(run_id) for run_id in runs)
-            if used >= budget.gpu_hours * share:
-                return f"{number(used)} of {budget.gpu_hours:g} GPU-hours"
+            gpu_hours_used = sum(self.launcher.gpu_hours(run_id) for run_id in runs)
+            if gpu_hours_used >= budget.gpu_hours * share:
+                return f"{number(gpu_hours_used)} of {budget.gpu_hours:g} GPU-hours"
         return None
 
     def end(self) -> None:

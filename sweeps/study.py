@@ -73,7 +73,7 @@ def _database(storage: str) -> BaseStorage:
 
 
 def _sampler(space: Space) -> BaseSampler:
-    chosen, seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
+    sampler_name, seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
     makers: dict[str, Callable[[], BaseSampler]] = {
         "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True),
         "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=startup),
@@ -86,7 +86,7 @@ def _sampler(space: Space) -> BaseSampler:
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # QMC carries the mark since years
-        return makers[chosen]()
+        return makers[sampler_name]()
 
 
 def _name_objectives(space: Space, study: optuna.Study) -> None:
@@ -126,8 +126,8 @@ def planned(space: Space) -> int:
 
 def progress(space: Space, study: optuna.Study) -> str:
     """Return the progress, such as ``3 of 4 trials``. The total exceeds the plan if the budget was cut later."""
-    done = len(counted(study))
-    return f"{done} of {max(done, planned(space))} trials"
+    counted_trials = len(counted(study))
+    return f"{counted_trials} of {max(counted_trials, planned(space))} trials"
 
 
 def shown_name(trial: optuna.Trial | FrozenTrial) -> str:
@@ -142,11 +142,11 @@ def exhausted(space: Space, study: optuna.Study) -> bool:
 
 def ranked(study: optuna.Study) -> list[FrozenTrial]:
     """Return finished feasible trials, best first by the first objective. With several objectives the Pareto front leads."""
-    done = [
+    finished = [
         t
         for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if "duplicate_of" not in t.user_attrs and all(v <= 0 for v in t.user_attrs.get("violations", []))
     ]
-    front = {t.number for t in study.best_trials} if len(study.directions) > 1 and done else set()
+    front = {t.number for t in study.best_trials} if len(study.directions) > 1 and finished else set()
     sign = -1.0 if study.directions[0] == optuna.study.StudyDirection.MAXIMIZE else 1.0
-    return sorted(done, key=lambda t: (t.number not in front if front else False, sign * t.values[0], t.number))
+    return sorted(finished, key=lambda t: (t.number not in front if front else False, sign * t.values[0], t.number))

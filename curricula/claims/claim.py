@@ -206,7 +206,7 @@ class Claim(Settings):
     def check(self, which: str) -> Claim:
         """Return one of `CHECKS`: the two arms of the contrast with one thing changed. Raises ConfigError where there is none."""
         arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
-        keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
+        keys = [key for overrides in (self.overrides, *(arm.overrides for arm in arms.values())) for key in overrides]
         changed: dict[str, Any] = {}
         if which in _RATES:
             for name, arm in arms.items():

@@ -74,11 +74,11 @@ def _import_domain(source: Path, target: Path) -> None:
 
 
 def _task(number: int, row: Any) -> dict[str, Any]:
-    kept = {
+    fields = {
         key: row.get(key, [] if key in ("actions", "outputs") else "")
         for key in ("user_id", "instruction", "actions", "outputs")
     }
-    return {"task_id": number, **kept}
+    return {"task_id": number, **fields}
 
 
 def _tools(folder: Path) -> list[Any]:
@@ -90,14 +90,14 @@ def _tools(folder: Path) -> list[Any]:
                 if isinstance(node, ast.FunctionDef) and node.name == "get_info":
                     value = next((inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)), None)
                     schemas[tool.name] = _literal(value, path)
-    listed = [node.id for node in _listed(folder / "__init__.py") if isinstance(node, ast.Name)]
-    missing = [name for name in listed if name not in schemas]
-    if missing or not listed:
+    tool_names = [node.id for node in _listed(folder / "__init__.py") if isinstance(node, ast.Name)]
+    missing = [name for name in tool_names if name not in schemas]
+    if missing or not tool_names:
         raise TaskError(
             "task.file_unreadable",
             f"{folder}: get_info of {missing[0] if missing else 'every tool'} is missing. Clone the repository again.",
         )
-    return [schemas[name] for name in listed]
+    return [schemas[name] for name in tool_names]
 
 
 def _listed(path: Path) -> list[ast.expr]:
@@ -112,8 +112,8 @@ def _assigned(path: Path, prefix: str) -> list[Any]:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
-        named = any(isinstance(target, ast.Name) and target.id.startswith(prefix) for target in targets)
-        if named and isinstance(node, (ast.Assign, ast.AnnAssign)):
+        has_prefix = any(isinstance(target, ast.Name) and target.id.startswith(prefix) for target in targets)
+        if has_prefix and isinstance(node, (ast.Assign, ast.AnnAssign)):
             value = _literal(node.value, path)
             if isinstance(value, list) and all(isinstance(row, dict) for row in value):
                 return value

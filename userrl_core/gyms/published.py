@@ -70,14 +70,14 @@ def published_tasks(
         raise MissingFileError("task.file_missing", f"The folder {root} does not exist.")
     tasks = load_published(gym, root)
     if gym in LISTED:
-        named = None if gym == "function" and edition == "paper" else _listed(root, gym)
+        names_in_list = None if gym == "function" and edition == "paper" else _listed(root, gym)
         field = LISTED[gym][1]
         tasks = [
             task
             for task in tasks
             if task.split == "test"
-            or named is None
-            or (task.payload["title"] if field == "title" else task.id) in named
+            or names_in_list is None
+            or (task.payload["title"] if field == "title" else task.id) in names_in_list
         ]
     return tuple(_with_validation(task, validation) for task in tasks)
 
@@ -86,11 +86,11 @@ def published_tasks(
 def released_prompts(gym: str, folder: Path) -> dict[str, list[Message]]:
     """Return the messages of every released row, by the task's id or, for `BY_TITLE`, its title."""
     root, field = folder / "userrl" / "data", "title" if gym in BY_TITLE else "id"
-    found: dict[str, list[Message]] = {}
+    prompts: dict[str, list[Message]] = {}
     for path in (root / ROWS[gym] / "train.parquet", root / ROWS[gym] / "test.parquet"):
         for row in read_parquet(path, ["prompt", "reward_model"]) if path.is_file() else ():
-            found[str(row["reward_model"][field])] = row["prompt"]
-    return found
+            prompts[str(row["reward_model"][field])] = row["prompt"]
+    return prompts
 
 
 def with_prompt(task: Task, folder: Path) -> Task:
@@ -122,13 +122,13 @@ def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
 def _listed(root: Path, gym: str) -> frozenset[str]:
     name, field = LISTED[gym]
     rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
-    named = frozenset(str(row[field]) for row in rows if row["env_name"] == name)
-    if not named:
+    task_names = frozenset(str(row[field]) for row in rows if row["env_name"] == name)
+    if not task_names:
         raise TaskError(
             "task.file_missing",
             f"{root / LIST} lists no task of {name}. Give a complete copy of the released repository.",
         )
-    return named
+    return task_names
 
 
 def _with_validation(task: Task, share: float) -> Task:

@@ -113,15 +113,17 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
     where = f"{server}{path}"
     for attempt in itertools.count():
         try:
-            given: dict[str, Any] = {"params": body} if method == "GET" else {} if body is None else {"json": body}
-            response = _http().request(method, where, timeout=timeout, **given)
+            request_fields: dict[str, Any] = (
+                {"params": body} if method == "GET" else {} if body is None else {"json": body}
+            )
+            response = _http().request(method, where, timeout=timeout, **request_fields)
             break
         except Unbounded as error:
             raise UserError("gym.server_failed", f"{where} {error}.") from None
         except httpx2.TransportError as error:
             # Refused: nothing was sent. Anything else may have been carried out.
-            lost = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            if attempt >= retries or not (again or lost):
+            is_refused = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
+            if attempt >= retries or not (again or is_refused):
                 raise UserError("gym.server_failed", f"{where} did not answer ({type(error).__name__}).") from None
             time.sleep(PAUSE * 2**attempt)
     if response.status_code != 200:

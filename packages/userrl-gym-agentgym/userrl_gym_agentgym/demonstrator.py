@@ -38,7 +38,7 @@ class AgentGymDemonstrator:
                 f"Environment {env} has no scripted demonstrator. Name a model in demonstrations.policy.",
             )
         lines = recipes.removeprefix("Crafting commands:\n").splitlines()
-        made = Book.read(lines, {}).by_made
-        kinds = {kind: [thing for thing in made if thing.endswith(f" {kind}")] for kind in KINDS}
+        recipes_of = Book.read(lines, {}).by_made
+        kinds = {kind: [thing for thing in recipes_of if thing.endswith(f" {kind}")] for kind in KINDS}
         payload = {"goal": goal.rstrip("."), "recipes": lines, "kinds": {k: m for k, m in kinds.items() if m}}
         return Task("textcraft", self._task.id, self._task.split, payload)

@@ -72,10 +72,10 @@ class Protocol:
         """Return the first observation in the answer of /reset, which is a string or an object with a field for it."""
         if isinstance(answer, str):
             return answer
-        shown = [answer[key] for key in ("task_description", "observation") if answer.get(key)]
+        parts = [answer[key] for key in ("task_description", "observation") if answer.get(key)]
         if isinstance(answer.get("object"), Mapping) and answer["object"].get("intent"):
-            shown.append(f"OBJECTIVE: {answer['object']['intent']}")
-        return "\n".join(map(str, shown))
+            parts.append(f"OBJECTIVE: {answer['object']['intent']}")
+        return "\n".join(map(str, parts))
 
 
 PROTOCOLS: Mapping[str, Protocol] = {

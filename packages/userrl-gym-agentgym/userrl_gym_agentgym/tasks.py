@@ -46,8 +46,8 @@ def tasks(
 
 def generate(n: int, seed: int, *, env: str = "textcraft") -> list[Task]:
     """Return n items."""
-    every = [task for split in ("train", "validation", "test") for task in tasks(split, env=env)]
-    return Random(seed).sample(every, n)
+    all_items = [task for split in ("train", "validation", "test") for task in tasks(split, env=env)]
+    return Random(seed).sample(all_items, n)
 
 
 @lru_cache(maxsize=8)

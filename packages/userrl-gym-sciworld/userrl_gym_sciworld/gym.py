@@ -55,11 +55,11 @@ class SciWorldGym(Gym[GymConfig]):
         return await asyncio.to_thread(self._act, " ".join(content.split()))
 
     def _act(self, text: str) -> Reply:
-        said = str(self._simulator.step(text))
+        observation = str(self._simulator.step(text))
         self.points = score = round(100 * self._simulator.getScore())
         before, self._score = self._score, max(score, 0) / 100
         ended = bool(self._simulator.getCompleted()) or score < 0
-        return Reply(said, self._score - before, ended, success=score >= 100)
+        return Reply(observation, self._score - before, ended, success=score >= 100)
 
     async def aclose(self) -> None:
         """Give the simulator back."""

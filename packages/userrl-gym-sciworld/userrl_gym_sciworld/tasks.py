@@ -70,13 +70,13 @@ def generate(n: int, seed: int) -> list[Task]:
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[Task, ...]:
-    found: list[Task] = []
+    all_tasks: list[Task] = []
     for family, kinds in FAMILIES.items():
         for kind, variations in kinds.items():
             for variation in range(variations):
                 payload = {"task": kind, "variation": variation}
                 split = split_of(content_hash(payload))
-                found.append(
-                    Task("sciworld", f"sciworld_{len(found)}", split, payload, source="scienceworld", tier=family)
+                all_tasks.append(
+                    Task("sciworld", f"sciworld_{len(all_tasks)}", split, payload, source="scienceworld", tier=family)
                 )
-    return tuple(found)
+    return tuple(all_tasks)

@@ -56,13 +56,13 @@ class VoiceGym(TauGym):
     def _profile(self) -> dict[str, Any] | None:
         """Return the record of the customer identified by the gold calls; None if they identify nobody."""
         for action in self.task.payload["actions"]:
-            known = action["kwargs"].get("user_id") or action["kwargs"].get("customer_id")
+            customer_id = action["kwargs"].get("user_id") or action["kwargs"].get("customer_id")
             if action["name"].startswith("find_"):
                 try:
-                    known = self.domain.call(Database(self.base), action["name"], action["kwargs"])
+                    customer_id = self.domain.call(Database(self.base), action["name"], action["kwargs"])
                 except ToolError:
                     continue
             for table in CUSTOMERS:
-                if known in self.base.get(table, {}):
-                    return dict(self.base[table][known])
+                if customer_id in self.base.get(table, {}):
+                    return dict(self.base[table][customer_id])
         return None

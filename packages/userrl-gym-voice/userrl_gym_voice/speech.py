@@ -62,20 +62,20 @@ class Speech:
         path = self.folder / f"{content_hash([self.tts, text])}.wav"
         if not path.is_file():
             await self._speak(self.tts, text, path)
-        heard = text
+        transcript = text
         if self.asr is not None:
-            heard = (await _run(self.asr, audio=str(path))).strip()
-        return Audio(str(path), _seconds(path), text, heard)
+            transcript = (await _run(self.asr, audio=str(path))).strip()
+        return Audio(str(path), _seconds(path), text, transcript)
 
     async def _speak(self, command: str, text: str, path: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            written, spoken = Path(scratch) / "text.txt", Path(scratch) / "audio.wav"
-            written.write_text(text, encoding="utf-8")
-            await _run(command, text=str(written), audio=str(spoken))
-            if not spoken.is_file():
+            text_file, audio_file = Path(scratch) / "text.txt", Path(scratch) / "audio.wav"
+            text_file.write_text(text, encoding="utf-8")
+            await _run(command, text=str(text_file), audio=str(audio_file))
+            if not audio_file.is_file():
                 raise UserError("gym.program_failed", "USERRL_TTS wrote no sound. It must write the file {audio}.")
-            spoken.replace(path)
+            audio_file.replace(path)
 
 
 async def _run(command: str, **files: str) -> str:

@@ -36,7 +36,7 @@ _STARTS = ("Page.frameRequestedNavigation", "Page.frameScheduledNavigation", "Pa
 
 def path() -> str | None:
     """Return the path of Chromium; None if it is not installed."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((program for name in NAMES if (program := shutil.which(name))), None)
 
 
 _starting = threading.Lock()
@@ -133,12 +133,12 @@ class Browser:
         while received := _received(self._read):
             *messages, rest = (rest + received).split(b"\0")
             for message in map(json.loads, messages):
-                if (waiting := self._waiting.get(message.get("id", 0))) is not None:
-                    waiting.set_result(message)
+                if (answer := self._waiting.get(message.get("id", 0))) is not None:
+                    answer.set_result(message)
                 elif (tab := self._tabs.get(message.get("sessionId", ""))) is not None:
                     tab.heard(message["method"])
-        for waiting in list(self._waiting.values()):
-            waiting.set_result({"error": {"message": "it is gone"}})
+        for answer in list(self._waiting.values()):
+            answer.set_result({"error": {"message": "it is gone"}})
 
     def close(self) -> None:
         """End Chromium and remove its profile."""
@@ -205,8 +205,8 @@ class Tab:
     def act(self, node: int, function: str, *arguments: Any) -> None:
         """Call a JavaScript function on an element of the page, and wait for the page that follows."""
         element = self.call("DOM.resolveNode", backendNodeId=node)["object"]["objectId"]
-        given = [{"value": argument} for argument in arguments]
-        self.call("Runtime.callFunctionOn", objectId=element, functionDeclaration=function, arguments=given)
+        call_arguments = [{"value": argument} for argument in arguments]
+        self.call("Runtime.callFunctionOn", objectId=element, functionDeclaration=function, arguments=call_arguments)
         self.settle()
 
     def run(self, script: str) -> None:

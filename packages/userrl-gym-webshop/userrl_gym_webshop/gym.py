@@ -91,24 +91,24 @@ class WebShopGym(Gym[GymConfig]):
 
     async def action(self, content: str) -> Reply:
         """Carry out one action. An impossible action changes nothing."""
-        found = _ACTION.fullmatch(content.strip()[:2000])
-        name, parts = (found[1], _PARTS.findall(found[2])) if found else ("", [])
+        match = _ACTION.fullmatch(content.strip()[:2000])
+        name, parts = (match[1], _PARTS.findall(match[2])) if match else ("", [])
         if name == "stop":
             return self._stop(parts[0] if parts else "")
         return await asyncio.to_thread(self._act, name, parts)
 
     def _stop(self, answer: str) -> Reply:
-        wanted = self.task.payload["end"]
-        reached = self._store.state() == wanted["state"]
-        if "answer" in wanted:
-            reached = reached and plain(answer) == plain(wanted["answer"])
-        if "page" in wanted:
-            reached = reached and self._page() == wanted["page"]
-        return Reply("You have stopped.", float(reached), True, success=reached)
+        end = self.task.payload["end"]
+        is_reached = self._store.state() == end["state"]
+        if "answer" in end:
+            is_reached = is_reached and plain(answer) == plain(end["answer"])
+        if "page" in end:
+            is_reached = is_reached and self._page() == end["page"]
+        return Reply("You have stopped.", float(is_reached), True, success=is_reached)
 
     def _act(self, name: str, parts: list[str]) -> Reply:
-        refused = self._tried(name, parts)
-        return Reply(f"{refused}\n{self._seen()}" if refused else self._seen())
+        refusal = self._tried(name, parts)
+        return Reply(f"{refusal}\n{self._seen()}" if refusal else self._seen())
 
     def _tried(self, name: str, parts: list[str]) -> str:
         """Try an action; return the reason for its failure as a sentence, or "" on success."""
@@ -119,8 +119,8 @@ class WebShopGym(Gym[GymConfig]):
                 return f"There is no element [{parts[0] if parts else ''}] on this page."
             if name == "type" and (len(parts) < 2 or not element.writable):
                 return f"Nothing can be typed into [{parts[0]}]; type [number] [text] [1] into a textbox."
-            given = (parts[1], parts[2:] != ["0"]) if name == "type" else ()
-            tab.act(element.node, {"click": CLICK, "type": TYPE, "hover": HOVER}[name], *given)
+            text_arguments = (parts[1], parts[2:] != ["0"]) if name == "type" else ()
+            tab.act(element.node, {"click": CLICK, "type": TYPE, "hover": HOVER}[name], *text_arguments)
             return ""
         if name == "press":
             if parts[:1] == ["Enter"]:

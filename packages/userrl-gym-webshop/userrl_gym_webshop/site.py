@@ -103,14 +103,14 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
     @app.get("/{token}/product/{number}")
     def product(token: str, number: int) -> HTMLResponse:
         of(token)
-        if (found := catalogue().get(number)) is None:
+        if (item := catalogue().get(number)) is None:
             raise HTTPException(404)
         form = (
             f'<form method=post action="/{escape(token)}/cart"><input type=hidden name=product value={number}>'
             f'<input name=quantity aria-label="Quantity" value=1><button>Add to cart</button></form>'
         )
-        facts = f"<p>Price: {money(found.price)}</p><p>{found.rating} stars</p><p>Weight: {found.weight} g</p>"
-        return page(token, found.name, facts + form)
+        facts = f"<p>Price: {money(item.price)}</p><p>{item.rating} stars</p><p>Weight: {item.weight} g</p>"
+        return page(token, item.name, facts + form)
 
     @app.get("/{token}/cart")
     def cart(token: str) -> HTMLResponse:
@@ -125,8 +125,8 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
 
     @app.post("/{token}/cart")
     async def add(token: str, request: Request) -> RedirectResponse:
-        sent, mine = await fields(request), of(token)
-        number, count = whole(sent.get("product", "")), whole(sent.get("quantity", ""))
+        form, mine = await fields(request), of(token)
+        number, count = whole(form.get("product", "")), whole(form.get("quantity", ""))
         if number in catalogue() and count > 0:
             mine.cart[number] = min(mine.cart.get(number, 0) + count, MOST)
         return RedirectResponse(f"/{token}/cart", 303)
@@ -172,8 +172,8 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
 
     @app.post("/{token}/account")
     async def save(token: str, request: Request) -> RedirectResponse:
-        sent, mine = await fields(request), of(token)
-        mine.name, mine.town = (sent.get(name, "").strip()[:60] for name in ("name", "town"))
+        form, mine = await fields(request), of(token)
+        mine.name, mine.town = (form.get(name, "").strip()[:60] for name in ("name", "town"))
         return RedirectResponse(f"/{token}/account", 303)
 
     return app
@@ -181,8 +181,8 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
 
 async def fields(request: Request) -> dict[str, str]:
     """Return the fields of a form. The last value of each name counts."""
-    sent = parse_qs((await request.body())[:10_000].decode("utf-8", "replace"), keep_blank_values=True)
-    return {name: values[-1] for name, values in sent.items()}
+    form = parse_qs((await request.body())[:10_000].decode("utf-8", "replace"), keep_blank_values=True)
+    return {name: values[-1] for name, values in form.items()}
 
 
 def whole(text: str) -> int:

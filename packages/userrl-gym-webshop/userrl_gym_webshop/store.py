@@ -62,14 +62,14 @@ class Store:
 def catalogue() -> dict[int, Product]:
     """Return all products by number, always the same. No two of a category have the same price or weight."""
     rng = Random(SEED)
-    found: dict[int, Product] = {}
+    products: dict[int, Product] = {}
     for category, things in KINDS.items():
         names = [f"{maker} {thing}" for thing in things for maker in MAKERS]
         prices, weights = (rng.sample(range(low, high), len(names)) for low, high in ((500, 9999), (100, 4000)))
         for name, price, weight in zip(names, prices, weights, strict=True):
-            number = 100 + len(found)
-            found[number] = Product(number, name, category, price, rng.randint(1, 5), weight)
-    return found
+            number = 100 + len(products)
+            products[number] = Product(number, name, category, price, rng.randint(1, 5), weight)
+    return products
 
 
 def money(cents: int) -> str:
@@ -79,8 +79,8 @@ def money(cents: int) -> str:
 
 def find(words: str) -> list[Product]:
     """Return the products whose name has every word of a query."""
-    wanted = words.lower().split()
-    return [p for p in catalogue().values() if wanted and all(word in p.name.lower() for word in wanted)]
+    query_words = words.lower().split()
+    return [p for p in catalogue().values() if query_words and all(word in p.name.lower() for word in query_words)]
 
 
 def in_order(products: list[Product], sort: str) -> list[Product]:

@@ -40,15 +40,15 @@ def generate(n: int, seed: int) -> list[Task]:
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[Task, ...]:
-    drawn = sorted(_drawn(TRAINED + TESTED, Random("webshop")).values(), key=lambda task: content_hash(task.id))
-    test, rest = drawn[:TESTED], drawn[TESTED:]
+    ordered_tasks = sorted(_drawn(TRAINED + TESTED, Random("webshop")).values(), key=lambda task: content_hash(task.id))
+    test, rest = ordered_tasks[:TESTED], ordered_tasks[TESTED:]
     train = (dataclasses.replace(task, split=validation_of(content_hash(task.payload), VALIDATION)) for task in rest)
     return (*(dataclasses.replace(task, split="test") for task in test), *train)
 
 
 def _drawn(n: int, rng: Random) -> dict[str, Task]:
-    found: dict[str, Task] = {}
-    while len(found) < n:
+    tasks_by_id: dict[str, Task] = {}
+    while len(tasks_by_id) < n:
         kind = rng.choice(list(MAKERS))
         objective, end, plan = MAKERS[kind](rng)
         payload = {
@@ -57,8 +57,8 @@ def _drawn(n: int, rng: Random) -> dict[str, Task]:
             "plan": [list(step) for step in plan],
         }
         digest = content_hash(payload)
-        found[digest] = Task("webshop", digest, "train", payload, tier=kind)
-    return found
+        tasks_by_id[digest] = Task("webshop", digest, "train", payload, tier=kind)
+    return tasks_by_id
 
 
 Made = tuple[str, dict[str, Any], list[Step]]
@@ -71,10 +71,10 @@ def _to(product: Product) -> Iterator[Step]:
 
 def _fact(rng: Random) -> Made:
     product = rng.choice(list(catalogue().values()))
-    asked, answer = rng.choice(
+    question, answer = rng.choice(
         [("does the {} cost", money(product.price)), ("is the weight of the {}", f"{product.weight} g")]
     )
-    return f"What {asked.format(product.name)}?", {"answer": answer}, [*_to(product), ("stop", answer)]
+    return f"What {question.format(product.name)}?", {"answer": answer}, [*_to(product), ("stop", answer)]
 
 
 def _extreme(rng: Random) -> Made:

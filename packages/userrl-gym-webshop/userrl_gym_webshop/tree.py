@@ -31,20 +31,21 @@ class Element:
 def read(nodes: Sequence[Mapping[str, Any]]) -> list[Element]:
     """Return the elements of Chromium's tree in the order of the page."""
     by_id = {node["nodeId"]: node for node in nodes}
-    found: list[Element] = []
+    elements: list[Element] = []
     for node, depth in _walk(nodes[0], by_id, 0, ""):
         value = str(node.get("value", {}).get("value", ""))
-        found.append(
-            Element(len(found) + 1, node["backendDOMNodeId"], node["role"]["value"], _name(node), value, depth)
+        elements.append(
+            Element(len(elements) + 1, node["backendDOMNodeId"], node["role"]["value"], _name(node), value, depth)
         )
-    return found
+    return elements
 
 
 def shown(elements: Sequence[Element]) -> str:
     """Return the lines for the agent."""
     return "\n".join(
-        f"{'  ' * one.depth}[{one.number}] {one.role} '{one.name}'" + (f" value '{one.value}'" if one.writable else "")
-        for one in elements
+        f"{'  ' * element.depth}[{element.number}] {element.role} '{element.name}'"
+        + (f" value '{element.value}'" if element.writable else "")
+        for element in elements
     )
 
 

@@ -71,10 +71,10 @@ class BabyAIDemonstrator:
 
         A bot undoes moves that it would not have made, and may thus go round in a circle with us.
         """
-        seen = None if self._bot is None else self._bot.vis_mask
+        seen_cells = None if self._bot is None else self._bot.vis_mask
         self._bot, self._last = _Bot(self._env), None
-        if seen is not None:
-            self._bot.vis_mask = seen
+        if seen_cells is not None:
+            self._bot.vis_mask = seen_cells
 
     def _tell(self, move: int) -> None:
         """Report the last move to the bot before the next one is made. The bot's own proposal is ignored."""
@@ -89,15 +89,21 @@ class BabyAIDemonstrator:
         way = _way(self._bot, self._last)
         if way is None:
             return None
-        wanted = {PICKUP: "pickup", TOGGLE: "toggle", DROP: "drop", None: "goto"}[way.then]
+        wanted_kind = {PICKUP: "pickup", TOGGLE: "toggle", DROP: "drop", None: "goto"}[way.then]
         for text, action in possible.items():
-            if action.what == wanted and action.cell == way.cell and action.moves:
+            if action.what == wanted_kind and action.cell == way.cell and action.moves:
                 return text
         for text, action in possible.items():
             if action.what == "through" and action.cell in way.walked:
                 return text
-        said = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", TOGGLE: "toggle", DROP: "drop"}
-        return said[way.first] if said.get(way.first) in possible else None
+        words_of_moves = {
+            LEFT: "turn left",
+            RIGHT: "turn right",
+            FORWARD: "move forward",
+            TOGGLE: "toggle",
+            DROP: "drop",
+        }
+        return words_of_moves[way.first] if words_of_moves.get(way.first) in possible else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ class BabyAIGym(Gym[GymConfig]):
 
     def _seen(self) -> str:
         if self._short:
-            return ",".join(dict.fromkeys(seen.name.rpartition(" ")[0] for seen in look(self._env))) or NOTHING
-        listed = ", ".join(f'"{text}"' for text in (*actions(self._env), LIST))
-        return f"{describe(self._env)}\nAvailable actions: [{listed}]"
+            return ",".join(dict.fromkeys(thing.name.rpartition(" ")[0] for thing in look(self._env))) or NOTHING
+        action_list = ", ".join(f'"{text}"' for text in (*actions(self._env), LIST))
+        return f"{describe(self._env)}\nAvailable actions: [{action_list}]"
 
     async def aclose(self) -> None:
         """Close the environment."""

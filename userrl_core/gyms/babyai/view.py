@@ -39,7 +39,7 @@ class BabyAIAction:
 
 def look(env: Any) -> list[Seen]:
     """Return the things in view, the nearest first. env: an unwrapped minigrid environment."""
-    found = []
+    things = []
     for cell, thing in _visible(env).items():
         if thing is None or thing.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
             continue
@@ -48,11 +48,11 @@ def look(env: Any) -> list[Seen]:
         if thing.type == "door":
             state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
         ahead, right = env.agent_view_size - 1 - vy, vx - env.agent_view_size // 2
-        found.append(Seen(f"{thing.color} {state}{thing.type}", thing.type, cell, ahead, right))
-    found.sort(key=lambda seen: (seen.ahead + abs(seen.right), seen.right))
+        things.append(Seen(f"{thing.color} {state}{thing.type}", thing.type, cell, ahead, right))
+    things.sort(key=lambda seen: (seen.ahead + abs(seen.right), seen.right))
     counts: dict[str, int] = {}
     numbered = []
-    for seen in found:
+    for seen in things:
         counts[seen.name] = counts.get(seen.name, 0) + 1
         numbered.append(Seen(f"{seen.name} {counts[seen.name]}", seen.kind, seen.cell, seen.ahead, seen.right))
     return numbered
@@ -60,44 +60,44 @@ def look(env: Any) -> list[Seen]:
 
 def describe(env: Any) -> str:
     """Describe the things in view, the wall ahead and the carried thing."""
-    said = []
-    for seen in look(env):
-        side = f" and {abs(seen.right)} to the {'right' if seen.right > 0 else 'left'}" if seen.right else ""
-        said.append(f"{seen.name} is {seen.ahead} ahead{side}")
-    things = f"In view: {'; '.join(said)}." if said else "Nothing is in view."
-    held = f"You carry a {env.carrying.color} {env.carrying.type}." if env.carrying else "You carry nothing."
-    return f"{things} {_wall(env)} {held}"
+    sentences = []
+    for thing in look(env):
+        side = f" and {abs(thing.right)} to the {'right' if thing.right > 0 else 'left'}" if thing.right else ""
+        sentences.append(f"{thing.name} is {thing.ahead} ahead{side}")
+    things = f"In view: {'; '.join(sentences)}." if sentences else "Nothing is in view."
+    carried = f"You carry a {env.carrying.color} {env.carrying.type}." if env.carrying else "You carry nothing."
+    return f"{things} {_wall(env)} {carried}"
 
 
 def actions(env: Any) -> Mapping[str, BabyAIAction]:
     """Return every action that is possible now, by its words."""
     front = (int(env.front_pos[0]), int(env.front_pos[1]))
     ahead = env.grid.get(*front)
-    found = {"turn left": BabyAIAction((LEFT,), "move"), "turn right": BabyAIAction((RIGHT,), "move")}
+    by_words = {"turn left": BabyAIAction((LEFT,), "move"), "turn right": BabyAIAction((RIGHT,), "move")}
     if ahead is None or ahead.can_overlap():
-        found["move forward"] = BabyAIAction((FORWARD,), "move")
+        by_words["move forward"] = BabyAIAction((FORWARD,), "move")
     visible = _visible(env)
     paths = _paths(env, visible)
-    for seen in look(env):
-        path = paths.get(seen.cell)
+    for thing in look(env):
+        path = paths.get(thing.cell)
         if path is None:
             continue
-        found[f"go to {seen.name}"] = BabyAIAction(path, "goto", seen.cell)
-        if seen.kind in HELD and env.carrying is None:
-            found[f"pick up {seen.name}"] = BabyAIAction((*path, PICKUP), "pickup", seen.cell)
-        if seen.kind == "door":
-            door = visible[seen.cell]
+        by_words[f"go to {thing.name}"] = BabyAIAction(path, "goto", thing.cell)
+        if thing.kind in HELD and env.carrying is None:
+            by_words[f"pick up {thing.name}"] = BabyAIAction((*path, PICKUP), "pickup", thing.cell)
+        if thing.kind == "door":
+            door = visible[thing.cell]
             if door.is_open:
-                found[f"go through {seen.name}"] = BabyAIAction((*path, FORWARD, FORWARD), "through", seen.cell)
+                by_words[f"go through {thing.name}"] = BabyAIAction((*path, FORWARD, FORWARD), "through", thing.cell)
             elif not door.is_locked or _fits(env.carrying, door):
-                found[f"toggle and go through {seen.name}"] = BabyAIAction(
-                    (*path, TOGGLE, FORWARD, FORWARD), "toggle", seen.cell
+                by_words[f"toggle and go through {thing.name}"] = BabyAIAction(
+                    (*path, TOGGLE, FORWARD, FORWARD), "toggle", thing.cell
                 )
     if ahead is not None and ahead.type in ("door", "box"):
-        found["toggle"] = BabyAIAction((TOGGLE,), "toggle", front)
+        by_words["toggle"] = BabyAIAction((TOGGLE,), "toggle", front)
     if ahead is None and env.carrying is not None:
-        found["drop"] = BabyAIAction((DROP,), "drop", front)
-    return found
+        by_words["drop"] = BabyAIAction((DROP,), "drop", front)
+    return by_words
 
 
 def _visible(env: Any) -> dict[Cell, Any]:

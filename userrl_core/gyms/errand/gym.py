@@ -112,11 +112,11 @@ class ErrandGym(Gym[ErrandConfig]):
             return Reply(self._say(NO, "no"))
         part = self._chain[link + 1] if link + 1 < len(self._chain) else None
         reward = self._share() if link == self._asked and self.config.questions_paid else 0.0
-        said = await self.user.needs(self._chain[link], part)
+        reply = await self.user.needs(self._chain[link], part)
         if isinstance(self.user, RuleErrandUser):
-            said = self._say(said, "raw" if part is None else "part", part=with_article(part) if part else "")
+            reply = self._say(reply, "raw" if part is None else "part", part=with_article(part) if part else "")
         self._asked = max(self._asked, link + 1)
-        return Reply(said, reward)
+        return Reply(reply, reward)
 
     async def search(self, content: str) -> Reply:
         """Fetch a raw thing."""

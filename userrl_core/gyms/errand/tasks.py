@@ -51,10 +51,10 @@ def _of_depth(depth: int) -> tuple[Task, ...]:
         chains = [list(pair) for pair in permutations(NAMES, 2)]
         rng.shuffle(chains)
     else:
-        drawn: dict[tuple[str, ...], None] = {}
-        while len(drawn) < PER_DEPTH:
-            drawn[tuple(rng.sample(NAMES, depth + 1))] = None
-        chains = [list(chain) for chain in drawn]
+        unique_chains: dict[tuple[str, ...], None] = {}
+        while len(unique_chains) < PER_DEPTH:
+            unique_chains[tuple(rng.sample(NAMES, depth + 1))] = None
+        chains = [list(chain) for chain in unique_chains]
     return tuple(_task(chain) for chain in chains)
 
 

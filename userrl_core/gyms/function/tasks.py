@@ -80,8 +80,8 @@ def _expression(rng: random.Random, letters: list[str], tier: str) -> str:
 
 
 def _bracket(text: str) -> str:
-    closed = len(text) == 1 or (text.startswith(("abs(", "min(", "max(")) and _closes_at_end(text))
-    return text if closed else f"({text})"
+    is_atomic = len(text) == 1 or (text.startswith(("abs(", "min(", "max(")) and _closes_at_end(text))
+    return text if is_atomic else f"({text})"
 
 
 def _closes_at_end(text: str) -> bool:

@@ -13,17 +13,17 @@ class HumanIntentionUser(HumanUser):
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """Return the typed answer."""
-        listed = "\n".join(f"  - {d.description} (importance {d.importance})" for d in details_of(self.task))
+        detail_lines = "\n".join(f"  - {d.description} (importance {d.importance})" for d in details_of(self.task))
         self.console.show_once(
-            f"Your request: {self.task.payload['task']}\nIt leaves open:\n{listed}\n"
+            f"Your request: {self.task.payload['task']}\nIt leaves open:\n{detail_lines}\n"
             "Make up an answer where the agent asks for one of them. Do not name what it has not asked for."
         )
         return self.console.line(f"The agent asks: {question}\nYou say: ")
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the indices of the details typed as numbers; 0 means none."""
-        listed = "\n".join(f"  {i}. {detail.description}" for i, detail in enumerate(remaining, 1))
-        self.console.show(f"Which of these did the question ask for?\n{listed}")
+        detail_lines = "\n".join(f"  {i}. {detail.description}" for i, detail in enumerate(remaining, 1))
+        self.console.show(f"Which of these did the question ask for?\n{detail_lines}")
         while True:
             typed = self.console.line("Numbers, or 0 for none: ").replace(",", " ").split()
             if all(part.isdecimal() and int(part) <= len(remaining) for part in typed):

@@ -71,10 +71,10 @@ class LLMIntentionUser:
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the details that the question asks for, as indices from 0."""
         names = ("", "low", "medium", "high")
-        listed = "\n".join(
+        detail_lines = "\n".join(
             f"{i}. {d.description} (importance: {names[d.importance]})" for i, d in enumerate(remaining, 1)
         )
-        prompt = f"{self._topic()}\nDetails left open:\n{listed}\n\nThe question:\n{quote(question)}"
+        prompt = f"{self._topic()}\nDetails left open:\n{detail_lines}\n\nThe question:\n{quote(question)}"
         answer = await client_for(self._server).complete(
             _messages(_JUDGE, prompt),
             role="judge",

@@ -48,15 +48,15 @@ class RuleIntentionUser:
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """Return a preference for each requested detail, or a polite reply without a preference."""
-        asked = self._asked(question)
-        if not asked:
+        detail_indices = self._asked(question)
+        if not detail_indices:
             return "I have no view on that. Is there anything else about my request that you need to know?"
-        return " ".join(self._preferences[self._details[i].description] for i in asked)
+        return " ".join(self._preferences[self._details[i].description] for i in detail_indices)
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the indices into ``remaining`` of the details that the question's words ask for."""
-        asked = {self._details[i] for i in self._asked(question)}
-        return [i for i, detail in enumerate(remaining) if detail in asked]
+        requested_details = {self._details[i] for i in self._asked(question)}
+        return [i for i, detail in enumerate(remaining) if detail in requested_details]
 
     def _asked(self, question: str) -> list[int]:
         normalised = normalise(question)
@@ -69,10 +69,10 @@ class RuleIntentionUser:
     @cached_property
     def _weights(self) -> list[tuple[Weights, Weights]]:
         """Stem weights of each detail's description and inquiry. Shared stems weigh less."""
-        given = set(_distinctive_stems(self._request)) | set(_distinctive_stems(self._category))
+        request_stems = set(_distinctive_stems(self._request)) | set(_distinctive_stems(self._category))
         descriptions = [set(_distinctive_stems(d.description)) for d in self._details]
-        descriptions = [own - given or own for own in descriptions]
-        inquiries = [set(_distinctive_stems(d.inquiry)) - given for d in self._details]
+        descriptions = [description_stems - request_stems or description_stems for description_stems in descriptions]
+        inquiries = [set(_distinctive_stems(d.inquiry)) - request_stems for d in self._details]
         occurrences = Counter(s for a, b in zip(descriptions, inquiries, strict=True) for s in a | b)
         return [
             ({s: 1.0 / occurrences[s] for s in a}, {s: 1.0 / occurrences[s] for s in b})

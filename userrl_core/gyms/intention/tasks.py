@@ -56,7 +56,7 @@ def load_published(root: Path) -> list[Task]:
     Raises TaskError.
     """
     splits = released_splits(root, ROWS, "id")
-    loaded = []
+    published = []
     for name in ("all_intentions_train.json", "all_intentions_test.json"):
         path = root / FOLDER / name
         for index, row in enumerate(read_json(path, list)):
@@ -68,13 +68,13 @@ def load_published(root: Path) -> list[Task]:
             }
             # The environment's files hold 687 further tasks without a released row (table 2 counts 380 and 40).
             if key in splits:
-                loaded.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
+                published.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
     if splits:
         raise TaskError(
             "task.invalid_field",
             f"{root / FOLDER}: the entry with id {next(iter(splits))}, which the released rows name, is missing.",
         )
-    return loaded
+    return published
 
 
 def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[dict[str, Any]]:
@@ -109,12 +109,12 @@ def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[d
 
 @lru_cache(maxsize=1)
 def _by_split() -> dict[str, tuple[Task, ...]]:
-    own = [
+    our_tasks = [
         _task(domain, request, _parse(open_details))
         for domain in _bank()
         for request, open_details in domain["requests"].items()
     ]
-    return {split: tuple(t for t in own if t.split == split) for split in ("train", "validation", "test")}
+    return {split: tuple(t for t in our_tasks if t.split == split) for split in ("train", "validation", "test")}
 
 
 def _parse(open_details: str) -> list[tuple[str, int]]:

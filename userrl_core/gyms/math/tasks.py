@@ -40,7 +40,7 @@ def load_published(root: Path) -> list[Task]:
     Keeps only problems whose answer is a whole number, each problem once (TARL 4.1). All are training tasks. Raises TaskError
     with file, index and field.
     """
-    path, found = root / DEEPSCALER, dict[str, Task]()
+    path, by_id = root / DEEPSCALER, dict[str, Task]()
     for index, row in enumerate(read_json(path, list)):
         question = text_field(row, "problem", path, index).strip()
         answer = row.get("answer")
@@ -49,8 +49,8 @@ def load_published(root: Path) -> list[Task]:
             continue
         key = content_hash(["math", question])
         payload = {"question": question, "answer": int(text.replace(",", ""))}
-        found.setdefault(key, Task("math", key, "train", payload, "published:deepscaler"))
-    return list(found.values())
+        by_id.setdefault(key, Task("math", key, "train", payload, "published:deepscaler"))
+    return list(by_id.values())
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
@@ -118,8 +118,8 @@ def _trains(rng: Random) -> Problem:
 
 def _sequence(rng: Random) -> Problem:
     first, step, n = rng.randint(-20, 40), rng.choice([-7, -4, 3, 5, 6, 8, 11]), rng.randint(12, 60)
-    shown = ", ".join(str(first + step * i) for i in range(4))
-    return f"The sequence {shown}, ... goes on with the same step. What is its term number {n}?", first + step * (n - 1)
+    terms = ", ".join(str(first + step * i) for i in range(4))
+    return f"The sequence {terms}, ... goes on with the same step. What is its term number {n}?", first + step * (n - 1)
 
 
 def _ages(rng: Random) -> Problem:

@@ -50,8 +50,8 @@ class PersuadeDemonstrator:
 
 def _general(task: Task) -> list[str]:
     topic = content_words(f"{task.payload['claim']} {task.payload['argument']}")
-    named = ", ".join(topic[:5])
+    topic_words = ", ".join(topic[:5])
     return [
-        f"{line}. Your case about {named} overlooks this, and so it does not hold; the argument is flawed where it matters."
+        f"{line}. Your case about {topic_words} overlooks this, and so it does not hold; the argument is flawed where it matters."
         for line in _GENERAL
     ]

@@ -67,7 +67,9 @@ class RulePersuadeUser:
         if not argument_stems:
             return "empty"
         contained = [
-            i for i, (_, own) in enumerate(self._rebuttals) if len(own & argument_stems) >= MIN_COVERAGE * len(own)
+            i
+            for i, (_, rebuttal_stems) in enumerate(self._rebuttals)
+            if len(rebuttal_stems & argument_stems) >= MIN_COVERAGE * len(rebuttal_stems)
         ]
         novelty = len(argument_stems - self._known_stems) / len(argument_stems)
         on_topic = len(argument_stems & self._topic)

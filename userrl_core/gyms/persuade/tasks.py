@@ -56,15 +56,15 @@ def load_published(root: Path) -> list[Task]:
     Raises TaskError.
     """
     splits = released_splits(root, ROWS, "id")
-    loaded = []
+    published = []
     for part in ("train", "test"):
         path = root / "data" / ROWS / f"{part}.parquet"
         for index, row in enumerate(read_parquet(path, ["reward_model"])):
             model = row["reward_model"]
             payload = {name: text_field(model, name, path, index) for name in ("claim", "argument")}
             key = text_field(model, "id", path, index)
-            loaded.append(Task("persuade", key, splits[key], payload, source="published:userrl"))
-    return loaded
+            published.append(Task("persuade", key, splits[key], payload, source="published:userrl"))
+    return published
 
 
 def _variant(entry: Mapping[str, Any], rng: random.Random) -> Task:

@@ -125,7 +125,7 @@ class Endpoint(BaseModel):
         return [hit for hit in hits if hit.snippet][:k]
 
     def _hit(self, row: dict[str, Any]) -> Hit:
-        text = next((str(found) for path in self.text if (found := _at(row, path))), "")
+        text = next((str(value) for path in self.text if (value := _at(row, path))), "")
         title = _at(row, self.title)
         if title is None:
             title, _, text = text.partition("\n")
@@ -156,25 +156,27 @@ class WebBackend:
 
         from userrl_core.served.bounded import PLAIN, Unbounded, bounded
 
-        asked = self._endpoint
+        endpoint = self._endpoint
         if self._http is None:  # created at the first search: loading its TLS settings takes 70 ms
             # A proxy from the environment cannot reach this machine's loopback interface.
-            local = urlsplit(asked.url).hostname in ("localhost", "127.0.0.1", "::1")
+            local = urlsplit(endpoint.url).hostname in ("localhost", "127.0.0.1", "::1")
             self._http = httpx2.AsyncClient(
                 headers=PLAIN | self._headers,
                 timeout=self._timeout,
                 trust_env=not local,
                 event_hooks={"response": [bounded]},
             )
-        sent_as = "json" if asked.method == "POST" else "params"
+        sent_as = "json" if endpoint.method == "POST" else "params"
         for attempt in range(self._retries + 1):
             try:
-                fields: dict[str, Any] = {sent_as: asked.request(query[:2000], k)}
-                reply = await self._http.request(asked.method, asked.url, **fields)
+                fields: dict[str, Any] = {sent_as: endpoint.request(query[:2000], k)}
+                reply = await self._http.request(endpoint.method, endpoint.url, **fields)
                 reply.raise_for_status()
-                return asked.read(reply.json(), k)
+                return endpoint.read(reply.json(), k)
             except Unbounded as error:  # it would send the same again
-                raise UserError("gym.server_failed", f"Web search at {urlsplit(asked.url).hostname} {error}.") from None
+                raise UserError(
+                    "gym.server_failed", f"Web search at {urlsplit(endpoint.url).hostname} {error}."
+                ) from None
             except (httpx2.HTTPError, ValueError, TypeError) as error:
                 error_name = type(error).__name__
                 if attempt < self._retries:

@@ -37,7 +37,7 @@ def load_published(root: Path) -> list[Task]:
     """
     path = root / RELEASED_QUESTIONS
     splits = released_splits(root, "bamboogle_multiturn", "id")
-    loaded = []
+    published = []
     for index, row in enumerate(read_json(path, list)):
         name, question, answer = (text_field(row, field, path, index) for field in ("id", "question", "answer"))
         if splits.get(name, "test") != "test":
@@ -46,8 +46,8 @@ def load_published(root: Path) -> list[Task]:
                 f"{path}, entry {index}: field 'id' ({name}) names a training row, and this set is for tests only.",
             )
         payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
-        loaded.append(Task("search", name, "test", payload, "published:userrl"))
-    return loaded
+        published.append(Task("search", name, "test", payload, "published:userrl"))
+    return published
 
 
 @lru_cache(maxsize=1)

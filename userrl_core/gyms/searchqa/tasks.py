@@ -69,19 +69,19 @@ def load_published(root: Path) -> list[Task]:
     and field for a bad row.
     """
     folder = root / FOLDER if (root / FOLDER).is_dir() else root
-    loaded: list[Task] = []
+    published: list[Task] = []
     for name in SETS:
         held_out = next((path for part in ("test", "dev") if (path := folder / name / f"{part}.jsonl").is_file()), None)
         if held_out is not None:
-            every = _rows(held_out, name, "test")
-            loaded += sorted(every, key=lambda task: content_hash(["searchqa", task.id]))[:TESTED]
+            set_tasks = _rows(held_out, name, "test")
+            published += sorted(set_tasks, key=lambda task: content_hash(["searchqa", task.id]))[:TESTED]
         if name in TRAINED and (path := folder / name / "train.jsonl").is_file():
-            loaded += _rows(path, name, "train")
-    if not loaded:
+            published += _rows(path, name, "train")
+    if not published:
         raise MissingFileError(
             "task.file_missing", f"{folder} contains neither {SETS[0]}/test.jsonl nor another question set."
         )
-    return loaded
+    return published
 
 
 def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
@@ -108,7 +108,7 @@ def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
 
 @lru_cache(maxsize=1)
 def _corpus() -> tuple[Task, ...]:
-    made = []
+    corpus_tasks = []
     for question in corpus().questions:
         digest = content_hash(["searchqa", question.text, question.answer])
         payload = {
@@ -117,8 +117,8 @@ def _corpus() -> tuple[Task, ...]:
             "hops": list(question.hops),
             "source": "local",
         }
-        made.append(Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{len(question.hops)}"))
-    return tuple(made)
+        corpus_tasks.append(Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{len(question.hops)}"))
+    return tuple(corpus_tasks)
 
 
 @lru_cache(maxsize=len(HOPS))
@@ -128,21 +128,21 @@ def _tiny(hops: int) -> tuple[Task, ...]:
 
 def _draw(n: int, hops: int, rng: Random) -> list[Task]:
     """Draw n different tasks. Each is a chain of things; every article names the next thing and a distractor."""
-    drawn: dict[str, Task] = {}
-    while len(drawn) < n:
+    tasks_by_id: dict[str, Task] = {}
+    while len(tasks_by_id) < n:
         things = rng.sample(WORDS, 2 * hops + 1)
         links, elsewhere = things[: hops + 1], things[hops + 1 :]
-        asked, articles = [], {}
+        relations, articles = [], {}
         for thing, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):
             relation, another = rng.sample(ASKED, 2)
-            said = [f"{relation} {leads_to}", f"{another} {other}"]
-            rng.shuffle(said)
-            asked.append(relation)
-            articles[thing] = " ".join(said)
-        of = " of ".join(f"the {relation}" for relation in reversed(asked))
+            sentences = [f"{relation} {leads_to}", f"{another} {other}"]
+            rng.shuffle(sentences)
+            relations.append(relation)
+            articles[thing] = " ".join(sentences)
+        of = " of ".join(f"the {relation}" for relation in reversed(relations))
         payload = {
             "question": f"What is {of} of the {links[0]}?",
-            "words": " ".join([links[0], *asked]),
+            "words": " ".join([links[0], *relations]),
             "answers": [links[-1]],
             "hops": links[:-1],
             "source": "local",
@@ -150,5 +150,5 @@ def _draw(n: int, hops: int, rng: Random) -> list[Task]:
             "short": True,
         }
         digest = content_hash(payload)
-        drawn[digest] = Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{hops}")
-    return list(drawn.values())
+        tasks_by_id[digest] = Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{hops}")
+    return list(tasks_by_id.values())

@@ -150,8 +150,8 @@ def update_reservation_flights(
     passengers = len(reservation["passengers"])
     legs = []
     for flight in flights:
-        kept = _kept(reservation, flight) if cabin == reservation["cabin"] else None
-        legs.append(_as_leg(flight, kept) if kept else _leg(db, flight, cabin, passengers))
+        kept_leg = _kept(reservation, flight) if cabin == reservation["cabin"] else None
+        legs.append(_as_leg(flight, kept_leg) if kept_leg else _leg(db, flight, cabin, passengers))
     before = sum(leg["price"] for leg in reservation["flights"])
     _charge(db, reservation, payment_id, (sum(leg["price"] for leg in legs) - before) * passengers)
     reservation = db.edit("reservations", reservation_id)

@@ -26,8 +26,8 @@ def find_customer_by_email(db: Database, email: str) -> str:
 def find_customer_by_name(db: Database, first_name: str, last_name: str, postcode: str) -> str:
     """The customer of this name and postcode, whatever the case."""
     for key, customer in db.rows("customers"):
-        known = (customer["first_name"].lower(), customer["last_name"].lower(), customer["address"]["postcode"])
-        if known == (first_name.lower(), last_name.lower(), postcode):
+        identity = (customer["first_name"].lower(), customer["last_name"].lower(), customer["address"]["postcode"])
+        if identity == (first_name.lower(), last_name.lower(), postcode):
             return key
     raise ToolError("customer not found")
 

@@ -44,12 +44,12 @@ def offered(turns: Sequence[Turn], wrong: Mapping[str, Any], gold: Iterable[Mapp
 
     wrong: arguments of the write. gold: arguments of the gold writes.
     """
-    right = set().union(*(values(each) for each in gold))
+    right = set().union(*(values(call_arguments) for call_arguments in gold))
     foreign = values(wrong) - right
-    told = " ".join(turn.observation or "" for turn in turns if turn.choice == "action")
-    own = {value for value in foreign if value not in told}
+    customer_text = " ".join(turn.observation or "" for turn in turns if turn.choice == "action")
+    agent_values = {value for value in foreign if value not in customer_text}
     for turn in turns:
-        if turn.choice == "action" and any(value in (turn.content or "") for value in own):
+        if turn.choice == "action" and any(value in (turn.content or "") for value in agent_values):
             return turn.number
     return None
 

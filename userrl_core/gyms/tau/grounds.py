@@ -40,22 +40,24 @@ class TauGrounds:
     def departures(self, turns: Sequence[Turn]) -> list[int]:
         """Return the numbers of the deviating turns, ascending. The conversation went wrong at the first."""
         writes = [(turn.number, self.domain.read(turn.content or "")) for turn in turns if turn.info.get("write")]
-        made = [call for _, call in writes]
+        made_calls = [call for _, call in writes]
         open_writes: dict[str, list[Write]] = {}
         for call in self._carried_out(self.gold):
             open_writes.setdefault(exact(call), []).append(call)
-        found: set[int] = set()
+        turn_numbers: set[int] = set()
         for number, call in writes:
             if same := open_writes.get(exact(call)):
                 same.pop()
             else:
-                found.add(number)
-        for missing in (call for calls in open_writes.values() for call in calls):
+                turn_numbers.add(number)
+        for missing_call in (call for calls in open_writes.values() for call in calls):
             # None: it needs another gold write, which is missing as well.
-            last = next((k for k in range(len(made), -1, -1) if self._succeeds(missing, made[:k])), None)
+            last = next(
+                (k for k in range(len(made_calls), -1, -1) if self._succeeds(missing_call, made_calls[:k])), None
+            )
             if last is not None:
-                found.add(writes[last][0] if last < len(writes) else turns[-1].number)
-        return sorted(found)
+                turn_numbers.add(writes[last][0] if last < len(writes) else turns[-1].number)
+        return sorted(turn_numbers)
 
     def departs(self, turns: Sequence[Turn], answer: str) -> bool:
         """Return whether this call would be a successful write that is not among the open gold writes."""
@@ -65,9 +67,9 @@ class TauGrounds:
             return False
         if call[0] not in self.domain.writes:
             return False
-        made = [self.domain.read(turn.content or "") for turn in turns if turn.info.get("write")]
-        still_open = Counter(map(exact, self._carried_out(self.gold))) - Counter(map(exact, made))
-        return not still_open[exact(call)] and self._succeeds(call, made)
+        made_calls = [self.domain.read(turn.content or "") for turn in turns if turn.info.get("write")]
+        still_open = Counter(map(exact, self._carried_out(self.gold))) - Counter(map(exact, made_calls))
+        return not still_open[exact(call)] and self._succeeds(call, made_calls)
 
     def origin(self, turns: Sequence[Turn], departure: int) -> int:
         """Return the turn that led to a deviation: a refusal or handover before a missing write, or the offer of a wrong one."""
@@ -76,7 +78,7 @@ class TauGrounds:
             _, arguments = self.domain.read(turn.content or "")
             earlier = offered(turns[: departure - 1], arguments, [gold for _, gold in self._carried_out(self.gold)])
             return earlier or departure
-        return next((each.number for each in turns[:departure] if refuses(each)), departure)
+        return next((earlier_turn.number for earlier_turn in turns[:departure] if refuses(earlier_turn)), departure)
 
     def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
         """Return later turns that refuse again, or claim that all is settled."""
@@ -87,8 +89,8 @@ class TauGrounds:
             objects = {str(value) for value in arguments.values() if isinstance(value, str)}
             golden = {
                 str(value)
-                for _, each in self._carried_out(self.gold)
-                for value in each.values()
+                for _, gold_arguments in self._carried_out(self.gold)
+                for value in gold_arguments.values()
                 if isinstance(value, str)
             }
             needless = not objects & golden
@@ -96,18 +98,18 @@ class TauGrounds:
 
     def slips(self, turns: Sequence[Turn]) -> list[int]:
         """Return writes on an object that was not looked up before, and handovers that gold does not make."""
-        seen: set[tuple[str, str]] = set()
-        found = []
+        looked_up: set[tuple[str, str]] = set()
+        turn_numbers = []
         handovers = {name for name, _ in self.gold if name.startswith(HANDOVER)}
         for turn in turns:
             if turn.choice != "answer" or turn.info.get("tool_error"):
                 continue
             name, arguments = self.domain.read(turn.content or "")
             objects = {(key, str(value)) for key, value in arguments.items() if key in LOOKED_UP}
-            if (turn.info.get("write") and objects - seen) or (name.startswith(HANDOVER) and not handovers):
-                found.append(turn.number)
-            seen |= objects
-        return found
+            if (turn.info.get("write") and objects - looked_up) or (name.startswith(HANDOVER) and not handovers):
+                turn_numbers.append(turn.number)
+            looked_up |= objects
+        return turn_numbers
 
     def _wrong(self, turns: Sequence[Turn]) -> set[int]:
         still_open = Counter(map(exact, self._carried_out(self.gold)))

@@ -110,8 +110,8 @@ class LLMTauUser:
         for _ in range(STOP_ATTEMPTS - 1):
             if may_stop(message) or not STOP_TOKEN.search(text):
                 break
-            refused = [{"role": "assistant", "content": text}, {"role": "user", "content": _NOT_YET}]
-            text = await self._say([*self._conversation, *refused])
+            refusal = [{"role": "assistant", "content": text}, {"role": "user", "content": _NOT_YET}]
+            text = await self._say([*self._conversation, *refusal])
         if not may_stop(message):
             text = STOP_TOKEN.sub("", text).strip() or _GO_ON
         self._conversation.append({"role": "assistant", "content": text})

@@ -75,8 +75,8 @@ class _QueryPlan:
 
     @property
     def write(self) -> str:
-        every = (*self.keys, *self.columns)
-        text = f'INSERT INTO "{self.table.table}" VALUES ({", ".join("?" * len(every))})'
+        column_names = (*self.keys, *self.columns)
+        text = f'INSERT INTO "{self.table.table}" VALUES ({", ".join("?" * len(column_names))})'
         if self.table.kind != "record":
             return text
         # The record keeps its place among the others.
@@ -177,14 +177,14 @@ class SqliteDatabase(Database):
     def _read(self, table: str, key: str | None = None) -> Iterator[tuple[str, Record]]:
         plan = self._plans[table]
         where, values = (f" WHERE {_q(plan.keys[0])} = ?", (key,)) if key is not None else ("", ())
-        found: dict[str, dict[tuple[Any, ...], list[tuple[Any, ...]]]] = {}
+        rows_by_table: dict[str, dict[tuple[Any, ...], list[tuple[Any, ...]]]] = {}
         for part in plan.tree():
-            by_parent = found.setdefault(part.table.table, {})
+            by_parent = rows_by_table.setdefault(part.table.table, {})
             depth = len(part.keys) - 1
             for row in self.connection.execute(f'SELECT * FROM "{part.table.table}"{where} ORDER BY rowid', values):
                 by_parent.setdefault(row[:depth], []).append(row)
-        for row in found[plan.table.table].get((), ()):
-            yield row[0], _record(plan, row, found)
+        for row in rows_by_table[plan.table.table].get((), ()):
+            yield row[0], _record(plan, row, rows_by_table)
 
 
 def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ...], value: Any) -> None:
@@ -196,8 +196,8 @@ def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ..
     for part in plan.table.fields:
         if isinstance(part, str):
             name = part.removesuffix("?")
-            given = rest.pop(name, None) if rest.get(name) is not None else None
-            row.append(int(given) if part != name and isinstance(given, bool) else _encoded(given))
+            value_given = rest.pop(name, None) if rest.get(name) is not None else None
+            row.append(int(value_given) if part != name and isinstance(value_given, bool) else _encoded(value_given))
         elif isinstance(part, NestedRecord):
             group = rest.get(part.name)
             fits = isinstance(group, dict) and set(group) <= set(part.fields) and None not in group.values()
@@ -206,11 +206,11 @@ def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ..
                 del rest[part.name]
     entries: list[tuple[_QueryPlan, Any, Any]] = []
     for name, below in plan.inner:
-        held = rest.get(name)
+        nested = rest.get(name)
         by_name = below.table.kind in ("map", "pairs")
         objects = below.table.kind in ("list", "map")
-        if isinstance(held, dict if by_name else list):
-            pairs = list(held.items()) if isinstance(held, dict) else list(enumerate(held))
+        if isinstance(nested, dict if by_name else list):
+            pairs = list(nested.items()) if isinstance(nested, dict) else list(enumerate(nested))
             if not objects or all(isinstance(entry, dict) for _, entry in pairs):
                 entries += [(below, key, entry) for key, entry in pairs]
                 del rest[name]
@@ -228,23 +228,25 @@ def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tu
         return _decoded(row[depth])
     values, keys = iter(row[depth:]), tuple(row[:depth])
     other = json.loads(row[-1]) if row[-1] is not None else {}
-    missing = other.pop("", ())
+    missing_fields = other.pop("", ())
     inner, record = dict(plan.inner), dict[str, Any]()
     for part in plan.table.fields:
         if isinstance(part, Inner):
-            if part.name in missing or part.name in other:
+            if part.name in missing_fields or part.name in other:
                 continue
             below = inner[part.name]
             entries = [(line[depth], _record(below, line, found)) for line in found[below.table.table].get(keys, ())]
-            record[part.name] = dict(entries) if below.table.kind in ("map", "pairs") else [one for _, one in entries]
+            record[part.name] = (
+                dict(entries) if below.table.kind in ("map", "pairs") else [entry for _, entry in entries]
+            )
         elif isinstance(part, NestedRecord):
             group = {name: value for name in part.fields if (value := _decoded(next(values))) is not None}
             if group:
                 record[part.name] = group
         else:
-            held, name = _decoded(next(values)), part.removesuffix("?")
-            if held is not None:
-                record[name] = bool(held) if part != name and isinstance(held, int) else held
+            stored, name = _decoded(next(values)), part.removesuffix("?")
+            if stored is not None:
+                record[name] = bool(stored) if part != name and isinstance(stored, int) else stored
     return {**record, **other}
 
 

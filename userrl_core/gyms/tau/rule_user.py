@@ -53,12 +53,12 @@ class RuleTauUser:
 
     async def reply(self, message: str) -> str:
         """Return the customer's next message, with the stop token at the end of the conversation."""
-        named = [number for number in self._withheld if number in message]
-        self._withheld = [number for number in self._withheld if number not in named]
+        named_numbers = [number for number in self._withheld if number in message]
+        self._withheld = [number for number in self._withheld if number not in named_numbers]
         text = self._answer(message)
         for number in self._withheld:
             text = text.replace(number, "of mine, whose number I do not remember")
-        return f"It is {' and '.join(named)}. {text}" if named and asks(message) else text
+        return f"It is {' and '.join(named_numbers)}. {text}" if named_numbers and asks(message) else text
 
     def _answer(self, message: str) -> str:
         """Return the reply of a customer with perfect memory."""
@@ -73,12 +73,14 @@ class RuleTauUser:
 
     def _next_sentences(self, message: str) -> str:
         """Remove and return the next sentences: those that share a stem with the message, then the first ones."""
-        asked = tuple(stems(message[:2000]))
-        matching = [any(word.startswith(asked) for word in content_words(sentence)) for sentence in self._unstated]
+        message_stems = tuple(stems(message[:2000]))
+        matching = [
+            any(word.startswith(message_stems) for word in content_words(sentence)) for sentence in self._unstated
+        ]
         by_match = sorted(range(len(self._unstated)), key=lambda number: (not matching[number], number))
-        chosen = sorted(by_match[:SENTENCES_PER_REPLY])
-        sentences = " ".join(self._unstated[number] for number in chosen)
-        self._unstated = [sentence for number, sentence in enumerate(self._unstated) if number not in chosen]
+        chosen_indices = sorted(by_match[:SENTENCES_PER_REPLY])
+        sentences = " ".join(self._unstated[number] for number in chosen_indices)
+        self._unstated = [sentence for number, sentence in enumerate(self._unstated) if number not in chosen_indices]
         return sentences
 
 

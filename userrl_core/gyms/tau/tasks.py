@@ -58,9 +58,13 @@ def tasks(
     or mix. Validation and test tasks stay as they are. Raises ConfigError for a domain without tasks of ours, and for
     a tier that it does not have.
     """
-    meant = _meant(domain, tier)
-    own = tiny.tasks(split, sizes) if meant == tiny.DOMAIN else [task for task in _all(meant) if task.split == split]
-    return varied(own, variant) if variant is not None and split == "train" else own
+    domain_name = _meant(domain, tier)
+    split_tasks = (
+        tiny.tasks(split, sizes)
+        if domain_name == tiny.DOMAIN
+        else [task for task in _all(domain_name) if task.split == split]
+    )
+    return varied(split_tasks, variant) if variant is not None and split == "train" else split_tasks
 
 
 def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None = None) -> list[Task]:
@@ -106,7 +110,7 @@ def load_published(root: Path) -> list[Task]:
     """
     if (root / RELEASED_ROWS).is_dir():
         return _released(root)
-    loaded = []
+    published = []
     for name, part, split in FILES:
         path, database = root / name / f"tasks_{part}.json", str((root / name).resolve())
         domain = load_domain(name, database)
@@ -115,8 +119,8 @@ def load_published(root: Path) -> list[Task]:
             payload.update(domain=name, database=database, opening=OPENINGS[name])
             payload["unprovable"] = _replay_errors(domain, payload)
             prefix = name if part == "test" else f"{name}-{part}"
-            loaded.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
-    return loaded
+            published.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
+    return published
 
 
 def domain_tasks(name: str, root: Path) -> tuple[list[Task], str | None]:
@@ -141,7 +145,7 @@ def domain_tasks(name: str, root: Path) -> tuple[list[Task], str | None]:
 
 
 def _released(root: Path) -> list[Task]:
-    loaded = []
+    published = []
     for part in ("train", "test"):
         path = root / RELEASED_ROWS / f"tau_{part}.json"
         for index, row in enumerate(read_json(path, list)):
@@ -160,8 +164,8 @@ def _released(root: Path) -> list[Task]:
             if folder.is_dir():
                 payload["unprovable"] = _replay_errors(load_domain(name, str(folder)), payload)
             split: Split = "test" if part == "test" else validation_of(content_hash(["tau", key]))
-            loaded.append(Task("tau", key, split, payload, "published:userrl", name))
-    return loaded
+            published.append(Task("tau", key, split, payload, "published:userrl", name))
+    return published
 
 
 @lru_cache(maxsize=8)

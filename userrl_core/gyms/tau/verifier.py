@@ -39,15 +39,15 @@ class WritesVerdict:
 
 def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | None = None) -> GoldReplay:
     """Execute the gold writes. base: the task's own records, which replace the domain's."""
-    done = GoldReplay(Database(domain.base if base is None else base), [], [])
+    gold = GoldReplay(Database(domain.base if base is None else base), [], [])
     for action in actions:
         if action["name"] in domain.writes:
             try:
-                domain.execute(done.database, action["name"], action["kwargs"])
-                done.writes.append((action["name"], action["kwargs"]))
+                domain.execute(gold.database, action["name"], action["kwargs"])
+                gold.writes.append((action["name"], action["kwargs"]))
             except ToolError as error:
-                done.errors.append(f"gold action {action['name']} fails on replay: {error}")
-    return done
+                gold.errors.append(f"gold action {action['name']} fails on replay: {error}")
+    return gold
 
 
 def verify(
@@ -57,10 +57,12 @@ def verify(
 
     writes: the agent's successful ones. outputs: texts that the task demands; commas and case do not matter.
     """
-    told = [message.lower().replace(",", "") for message in messages]
-    missing = tuple(text for text in outputs if not any(text.lower().replace(",", "") in message for message in told))
+    message_texts = [message.lower().replace(",", "") for message in messages]
+    missing_outputs = tuple(
+        text for text in outputs if not any(text.lower().replace(",", "") in message for message in message_texts)
+    )
     same_writes = Counter(map(exact, writes)) == Counter(map(exact, gold.writes))
-    return WritesVerdict(same_writes, database.digest() == gold.database.digest(), missing)
+    return WritesVerdict(same_writes, database.digest() == gold.database.digest(), missing_outputs)
 
 
 def exact(write: Write) -> str:

@@ -36,11 +36,11 @@ class TelepathyDemonstrator:
         return InteractCall("action", self._category.asks[attribute].question)
 
     def _narrow(self, reply: str) -> None:
-        asked, self._asked_attribute = self._asked_attribute, None
-        if self._category is None or asked is None or reply not in ("Yes", "No"):
+        attribute, self._asked_attribute = self._asked_attribute, None
+        if self._category is None or attribute is None or reply not in ("Yes", "No"):
             return
         entities = self._category.entities
-        self._candidates = [name for name in self._candidates if (asked in entities[name]) == (reply == "Yes")]
+        self._candidates = [name for name in self._candidates if (attribute in entities[name]) == (reply == "Yes")]
 
     def _guess(self) -> InteractCall:
         if self._category is None:

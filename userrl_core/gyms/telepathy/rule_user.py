@@ -49,9 +49,9 @@ class RuleTelepathyUser:
         return same_name(guess, self._names)
 
     def _by_table(self, category: EntityCategory, question: str) -> Answer:
-        named = _IS_A.match(normalise(question))
-        if named:
-            answer = self._by_name(category, normalise(named.group(1)))
+        is_a = _IS_A.match(normalise(question))
+        if is_a:
+            answer = self._by_name(category, normalise(is_a.group(1)))
             if answer is not None:
                 return answer
         question_words = words(question)
@@ -72,12 +72,12 @@ class RuleTelepathyUser:
 
     def _by_description(self, question: str) -> Answer:
         entity_words = [word for field in ("description", "opening", "category") for word in words(self._entity[field])]
-        named = _IS_A.match(normalise(question))
-        if named and normalise(named.group(1)) in self._names:
+        is_a = _IS_A.match(normalise(question))
+        if is_a and normalise(is_a.group(1)) in self._names:
             return "Yes"
         if coverage([[stem] for stem in stems(question)], entity_words) == 1.0:
             return "Yes"
-        noun = normalise(named.group(1)) if named else ""
+        noun = normalise(is_a.group(1)) if is_a else ""
         category = _nouns().get(noun)
         # Released categories overlap (a fruit is food), so only a noun of a clearly different category is answered No.
         if category is not None and not matches([stem(noun)], entity_words):

@@ -71,7 +71,7 @@ def load_published(root: Path) -> list[Task]:
     """Return the 401 released entities with the split of their released rows. Raises TaskError."""
     path = root / RELEASED_ENTITIES
     splits = released_splits(root, "telepathy_multiturn", "title")
-    loaded = []
+    published = []
     for index, row in enumerate(read_json(path, list)):
         fields = {
             name: text_field(row, name, path, index)
@@ -87,8 +87,8 @@ def load_published(root: Path) -> list[Task]:
             "yes": None,
         }
         split = splits.get(fields["title"], "train")
-        loaded.append(Task("telepathy", fields["id"], split, payload, "published:userrl", fields["category"]))
-    return loaded
+        published.append(Task("telepathy", fields["id"], split, payload, "published:userrl", fields["category"]))
+    return published
 
 
 def best_question(category: EntityCategory, candidates: Sequence[str]) -> str | None:
@@ -120,7 +120,7 @@ def _needed(category_name: str, title: str) -> int:
 
 @lru_cache(maxsize=1)
 def _all() -> list[Task]:
-    own = []
+    our_tasks = []
     for category in categories().values():
         for title, yes in category.entities.items():
             payload: dict[str, Any] = {
@@ -133,17 +133,17 @@ def _all() -> list[Task]:
             }
             # The attributes are not hashed: a corrected table must not move an entity to another split.
             name = content_hash(["telepathy", category.name, title])
-            own.append(Task("telepathy", name, split_of(name), payload, tier=category.name))
-    return own
+            our_tasks.append(Task("telepathy", name, split_of(name), payload, tier=category.name))
+    return our_tasks
 
 
 def _category(name: str, table: dict[str, Any]) -> EntityCategory:
     asks = {key: Ask(question, _patterns(text)) for key, (question, text) in table["asks"].items()}
     entities, aliases = {}, {}
     for names, attributes in table["entities"].items():
-        title, *others = names.split("|")
+        title, *other_names = names.split("|")
         entities[title] = frozenset(attributes.split())
-        aliases[title] = tuple(others)
+        aliases[title] = tuple(other_names)
     return EntityCategory(name, table["opening"], asks, entities, aliases)
 
 

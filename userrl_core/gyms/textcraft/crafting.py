@@ -77,16 +77,16 @@ class Book:
     @cached_property
     def by_made(self) -> Mapping[str, Sequence[CraftingRecipe]]:
         """The recipes of each thing that can be made."""
-        found: dict[str, list[CraftingRecipe]] = {}
+        recipes_of: dict[str, list[CraftingRecipe]] = {}
         for recipe in self.recipes:
-            found.setdefault(recipe.made, []).append(recipe)
-        return found
+            recipes_of.setdefault(recipe.made, []).append(recipe)
+        return recipes_of
 
     @cached_property
     def fetchable(self) -> frozenset[str]:
         """Things that occur in a recipe or a kind but have no recipe."""
-        named = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
-        return frozenset(named - self.by_made.keys())
+        part_names = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
+        return frozenset(part_names - self.by_made.keys())
 
     def members(self, part: str) -> Sequence[str]:
         """Return the possible things for a part: the thing itself, or each member of the kind."""
@@ -100,38 +100,38 @@ class Book:
 
     def needed(self, goal: str) -> list[CraftingRecipe]:
         """Return every recipe that can take part in making the goal, the goal's own first."""
-        found: dict[CraftingRecipe, None] = {}
-        seen, open_ends = {goal}, [goal]
-        while open_ends:
-            for recipe in self.by_made.get(open_ends.pop(0), ()):
-                found[recipe] = None
+        recipes: dict[CraftingRecipe, None] = {}
+        seen_things, queue = {goal}, [goal]
+        while queue:
+            for recipe in self.by_made.get(queue.pop(0), ()):
+                recipes[recipe] = None
                 for thing in (thing for part, _ in recipe.parts for thing in self.members(part)):
-                    if thing not in seen:
-                        seen.add(thing)
-                        open_ends.append(thing)
-        return list(found)
+                    if thing not in seen_things:
+                        seen_things.add(thing)
+                        queue.append(thing)
+        return list(recipes)
 
     def _stands_for(self, command: CraftingRecipe, recipe: CraftingRecipe) -> bool:
-        given = dict(command.parts)
+        counts = dict(command.parts)
         # Things before kinds: a kind may not take what is asked for by name.
         for part, count in sorted(recipe.parts, key=lambda part: part[0] in self.kinds):
-            fit = next((thing for thing in self.members(part) if given.get(thing) == count), None)
+            fit = next((thing for thing in self.members(part) if counts.get(thing) == count), None)
             if fit is None:
                 return False
-            del given[fit]
-        return not given
+            del counts[fit]
+        return not counts
 
 
 def depths(book: Book) -> dict[str, int]:
     """Return the depth of each thing, by its shallowest recipe; 0 for fetched things."""
-    found = dict.fromkeys(book.fetchable, 0)
+    depth_of = dict.fromkeys(book.fetchable, 0)
     # Level by level: a thing has depth d when a recipe of it has only parts of less, and none of its recipes had before.
     for depth in range(1, len(book.by_made) + 1):
         level = [
             thing
             for thing, recipes in book.by_made.items()
-            if thing not in found
-            and any(all(any(m in found for m in book.members(part)) for part, _ in r.parts) for r in recipes)
+            if thing not in depth_of
+            and any(all(any(m in depth_of for m in book.members(part)) for part, _ in r.parts) for r in recipes)
         ]
-        found |= dict.fromkeys(level, depth)
-    return found
+        depth_of |= dict.fromkeys(level, depth)
+    return depth_of

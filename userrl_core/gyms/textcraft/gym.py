@@ -85,10 +85,10 @@ class TextCraftGym(Gym[TextCraftConfig]):
         if self._short and text in self._book.fetchable:
             text = f"get 1 {text}"
         if text == "inventory":
-            held = ", ".join(f"[{thing}] ({count})" for thing, count in self._held.items())
-            return Reply(f"Inventory: {held or 'You are not carrying anything.'}")
-        if text.startswith("get ") and (fetched := counted(text[4:])):
-            return self._get(*fetched)
+            inventory = ", ".join(f"[{thing}] ({count})" for thing, count in self._held.items())
+            return Reply(f"Inventory: {inventory or 'You are not carrying anything.'}")
+        if text.startswith("get ") and (thing_and_count := counted(text[4:])):
+            return self._get(*thing_and_count)
         if text.startswith("craft ") and (recipe := parse_craft(text)):
             return self._craft(recipe)
         return self._refuse(f"execute {text}")
@@ -111,13 +111,13 @@ class TextCraftGym(Gym[TextCraftConfig]):
                 del self._held[part]
         self._held[recipe.made] = self._held.get(recipe.made, 0) + recipe.count
         done = recipe.made == self._goal
-        said = (DONE if done else OK) if self._short else f"{CRAFTED} {recipe.count} {recipe.made}"
-        return Reply(said, float(done), done)
+        observation = (DONE if done else OK) if self._short else f"{CRAFTED} {recipe.count} {recipe.made}"
+        return Reply(observation, float(done), done)
 
     def _make_once(self, thing: str) -> Reply:
         recipe = self._book.by_made[thing][0]
-        missing = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
-        return Reply(missing[0]) if missing else self._craft(recipe)
+        missing_parts = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
+        return Reply(missing_parts[0]) if missing_parts else self._craft(recipe)
 
     def _refuse(self, what: str) -> Reply:
         return Reply(NO if self._short else f"Could not {what}")

@@ -78,12 +78,12 @@ class Minecraft:
         kinds: dict[str, list[str]] = {}
         for thing, kind in self._kind_of.items():
             kinds.setdefault(kind, []).append(thing)
-        named = {part for recipes in self._made.values() for recipe in recipes for part, _ in recipe.parts}
+        part_names = {part for recipes in self._made.values() for recipe in recipes for part, _ in recipe.parts}
         # A thing's own recipes come before its namesake group.
-        used = sorted(kind for kind in named if kind in kinds and kind not in self._made)
-        used = [kind for kind in used if any(thing in self._made for thing in kinds[kind])]
+        used_kinds = sorted(kind for kind in part_names if kind in kinds and kind not in self._made)
+        used_kinds = [kind for kind in used_kinds if any(thing in self._made for thing in kinds[kind])]
         recipes = [CraftingRecipe(r.made, r.count, r.parts) for recipes in self._made.values() for r in recipes]
-        return Book(recipes, {kind: tuple(sorted(kinds[kind])) for kind in used})
+        return Book(recipes, {kind: tuple(sorted(kinds[kind])) for kind in used_kinds})
 
     @cached_property
     def goals(self) -> list[tuple[str, int]]:

@@ -81,15 +81,15 @@ def _covers(ways: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator
         if way.count >= needed:
             yield (way,)
         else:
-            for others in _covers(ways, needed - way.count, number):
-                yield (way, *others)
+            for other_recipes in _covers(ways, needed - way.count, number):
+                yield (way, *other_recipes)
 
 
 def _in_order(used: tuple[CraftingRecipe, ...], order: list[str]) -> Plan:
     """Order a plan: fetched things, then the recipes from the bottom up."""
     place: Mapping[str, int] = {thing: number for number, thing in enumerate(order)}
-    fetched: dict[str, int] = {}
+    fetch_counts: dict[str, int] = {}
     for part, count in (part for recipe in used for part in recipe.parts):
         if part not in place:
-            fetched[part] = fetched.get(part, 0) + count
-    return [*fetched.items(), *sorted(used, key=lambda recipe: -place[recipe.made])]
+            fetch_counts[part] = fetch_counts.get(part, 0) + count
+    return [*fetch_counts.items(), *sorted(used, key=lambda recipe: -place[recipe.made])]

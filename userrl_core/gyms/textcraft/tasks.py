@@ -62,40 +62,40 @@ def load_published(root: Path) -> list[Task]:
     minecraft = Minecraft(read_recipes(root))
     ids = [f"textcraft_{number}" for number in range(len(minecraft.goals))]
     test = set(sorted(ids, key=lambda key: content_hash(["textcraft", key]))[:TEST_GOALS])
-    found = []
+    published = []
     for key, (goal, depth) in zip(ids, minecraft.goals, strict=True):
         payload = _shown(minecraft.book, goal, Random(key))
         split = "test" if key in test else "train"
-        found.append(Task("textcraft", key, split, payload, source="published:agentgym", tier=f"depth-{depth}"))  # type: ignore[arg-type]
-    return found
+        published.append(Task("textcraft", key, split, payload, source="published:agentgym", tier=f"depth-{depth}"))  # type: ignore[arg-type]
+    return published
 
 
 @lru_cache(maxsize=1)
 def _world() -> tuple[Task, ...]:
     data = json.loads((Path(__file__).parent / "world.json").read_text(encoding="utf-8"))
     book = Book.read(data["recipes"], data["kinds"])
-    found = []
+    world_tasks = []
     for goal, depth in depths(book).items():
         for draw in range(DRAWS if depth else 0):
             payload = _shown(book, goal, Random(f"textcraft/{goal}/{draw}"))
             split = split_of(content_hash(["textcraft", goal]))
-            found.append(Task("textcraft", content_hash(payload), split, payload, tier=f"depth-{depth}"))
-    return tuple({task.id: task for task in found}.values())
+            world_tasks.append(Task("textcraft", content_hash(payload), split, payload, tier=f"depth-{depth}"))
+    return tuple({task.id: task for task in world_tasks}.values())
 
 
 def _shown(book: Book, goal: str, rng: Random) -> dict[str, object]:
     """Return the payload of a task: all needed recipes, and others that use the same things."""
     needed = book.needed(goal)
     parts = {part for recipe in needed for part, _ in recipe.parts}
-    others = [r for r in book.recipes if r not in needed and any(part in parts for part, _ in r.parts)]
-    others = list(dict.fromkeys(others))
-    lines = [str(recipe) for recipe in (*needed, *rng.sample(others, min(len(others), DISTRACTORS)))]
+    distractors = [r for r in book.recipes if r not in needed and any(part in parts for part, _ in r.parts)]
+    distractors = list(dict.fromkeys(distractors))
+    lines = [str(recipe) for recipe in (*needed, *rng.sample(distractors, min(len(distractors), DISTRACTORS)))]
     rng.shuffle(lines)
-    named = {part for line in Book.read(lines, {}).recipes for part, _ in line.parts}
+    part_names = {part for line in Book.read(lines, {}).recipes for part, _ in line.parts}
     return {
         "goal": goal,
         "recipes": lines,
-        "kinds": {kind: list(members) for kind, members in book.kinds.items() if kind in named},
+        "kinds": {kind: list(members) for kind, members in book.kinds.items() if kind in part_names},
     }
 
 
@@ -106,8 +106,8 @@ def _tiny(depth: int) -> tuple[Task, ...]:
 
 def _draw(n: int, depth: int, rng: Random) -> list[Task]:
     """Draw n different tasks: a chain of recipes, some with a second fetched thing, and unrelated recipes."""
-    drawn: dict[str, Task] = {}
-    while len(drawn) < n:
+    tasks_by_id: dict[str, Task] = {}
+    while len(tasks_by_id) < n:
         names = rng.sample(WORDS, len(WORDS))
         links = [names.pop() for _ in range(depth + 1)]
         fetched = [links[-1]]
@@ -124,5 +124,5 @@ def _draw(n: int, depth: int, rng: Random) -> list[Task]:
         rng.shuffle(recipes)
         payload = {"goal": links[0], "recipes": [str(recipe) for recipe in recipes], "kinds": {}, "short": True}
         digest = content_hash(payload)
-        drawn[digest] = Task("textcraft", digest, split_of(digest), payload, tier=f"depth-{depth}")
-    return list(drawn.values())
+        tasks_by_id[digest] = Task("textcraft", digest, split_of(digest), payload, tier=f"depth-{depth}")
+    return list(tasks_by_id.values())

@@ -128,8 +128,8 @@ class TravelConfig(GymConfig):
         return RewardBounds(0.0, max(self.search_reward, self.preference_reward, highest), lowest)
 
     def _with_preset(self, preset: Preset) -> TravelConfig:
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return TravelConfig(**{**given, "preset": preset})
+        explicit_fields = {name: getattr(self, name) for name in self.model_fields_set}
+        return TravelConfig(**{**explicit_fields, "preset": preset})
 
 
 _PRESET_CONFIGS: dict[str, TravelConfig] = {name: TravelConfig(preset=name) for name in ("userbench", "tiny")}

@@ -44,23 +44,23 @@ class TravelDemonstrator:
     def _tiny(self, task: Task, skill: float) -> list[InteractCall]:
         aspect = World.of(task.payload).aspects["hotel"]
         count = sum(self._rng.random() < skill for _ in aspect.preferences)
-        known = aspect.preferences[:count]
-        questions = [InteractCall("action", question_for(p, task.tier)) for p in known]
-        query = " ".join(p.preference for p in known) or "hotel"
+        known_preferences = aspect.preferences[:count]
+        questions = [InteractCall("action", question_for(p, task.tier)) for p in known_preferences]
+        query = " ".join(p.preference for p in known_preferences) or "hotel"
         # `act` replaces an empty answer by one of the ids in the search results.
         return [*questions, InteractCall("search", query), InteractCall("answer", "")]
 
     def _full(self, task: Task, skill: float) -> list[InteractCall]:
         world = World.of(task.payload)
-        known = [p for p in world.preferences.values() if self._rng.random() < skill]
-        questions = [InteractCall("action", question_for(p, task.tier)) for p in known]
+        known_preferences = [p for p in world.preferences.values() if self._rng.random() < skill]
+        questions = [InteractCall("action", question_for(p, task.tier)) for p in known_preferences]
         searches = [InteractCall("search", query_for(aspect, task.tier)) for aspect in world.aspects.values()]
-        chosen = []
+        chosen_ids = []
         for name, aspect in world.aspects.items():
             notes = task.payload["aspects"][name]["notes"]
             candidates = [option for option in aspect.options if notes[option["id"]]["type"] != "noise"]
-            chosen.append(self._choose(aspect, [p for p in known if p.aspect == name], candidates))
-        return [*questions, *searches, InteractCall("answer", ", ".join(chosen))]
+            chosen_ids.append(self._choose(aspect, [p for p in known_preferences if p.aspect == name], candidates))
+        return [*questions, *searches, InteractCall("answer", ", ".join(chosen_ids))]
 
     def _choose(self, aspect: Aspect, known: Sequence[Preference], candidates: Sequence[Mapping[str, Any]]) -> str:
         # Published preferences have no rule to check options with: whoever knows all of them takes the best option.

@@ -189,17 +189,17 @@ class TravelGym(Gym[TravelConfig]):
 
     def _unrevealed(self) -> list[Preference]:
         revealed = {*self.progress.active, *self.progress.passive}
-        closed = self.progress.chosen if self.config.one_choice_per_aspect else ()
-        return [p for p in self.world.preferences.values() if p.id not in revealed and p.aspect not in closed]
+        closed_aspects = self.progress.chosen if self.config.one_choice_per_aspect else ()
+        return [p for p in self.world.preferences.values() if p.id not in revealed and p.aspect not in closed_aspects]
 
     def _choose(self, option_id: str, aspect_name: str) -> str:
         aspect = self.world.aspects.get(aspect_name)
         if aspect is None:
             return "foreign"
-        chosen = self.progress.chosen.setdefault(aspect_name, [])
-        if option_id in chosen:
+        chosen_ids = self.progress.chosen.setdefault(aspect_name, [])
+        if option_id in chosen_ids:
             return "repeated"
-        chosen.append(option_id)
+        chosen_ids.append(option_id)
         return "best" if option_id == aspect.best else "correct" if option_id in aspect.correct else "wrong"
 
     def _verdict(self, choices: Mapping[str, str]) -> str:
@@ -215,16 +215,16 @@ class TravelGym(Gym[TravelConfig]):
         return " ".join(f"{option_id}: {texts[kind]}" for option_id, kind in choices.items())
 
     def _complete(self) -> bool:
-        chosen = self.progress.chosen
+        ids_by_aspect = self.progress.chosen
         if self.config.one_choice_per_aspect and self.config.end_when == "all_chosen":
-            return len(chosen) == len(self.world.aspects)
-        return all(aspect.best in chosen.get(name, ()) for name, aspect in self.world.aspects.items())
+            return len(ids_by_aspect) == len(self.world.aspects)
+        return all(aspect.best in ids_by_aspect.get(name, ()) for name, aspect in self.world.aspects.items())
 
     def _quality(self, name: str) -> float:
-        aspect, chosen = self.world.aspects[name], self.progress.chosen.get(name, [])
-        if aspect.best in chosen:
+        aspect, chosen_ids = self.world.aspects[name], self.progress.chosen.get(name, [])
+        if aspect.best in chosen_ids:
             return 1.0
-        return self.config.correct_reward / self.config.best_reward if aspect.correct.intersection(chosen) else 0.0
+        return self.config.correct_reward / self.config.best_reward if aspect.correct.intersection(chosen_ids) else 0.0
 
     def _user_reply(self, content: str, text: str, reward: float, info: dict[str, Any]) -> Reply:
         self.history += (HistoryLine("agent", content), HistoryLine("user", text))

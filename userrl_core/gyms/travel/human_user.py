@@ -29,17 +29,17 @@ class HumanTravelUser(HumanUser):
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
         """Return the person's verdict: the requested wish, or that there is none."""
-        listed = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
+        wish_lines = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
         self.console.show_once(
-            f"Your trip: {self._world.scenario}\nYour wishes:\n{listed}\n"
+            f"Your trip: {self._world.scenario}\nYour wishes:\n{wish_lines}\n"
             "Hint at a wish only where the agent asks for it, and never state it outright."
         )
         self.console.show(f"The agent says: {utterance}")
         options = [*(f"{_about(p)}: {p.preference}" for p in candidates), *_OTHER]
-        chosen = self.console.choose("What does it ask for? ", options)
-        if chosen < len(candidates):
-            return MessageReading("held", candidates[chosen].id)
-        return MessageReading(("not_held", "too_vague", "other")[chosen - len(candidates)])
+        choice_index = self.console.choose("What does it ask for? ", options)
+        if choice_index < len(candidates):
+            return MessageReading("held", candidates[choice_index].id)
+        return MessageReading(("not_held", "too_vague", "other")[choice_index - len(candidates)])
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """Match by rule: the database is not part of the user."""

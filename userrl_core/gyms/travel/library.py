@@ -84,5 +84,5 @@ def _category(aspect: str, name: str, entry: dict[str, Any]) -> AspectTopic:
         LibraryPreference(aspect, name, key, str(row["value"]), str(row["text"]), tuple(map(str, row["phrases"])))
         for key, row in entry["preferences"].items()
     )
-    ask, others = tuple(map(str, entry["ask"])), tuple(map(str, entry["others"]))
-    return AspectTopic(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, others, preferences)
+    ask, other_values = tuple(map(str, entry["ask"])), tuple(map(str, entry["others"]))
+    return AspectTopic(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, other_values, preferences)

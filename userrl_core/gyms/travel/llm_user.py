@@ -108,8 +108,12 @@ class LLMTravelUser:
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
         """Judge a message with one call over the candidates."""
-        listed = "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in candidates) or "(none left)"
-        prompt = f"{self._trip()}\nWishes not told yet:\n{listed}\n\n{_talk(history)}The message:\n{quote(utterance)}"
+        wish_lines = (
+            "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in candidates) or "(none left)"
+        )
+        prompt = (
+            f"{self._trip()}\nWishes not told yet:\n{wish_lines}\n\n{_talk(history)}The message:\n{quote(utterance)}"
+        )
         verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in candidates]))
         return MessageReading(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
 

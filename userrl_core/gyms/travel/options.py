@@ -66,12 +66,14 @@ def make_options(
 ) -> dict[str, Any]:
     """Return ``{options, best, correct, notes}`` for one aspect. notes: type and reason in words, by id."""
     maker = _Maker(aspect, held, arguments, rng)
-    made: list[tuple[Option, str, str]] = [(option, "correct", "meets all") for option in maker.correct(counts.correct)]
-    made += [(*maker.wrong(), "") for _ in range(counts.wrong)]
-    made += [(*maker.noise(number), "") for number in range(counts.noise)]
-    rng.shuffle(made)
+    drafts: list[tuple[Option, str, str]] = [
+        (option, "correct", "meets all") for option in maker.correct(counts.correct)
+    ]
+    drafts += [(*maker.wrong(), "") for _ in range(counts.wrong)]
+    drafts += [(*maker.noise(number), "") for number in range(counts.noise)]
+    rng.shuffle(drafts)
     options, correct, notes = [], [], {}
-    for number, (option, kind, reason) in enumerate(made, 1):
+    for number, (option, kind, reason) in enumerate(drafts, 1):
         identity = f"{ASPECTS[aspect]}{number}"
         options.append({"id": identity, **option})
         label, _, detail = kind.partition(":")
@@ -151,8 +153,8 @@ class _Maker:
         low, high = COSTS[self.aspect]
         option["cost"] = rng.randint(low, high)
         violated_categories = {preference.category for preference in violated}
-        for category, goal, others in self.fields:
-            self._fill(option, category, goal, others, category.name in violated_categories)
+        for category, goal, other_values in self.fields:
+            self._fill(option, category, goal, other_values, category.name in violated_categories)
         return option
 
     def _fill(self, option: Option, category: AspectTopic, goal: str | None, others: list[str], violated: bool) -> None:
@@ -161,8 +163,8 @@ class _Maker:
         if category.rule == "value":
             option[category.attribute] = goal if met else rng.choice(others)
         elif category.rule == "includes":
-            chosen = rng.sample(others, rng.randint(1, len(others) - 1))
-            option[category.attribute] = sorted([*chosen, str(goal)] if met else chosen)
+            included = rng.sample(others, rng.randint(1, len(others) - 1))
+            option[category.attribute] = sorted([*included, str(goal)] if met else included)
         else:
             services = option.setdefault(category.attribute, {})
             for value in others:

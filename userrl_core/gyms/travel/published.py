@@ -31,7 +31,7 @@ def load_published(root: Path) -> list[Task]:
 
     Raises TaskError with file, index and field for a faulty row, and MissingFileError without a travel folder.
     """
-    loaded: list[Task] = []
+    published: list[Task] = []
     for composition in (c for members in COMPOSITIONS.values() for c in members):
         folder = next((root / f.format(composition) for f in FOLDERS if (root / f.format(composition)).is_dir()), None)
         if folder is None:
@@ -42,14 +42,14 @@ def load_published(root: Path) -> list[Task]:
         for part in ("train", "test"):
             path = folder / f"{part}.parquet"
             for index, (row, opening) in enumerate(_rows(path)):
-                loaded.append(_task(row, opening, part, composition, database, database_path, path, index))
-    if not loaded:
+                published.append(_task(row, opening, part, composition, database, database_path, path, index))
+    if not published:
         raise MissingFileError(
             "task.file_missing",
             f"{root / 'data'} contains no folder such as travel22_multiturn_onechoice. Give the root folder of "
             "the release.",
         )
-    return loaded
+    return published
 
 
 def _rows(path: Path) -> list[tuple[object, object]]:
@@ -157,7 +157,7 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
         raise TaskError(
             "task.invalid_field", f"{where}: 'best_id' must be one of 'correct_ids', and both must be ids of 'options'."
         )
-    held = [
+    preference_rows = [
         {"id": f"P{number}", "category": str(p[1]), "preference": str(p[2]), "implicit": str(p[3]), "rule": {}}
         for number, p in enumerate(preferences, preferences_before + 1)
     ]
@@ -166,8 +166,8 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
         raise TaskError("task.invalid_field", f"{where}: 'arguments' must be an object.")
     return {
         "arguments": {key: str(value) for key, value in arguments.items()},
-        "wanted": len(held),
-        "preferences": held,
+        "wanted": len(preference_rows),
+        "preferences": preference_rows,
         "options": [by_id[option_id] for option_id in order],
         "best": best,
         "correct": sorted(correct),

@@ -38,15 +38,15 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
 
     The query must name one aspect, all of its places and dates, and no other place or date.
     """
-    named = [aspect for aspect in aspects_named(query) if aspect in arguments]
-    if not named:
+    named_aspects = [aspect for aspect in aspects_named(query) if aspect in arguments]
+    if not named_aspects:
         # With a single aspect that needs no arguments the query need not name it (tiny tier).
         if len(arguments) == 1 and not next(iter(arguments.values())):
             return SearchJudgement("match", next(iter(arguments)))
         return SearchJudgement("unrelated")
-    if len(named) > 1:
+    if len(named_aspects) > 1:
         return SearchJudgement("wrong")
-    needed = arguments[named[0]]
+    needed = arguments[named_aspects[0]]
     places = [fold(value) for key, value in needed.items() if "date" not in key]
     days = {day for key, value in needed.items() if "date" in key for day in days_in(value)}
     text = fold(query)
@@ -56,7 +56,7 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
         return SearchJudgement("wrong")
     if "origin" in needed and _reversed(text, fold(needed["origin"]), fold(needed["destination"])):
         return SearchJudgement("wrong")
-    return SearchJudgement("match", named[0])
+    return SearchJudgement("match", named_aspects[0])
 
 
 def days_in(text: str) -> set[Day]:

@@ -73,10 +73,10 @@ class RuleTravelUser:
             or matches(("tell$", "prefer"), message_words)
         ):
             return MessageReading("other")
-        named = aspects_named(utterance)
-        aspects = [aspect for aspect in named if aspect in self._world.aspects]
+        named_aspects = aspects_named(utterance)
+        aspects = [aspect for aspect in named_aspects if aspect in self._world.aspects]
         if not aspects:
-            aspects = named or list(self._world.aspects)
+            aspects = named_aspects or list(self._world.aspects)
         nouns = {noun for aspect in NOUNS for noun in NOUNS[aspect]}
         other_words = [word for word in dict.fromkeys(message_words) if word not in nouns]
         strength = {
@@ -89,11 +89,11 @@ class RuleTravelUser:
             return MessageReading("too_vague" if any(word in _GENERAL_WORDS for word in message_words) else "other")
         if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MOST_CATEGORIES:
             return MessageReading("too_vague")
-        held = [p for p in candidates if (p.aspect, p.category) in strength]
-        if not held:
+        held_preferences = [p for p in candidates if (p.aspect, p.category) in strength]
+        if not held_preferences:
             return MessageReading("not_held")
         # The category with the most matching stems; its first preference if there are several.
-        best = max(held, key=lambda p: strength[p.aspect, p.category])
+        best = max(held_preferences, key=lambda p: strength[p.aspect, p.category])
         return MessageReading("held", best.id)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
@@ -116,16 +116,16 @@ class RuleTravelUser:
         if aspect in self._world.aspects:
             for p in self._world.aspects[aspect].preferences:
                 if p.category not in by_category:
-                    own = set(stems(f"{p.category} {p.preference}")) - {"prefer"}
-                    by_category[p.category] = tuple(sorted(own))
+                    preference_stems = set(stems(f"{p.category} {p.preference}")) - {"prefer"}
+                    by_category[p.category] = tuple(sorted(preference_stems))
         return by_category
 
 
 def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) -> MessageReading:
-    named = {word for word in message_words if word in CATEGORIES}
-    if len(named) != 1:
-        return MessageReading("too_vague" if named else "other")
-    (category,) = named
+    named_categories = {word for word in message_words if word in CATEGORIES}
+    if len(named_categories) != 1:
+        return MessageReading("too_vague" if named_categories else "other")
+    (category,) = named_categories
     for preference in candidates:
         if preference.category == category:
             return MessageReading("held", preference.id)

@@ -37,16 +37,16 @@ def make_plan(composition: str, rng: random.Random) -> Plan:
     counts = list(composition)
     rng.shuffle(counts)
     aspects = rng.sample(list(ASPECTS), len(counts))
-    held = {}
+    held_by_aspect = {}
     for aspect, count in zip(aspects, counts, strict=True):
         categories = library()[aspect].categories
-        chosen = rng.sample(list(categories), int(count))
-        preferences = [rng.choice(categories[name].preferences) for name in chosen]
-        held[aspect] = [[p.category, p.key, rng.randrange(len(p.phrases))] for p in preferences]
+        category_names = rng.sample(list(categories), int(count))
+        preferences = [rng.choice(categories[name].preferences) for name in category_names]
+        held_by_aspect[aspect] = [[p.category, p.key, rng.randrange(len(p.phrases))] for p in preferences]
     origin, city = rng.sample(names()["cities"], 2)
     start = date(2026, 1, 5) + timedelta(days=rng.randrange(340))
     trip = {"origin": origin, "city": city, "start": start.isoformat(), "days": rng.randint(2, 9)}
-    return {"composition": composition, "held": held, "trip": trip, "words": rng.randrange(9)}
+    return {"composition": composition, "held": held_by_aspect, "trip": trip, "words": rng.randrange(9)}
 
 
 def plan_id(plan: Plan, counts: OptionCounts) -> str:
@@ -60,9 +60,9 @@ def build(plan: Plan, counts: OptionCounts) -> Task:
     rng = random.Random(derive_seed("travel options", identity))
     aspects: dict[str, Any] = {}
     number = 0
-    for aspect, held in plan["held"].items():
+    for aspect, held_preferences in plan["held"].items():
         preferences, payloads = [], []
-        for category_name, key, phrase in held:
+        for category_name, key, phrase in held_preferences:
             category = library()[aspect].categories[category_name]
             preference = next(p for p in category.preferences if p.key == key)
             preferences.append(preference)
@@ -78,7 +78,7 @@ def build(plan: Plan, counts: OptionCounts) -> Task:
             )
         arguments = _arguments(aspect, plan["trip"])
         options = make_options(aspect, preferences, arguments, counts, rng)
-        aspects[aspect] = {"arguments": arguments, "wanted": len(held), "preferences": payloads, **options}
+        aspects[aspect] = {"arguments": arguments, "wanted": len(held_preferences), "preferences": payloads, **options}
     payload = {"composition": plan["composition"], "opening": _opening(plan), "aspects": aspects}
     return Task("travel", identity, split_of(identity), payload, tier=tier_of(plan["composition"]))
 

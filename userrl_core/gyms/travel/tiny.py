@@ -26,11 +26,11 @@ IDS = ("H1", "H2", "H3", "H4", "H5", "H6")
 def tiny_tasks() -> tuple[Task, ...]:
     """Return every task of the tier, all splits, shuffled."""
     every_task = []
-    for named in permutations(CATEGORIES, 2):
-        for values in product(*(CATEGORIES[name] for name in named)):
+    for category_pair in permutations(CATEGORIES, 2):
+        for values in product(*(CATEGORIES[name] for name in category_pair)):
             for right in IDS:
                 for wrong in combinations([option_id for option_id in IDS if option_id != right], 2):
-                    every_task.append(_task(named, values, right, wrong))
+                    every_task.append(_task(category_pair, values, right, wrong))
     random.Random("travel/tiny").shuffle(every_task)
     return tuple(every_task)
 

@@ -69,13 +69,13 @@ class World:
         aspects: dict[str, Aspect] = {}
         preferences: dict[str, Preference] = {}
         for name, data in payload["aspects"].items():
-            held = tuple(
+            aspect_preferences = tuple(
                 Preference(p["id"], name, p["category"], p["preference"], p["implicit"], p.get("rule", {}))
                 for p in data["preferences"]
             )
-            preferences.update((p.id, p) for p in held)
+            preferences.update((p.id, p) for p in aspect_preferences)
             aspects[name] = Aspect(
-                name, data["arguments"], held, data["options"], data["best"], frozenset(data["correct"])
+                name, data["arguments"], aspect_preferences, data["options"], data["best"], frozenset(data["correct"])
             )
         return cls(aspects, preferences, str(payload.get("opening", "")))
 

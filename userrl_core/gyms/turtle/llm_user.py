@@ -64,9 +64,9 @@ class LLMTurtleUser:
     async def grade(self, explanation: str) -> list[float]:
         """Return 0, 0.5 or 1 for each criterion. Raises JudgeError after all retries."""
         criteria = [criterion["statement"] for criterion in self._story["criteria"]]
-        listed = "\n".join(f"{number}. {statement}" for number, statement in enumerate(criteria, 1))
+        criterion_lines = "\n".join(f"{number}. {statement}" for number, statement in enumerate(criteria, 1))
         story = {name: self._story[name] for name in ("surface", "bottom")}
-        prompt = _JUDGE.format(**story, criteria=listed, rule=DATA_RULE)
+        prompt = _JUDGE.format(**story, criteria=criterion_lines, rule=DATA_RULE)
         parsed = await self._ask(prompt, explanation, "judge", _grades(len(criteria)))
         return [_POINTS[getattr(parsed, f"criterion_{number}")] for number in range(1, len(criteria) + 1)]
 

@@ -44,7 +44,7 @@ def load_published(root: Path) -> list[Task]:
     path = root / RELEASED_STORIES
     stories = read_json(path, dict)
     splits = released_splits(root, "turtle_multiturn", "title")
-    loaded = []
+    published = []
     for key, row in stories.items():
         title = text_field(row, "new_title", path, key)
         payload = {
@@ -57,8 +57,8 @@ def load_published(root: Path) -> list[Task]:
             "yes": None,
             "no": None,
         }
-        loaded.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
-    return loaded
+        published.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
+    return published
 
 
 def _criteria(row: Any, path: Path, key: str) -> list[Any]:

@@ -39,9 +39,9 @@ class WishDemonstrator:
         return self._last
 
     def _next(self) -> InteractCall:
-        missing = [garment for garment in self._wished if garment not in self._told]
-        if missing:
-            return InteractCall("action", missing[0])
+        missing_garments = [garment for garment in self._wished if garment not in self._told]
+        if missing_garments:
+            return InteractCall("action", missing_garments[0])
         if len(self._shown) != 1:
             return InteractCall("search", "")
         return InteractCall("answer", self._best)

@@ -116,19 +116,19 @@ class WishGym(Gym[WishConfig]):
 
     async def action(self, content: str) -> Reply:
         """Ask about the one garment that the text names."""
-        named = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
-        if len(named) != 1:
+        named_garments = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
+        if len(named_garments) != 1:
             return Reply(self._say(UNREAD, "unread"))
-        garment = named[0]
-        said, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
+        garment = named_garments[0]
+        reply, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
         if isinstance(self.user, RuleWishUser):
             act = "colour" if out else "hesitates" if garment in self._wished else "anything"
-            said = self._say(said, act, garment=garment, colour=said)
+            reply = self._say(reply, act, garment=garment, colour=reply)
         new = out and garment in self._wished and garment not in self._told
         if new:
             self._told.add(garment)
         reward = self.config.elicitation / len(self._wished) if new else 0.0
-        return Reply(said, reward, info=self._shares())
+        return Reply(reply, reward, info=self._shares())
 
     async def search(self, content: str) -> Reply:
         """List the options that agree with the told colours, in the task's own order."""

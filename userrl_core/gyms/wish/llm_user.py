@@ -39,7 +39,7 @@ class LLMWishUser:
         truth = _COLOUR.format(colour=colour) if out else _ANYTHING if colour is None else _HESITATES
         messages = [{"role": "user", "content": _PROMPT.format(garment=garment, truth=truth)}]
         answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
-        named = [one for one in COLOURS if one in answer.text.lower()]
-        if named != ([colour] if out else []):
+        named_colours = [colour_name for colour_name in COLOURS if colour_name in answer.text.lower()]
+        if named_colours != ([colour] if out else []):
             raise UserError("user.no_reply", f"The user model did not say what it was told to say about {garment}.")
         return answer.text, out

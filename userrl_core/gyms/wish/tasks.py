@@ -47,20 +47,20 @@ def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
 @lru_cache(maxsize=MOST)
 def _of_size(size: int) -> tuple[Task, ...]:
     rng = Random(f"wish/{size}")
-    drawn: dict[str, Task] = {}
-    while len(drawn) < PER_SIZE:
+    tasks_by_id: dict[str, Task] = {}
+    while len(tasks_by_id) < PER_SIZE:
         task = _task(rng, size)
-        drawn[task.id] = task
-    return tuple(drawn.values())
+        tasks_by_id[task.id] = task
+    return tuple(tasks_by_id.values())
 
 
 def _task(rng: Random, size: int) -> Task:
-    wished = dict(zip(rng.sample(GARMENTS, size), rng.sample(COLOURS, size), strict=True))
+    colour_of = dict(zip(rng.sample(GARMENTS, size), rng.sample(COLOURS, size), strict=True))
     best, *wrong = rng.sample(OPTIONS, size + 1)
     payload: dict[str, Any] = {
-        "wished": wished,
+        "wished": colour_of,
         "best": best,
-        "wrong": dict(zip(wished, wrong, strict=True)),
+        "wrong": dict(zip(colour_of, wrong, strict=True)),
         "order": rng.sample([best, *wrong], size + 1),
     }
     digest = content_hash(payload)

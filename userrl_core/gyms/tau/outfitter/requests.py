@@ -112,15 +112,15 @@ def _return(rng: Random, base: Tables, order: Record) -> OrderRequest:
 def _swap(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     """Request other options of an item: an exchange if delivered, a change if pending."""
     key, item = order["order_id"], rng.choice(order["items"])
-    others = [v for v in _variants(base, item) if v["available"] and v["options"] != item["options"]]
+    other_variants = [v for v in _variants(base, item) if v["available"] and v["options"] != item["options"]]
     method = _other_card(rng, base, order)
-    if not others or method is None:
+    if not other_variants or method is None:
         return None
-    new = rng.choice(others)
+    new = rng.choice(other_variants)
     changed = {kind: value for kind, value in new["options"].items() if item["options"][kind] != value}
-    done = "exchange" if order["status"] == "delivered" else "change"
+    verb = "exchange" if order["status"] == "delivered" else "change"
     sentences = (
-        f"You want to {done} the {item['name']} of order {key} for one with {describe(changed)} and else the same options.",
+        f"You want to {verb} the {item['name']} of order {key} for one with {describe(changed)} and else the same options.",
         f"Pay or get the difference with {method}.",
     )
     product = ("get_product_details", {"product_id": item["product_id"]})
@@ -136,9 +136,9 @@ def _cheapest(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     clear = len(same) > 1 and same[0]["price"] < same[1]["price"] and same[0]["item_id"] != item["item_id"]
     if not clear or method is None:
         return None
-    done = "exchange" if order["status"] == "delivered" else "change"
+    verb = "exchange" if order["status"] == "delivered" else "change"
     sentences = (
-        f"You want to {done} the {item['name']} of order {key} for the cheapest available one of the same {kind}.",
+        f"You want to {verb} the {item['name']} of order {key} for the cheapest available one of the same {kind}.",
         f"Pay or get the difference with {method}.",
     )
     product = ("get_product_details", {"product_id": item["product_id"]})
@@ -208,8 +208,8 @@ def _paid_by(order: Record) -> str:
 
 def _some(rng: Random, order: Record) -> list[Record]:
     count = rng.randint(1, len(order["items"]))
-    chosen = rng.sample(range(len(order["items"])), count)
-    return [order["items"][number] for number in sorted(chosen)]
+    indices = rng.sample(range(len(order["items"])), count)
+    return [order["items"][number] for number in sorted(indices)]
 
 
 def _named(items: list[Record]) -> str:

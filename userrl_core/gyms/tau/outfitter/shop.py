@@ -50,9 +50,9 @@ def _names() -> Record:
 def _product(names: Record, rng: Random, number: int) -> tuple[str, Record]:
     name, (price, kinds) = list(names["products"].items())[number]
     combinations = list(itertools.product(*(names["options"][kind] for kind in kinds)))
-    chosen = rng.sample(combinations, min(VARIANTS, len(combinations)))
+    combinations_kept = rng.sample(combinations, min(VARIANTS, len(combinations)))
     variants: dict[str, Record] = {}
-    for index, values in enumerate(chosen):
+    for index, values in enumerate(combinations_kept):
         item = f"{4000 + 37 * number + index}"
         variants[item] = {
             "item_id": item,

@@ -123,27 +123,27 @@ def generate(n: int, seed: int) -> list[Task]:
 @lru_cache(maxsize=MOST)
 def _of_size(size: int) -> tuple[Task, ...]:
     rng = Random(f"outfitter/{size}")
-    drawn: dict[str, Task] = {}
-    while len(drawn) < PER_SIZE[size]:
+    tasks_by_id: dict[str, Task] = {}
+    while len(tasks_by_id) < PER_SIZE[size]:
         task = _task(rng, size)
-        drawn.setdefault(task.id, task)
-    return tuple(drawn.values())
+        tasks_by_id.setdefault(task.id, task)
+    return tuple(tasks_by_id.values())
 
 
 def _task(rng: Random, size: int) -> Task:
     """Make a task. Its id covers only the wanted actions, so that no two tasks differ only in irrelevant items."""
     keys = rng.sample(ITEMS, size + OTHERS)
     items = {key: {"status": rng.choice([OPEN, SENT])} for key in rng.sample(keys, len(keys))}
-    wanted = keys[:size]
-    closing = {key: "cancel" if items[key]["status"] == OPEN else "refund" for key in wanted}
-    actions = [{"name": name, "kwargs": {"item": key}} for key in wanted for name in ("look", closing[key])]
+    wanted_items = keys[:size]
+    closing = {key: "cancel" if items[key]["status"] == OPEN else "refund" for key in wanted_items}
+    actions = [{"name": name, "kwargs": {"item": key}} for key in wanted_items for name in ("look", closing[key])]
     payload: dict[str, Any] = {
         "domain": DOMAIN,
         "database": None,
         "tables": {"items": items},
         "opening": "hello",
-        "instruction": f"You want to give up these items that you ordered: {', '.join(wanted)}.",
-        "wanted": wanted,
+        "instruction": f"You want to give up these items that you ordered: {', '.join(wanted_items)}.",
+        "wanted": wanted_items,
         "actions": actions,
         "outputs": [],
         "unprovable": "",

@@ -37,12 +37,12 @@ def recorded(path: Path, data: Path) -> Iterator[Recorded]:
 
     data: tau-bench's folder, with the databases of retail and airline. Raises TaskError with file, entry and problem.
     """
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     for number, row in enumerate(read_rows(path), 1):
-        found = _recorded(row, f"{path}, entry {number}", data)
-        if found is not None and found.task.id not in seen:
-            seen.add(found.task.id)
-            yield found
+        task_record = _recorded(row, f"{path}, entry {number}", data)
+        if task_record is not None and task_record.task.id not in seen_ids:
+            seen_ids.add(task_record.task.id)
+            yield task_record
 
 
 def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
@@ -69,8 +69,8 @@ def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
     }
     key = content_hash([SOURCE, domain, actions])
     task = of(Task("tau", key, validation_of(key), payload, SOURCE, domain), "inferred")
-    said = [f"{SPEAKERS[t['from']]}: {t['value']}" for t in turns if t.get("from") in SPEAKERS]
-    return Recorded(task, "\n".join(said))
+    transcript = [f"{SPEAKERS[t['from']]}: {t['value']}" for t in turns if t.get("from") in SPEAKERS]
+    return Recorded(task, "\n".join(transcript))
 
 
 def _call(text: str, where: str) -> tuple[str, dict[str, Any]]:
@@ -86,5 +86,5 @@ def _call(text: str, where: str) -> tuple[str, dict[str, Any]]:
 
 def _domain_of(called: set[str]) -> str | None:
     """Return the domain whose writes were called; None if no domain or both match."""
-    found = [name for name in TABLES if called & WRITES[name]]
-    return found[0] if len(found) == 1 else None
+    domains = [name for name in TABLES if called & WRITES[name]]
+    return domains[0] if len(domains) == 1 else None

@@ -66,7 +66,7 @@ def synthesise(
 
 def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str]]:
     if path is not None and path.suffix != ".jsonl":
-        return [(each.task, each.conversation) for each in recorded(path, data)]
+        return [(record.task, record.conversation) for record in recorded(path, data)]
     found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
     if wrong := [task.key for task in found if task.gym != "tau"]:
         raise ConfigError(
@@ -92,8 +92,8 @@ async def _made(
     async def one(task: Task, conversation: str) -> Task | None:
         async with room:
             if task.source.startswith("synthesised"):  # its instruction is a template's until a model has read it
-                read, why = await writer.write(task, conversation, "inferred")
-                task = read or task
+                inferred_task, why = await writer.write(task, conversation, "inferred")
+                task = inferred_task or task
             new, why = (task, "") if variant == "inferred" else await writer.write(task, conversation, kind)
         if new is None:
             lost[why] += 1
@@ -101,7 +101,7 @@ async def _made(
         return one_of(task, new) if variant == MIX else new
 
     try:
-        written = await asyncio.gather(*(one(*source) for source in sources))
+        new_tasks = await asyncio.gather(*(one(*source) for source in sources))
     finally:
         await close_clients()
-    return [task for task in written if task is not None], len(writer.ledger)
+    return [task for task in new_tasks if task is not None], len(writer.ledger)

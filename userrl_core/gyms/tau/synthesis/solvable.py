@@ -36,15 +36,15 @@ def why_not(task: Task) -> str:
     except TaskError as error:
         return str(error)
     base = payload.get("tables", domain.base)
-    done = replay(domain, payload["actions"], base)
-    if done.errors:
-        return done.errors[0]
-    if not done.writes:
+    replayed = replay(domain, payload["actions"], base)
+    if replayed.errors:
+        return replayed.errors[0]
+    if not replayed.writes:
         return "no gold call changes anything, so doing nothing would solve it"
-    known = known_text(domain, str(payload["instruction"]), payload, base)
-    for name, arguments in done.writes:
+    known_words = known_text(domain, str(payload["instruction"]), payload, base)
+    for name, arguments in replayed.writes:
         for value in _leaves(arguments):
-            if str(value).casefold() not in known:
+            if str(value).casefold() not in known_words:
                 return f"nothing tells '{value}', which {name} needs"
     return ""
 
@@ -52,24 +52,26 @@ def why_not(task: Task) -> str:
 def known_text(domain: Domain, instruction: str, payload: Mapping[str, Any], base: Any) -> str:
     """Return everything that the agent can be told or can look up, as one text without case."""
     index = _index(payload["domain"], payload["database"]) if base is domain.base else Index(base)
-    known = [instruction, domain.policy, json.dumps(domain.schemas)]
+    known_texts = [instruction, domain.policy, json.dumps(domain.schemas)]
     lookups = _lookups(domain, payload, base)
-    words, new = set[str](), set(_words(" ".join(known)))
-    seen: set[Place] = set()
+    words, new = set[str](), set(_words(" ".join(known_texts)))
+    seen_places: set[Place] = set()
     for _ in range(ROUNDS):
         words |= new
-        text = " ".join(known).casefold()
-        brought = [told for asked, told in lookups if all(value in text for value in asked)]
-        places = {place for word in new for place in index.by_word.get(word, ()) if index.needs[place] <= words} - seen
+        text = " ".join(known_texts).casefold()
+        results = [result for inputs, result in lookups if all(value in text for value in inputs)]
+        places = {
+            place for word in new for place in index.by_word.get(word, ()) if index.needs[place] <= words
+        } - seen_places
         new = set[str]()
         for table, key in places:
             record = base[table.removesuffix(BY_NAME)][key]
-            known.append(f"{key} {json.dumps(record, ensure_ascii=False)}")
-            new |= set(_words(known[-1])) - words
-        known += brought
-        new |= {word for told in brought for word in _words(told)} - words
-        seen |= places
-    return " ".join(known).casefold()
+            known_texts.append(f"{key} {json.dumps(record, ensure_ascii=False)}")
+            new |= set(_words(known_texts[-1])) - words
+        known_texts += results
+        new |= {word for result in results for word in _words(result)} - words
+        seen_places |= places
+    return " ".join(known_texts).casefold()
 
 
 class Index:
@@ -103,15 +105,15 @@ def _words(text: str) -> list[str]:
 
 def _lookups(domain: Domain, payload: Mapping[str, Any], base: Any) -> list[tuple[list[str], str]]:
     """Return the inputs and results of the gold calls that only read, such as a search for flights."""
-    database, found = Database(base), []
+    database, lookups = Database(base), []
     for action in payload["actions"]:
         try:
             result = domain.call(database, action["name"], action["kwargs"])
         except ToolError:
             continue
         if action["name"] not in domain.writes:
-            found.append(([str(value).casefold() for value in _leaves(action["kwargs"])], result))
-    return found
+            lookups.append(([str(value).casefold() for value in _leaves(action["kwargs"])], result))
+    return lookups
 
 
 def _leaves(value: Any) -> Iterator[Any]:

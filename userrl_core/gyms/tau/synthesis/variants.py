@@ -83,8 +83,8 @@ def _identity(actions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _wishes(actions: Sequence[Mapping[str, Any]], writes: frozenset[str]) -> str:
-    wanted = [f"to {_words(a['name'])} ({_arguments(a['kwargs'])})" for a in actions if a["name"] in writes]
-    return "; and ".join(wanted) or "to be told what you ask for, and nothing changed"
+    wish_texts = [f"to {_words(a['name'])} ({_arguments(a['kwargs'])})" for a in actions if a["name"] in writes]
+    return "; and ".join(wish_texts) or "to be told what you ask for, and nothing changed"
 
 
 def _arguments(values: Mapping[str, Any]) -> str:

@@ -90,9 +90,9 @@ class Writer:
                 )
             except JudgeError as error:
                 return None, str(error)
-            written = with_instruction(task, str(answer.parsed.instruction).strip(), variant)
-            if not (why := why_not(written)):
-                return written, ""
+            new_task = with_instruction(task, str(answer.parsed.instruction).strip(), variant)
+            if not (why := why_not(new_task)):
+                return new_task, ""
         return None, why
 
 
