@@ -134,7 +134,7 @@ def test_a_bad_published_row_names_file_index_and_field(tmp_path):
     with pytest.raises(TaskError, match=r"tasks_dev.json, entry 3: field 'outputs'"):
         load_published("tau", root)
     path.unlink()
-    with pytest.raises(TaskError, match="no file"):
+    with pytest.raises(TaskError, match="does not exist"):
         load_published("tau", root)
 
 

@@ -185,7 +185,7 @@ def test_the_prompt_answers_completes_and_says_what_is_wrong(root: Path, tmp_pat
 def test_what_cannot_be_answered_is_one_message_and_exit_1(root: Path, text: str, code: str) -> None:
     _, error = ask(root, text, exit_code=1)
     assert error.startswith("error: ")
-    assert error.endswith(f"[{code}]\n")
+    assert error.splitlines()[0].endswith(f"[{code}]")
 
 
 def test_a_missing_warehouse_is_one_sentence(tmp_path: Path) -> None:
