@@ -82,7 +82,10 @@ class Range(Settings):
     """Recipe key for the value."""
 
     low: float
+    """Smallest value."""
+
     high: float
+    """Largest value."""
 
     log: bool = False
     """Sample the logarithm (learning rates)."""
@@ -131,20 +134,27 @@ class Objective(Settings):
     """One number per run, read from the warehouse by a named query (``sweeps/queries/<query>.sql``)."""
 
     query: str
+    """Name of a query, such as ``validation_score``."""
+
     direction: Literal["maximize", "minimize"] = "maximize"
+    """Whether more or less is better."""
 
 
 class Constraint(Settings):
     """An upper limit on a query. A run above it is infeasible: kept and shown, but never best."""
 
     query: str
+    """Name of a query."""
+
     at_most: float
+    """Largest value that a feasible run may have."""
 
 
 class Sampler(Settings):
     """Optuna's sampler that proposes trials."""
 
     name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
+    """Optuna's name of the sampler."""
 
     seed: int = 0
     """Seed of the sampler's own generator."""
@@ -176,6 +186,7 @@ class Pruning(Settings):
     """Early stopping of trials that lag behind others at the same stage and horizon (rewards across horizons do not compare)."""
 
     enabled: bool = True
+    """False never prunes."""
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 50.0
     """A trial below this percentile of the others' values at the same point is pruned."""
@@ -191,7 +202,10 @@ class Confirm(Settings):
     """Re-runs of the best configurations on fresh seeds before one is called best."""
 
     top: int = 1
+    """Number of configurations that are run again."""
+
     seeds: tuple[int, ...] = (101, 102, 103)
+    """Seeds of these runs."""
 
     reserve: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of the budget's hours, GPU-hours and money that the search leaves for these re-runs."""
@@ -207,17 +221,34 @@ class Space(Settings):
     """Source of the grid (paper section), or ``ours``."""
 
     recipe: str
+    """Name of the recipe that trials vary, or a YAML file."""
+
     profile: str = "laptop"
+    """Profile of every trial."""
+
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Recipe overrides common to all trials."""
 
     parameters: dict[str, Parameter]
+    """Parameters by name: options or ranges."""
+
     objectives: tuple[Objective, ...] = (Objective(query="validation_score"),)
+    """Values that the sweep optimises."""
+
     constraints: tuple[Constraint, ...] = ()
+    """Bounds on further values."""
+
     sampler: Sampler = Sampler()
+    """How trials are proposed."""
+
     budget: SweepBudget = SweepBudget()
+    """Limits of the sweep."""
+
     pruning: Pruning = Pruning()
+    """When a lagging trial is stopped."""
+
     confirm: Confirm = Confirm()
+    """Runs of the leaders on fresh seeds."""
 
     seed: int = 1
     """Seed of every trial's run. The confirmation uses others."""
