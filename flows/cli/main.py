@@ -37,6 +37,7 @@ COMMANDS = {
     "sweep": "training.sweep",
     "schedule": "schedule",
     "serve-user": "serve",
+    "serve-model": "serve",
     "serve-gym": "serve",
     "serve-tools": "serve",
 }

@@ -111,6 +111,45 @@ def serve_user(
     typer.echo("stopped")
 
 
+@app.command(name="serve-model")
+def serve_model(
+    model: Annotated[str, typer.Argument(help="A model of this home such as smollm2-135m, or a checkpoint's folder.")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8300,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+    ] = None,
+    max_batch: Annotated[int, typer.Option("--max-batch", min=1, help="Requests answered together.")] = 32,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Longest reply where none is asked for.")
+    ] = 256,
+) -> None:
+    """Serve a model over OpenAI's protocol from our own decoder, until Ctrl-C. Example: userrl serve-model smollm2-135m."""
+    from curricula.host import cpu_dtype
+    from flows.server.front_door import guarded, serve
+    from flows.serving.model_server import ModelServer, app_of
+    from userrl.machine.home import home, quiet_process
+    from userrl.machine.pretrained import model_path, model_title
+    from userrl.machine.slots import threads
+
+    quiet_process()
+    from userrl_core.training.config import ModelConfig
+    from userrl_core.training.local.completion import Completer
+    from userrl_core.training.local.state import load_checkpoint
+    from userrl_core.training.local.threads import fix_threads
+
+    fix_threads(threads(None))
+    folder = model_path(model)
+    loaded = load_checkpoint(Path(folder), ModelConfig.model_validate({"path": folder, "dtype": cpu_dtype()}), "cpu")
+    server = ModelServer(Completer(*loaded), (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
+    door = guarded(app_of(server), host, name or [], home())
+    typer.echo(
+        f"{model_title(model)}: base_url=http://{(name or [host])[0]}:{port}/v1 model={model}{_token(door, home())} "
+        "(Ctrl-C stops it)"
+    )
+    serve(door, host, port)
+
+
 @app.command(name="serve-gym")
 def serve_gym(
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],

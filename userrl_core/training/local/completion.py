@@ -1,0 +1,181 @@
+"""Chat completions from a model in this process: many requests in lock-step over one key-value cache."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from userrl_core.errors import ConfigError
+from userrl_core.interact import TOOL_NAME, parse_text
+from userrl_core.training.local.chat import ChatFormat
+from userrl_core.training.local.decode import make_decoder
+from userrl_core.training.local.model import context_limit
+from userrl_core.training.local.samples import pad
+
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One conversation to continue. temperature: 0 is greedy. seed: of this reply alone, whatever it is batched with.
+
+    top_logprobs: number of alternatives per token that are returned with their log-probabilities.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    seed: int = 0
+    top_logprobs: int = 0
+
+
+@dataclass(slots=True)
+class Completion:
+    """A reply. calls: name and arguments (JSON text) of its tool calls. logprobs: of each token, with the alternatives."""
+
+    text: str = ""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    alternatives: list[list[tuple[str, float]]] = field(default_factory=list)
+    prompt_tokens: int = 0
+    finish_reason: str = "stop"
+
+
+class Completer:
+    """A model and its tokenizer that answer requests."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self._model, self._tokenizer = model.eval(), tokenizer
+        self._format = ChatFormat(tokenizer)
+        self._limit = context_limit(model)
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+
+    def prompt(self, request: Request) -> list[int]:
+        """Return the ids of a request's conversation. Raises ConfigError where it is empty, ends with a reply or is too long."""
+        messages = _merged(request.messages)
+        if not messages or messages[-1]["role"] == "assistant":
+            raise ConfigError("messages must end with a message of the user, or with the result of a tool.")
+        ids = self._format.chat({"messages": messages, "tools": list(request.tools)}).ids
+        if len(ids) >= self._limit:
+            raise ConfigError(f"The conversation has {len(ids)} tokens; this model takes fewer than {self._limit}.")
+        return ids
+
+    @torch.inference_mode()
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Return one reply per request."""
+        prompts = [self.prompt(request) for request in requests]
+        replies = [Completion(prompt_tokens=len(ids)) for ids in prompts]
+        budgets = [min(r.max_tokens, self._limit - len(ids)) for r, ids in zip(requests, prompts, strict=True)]
+        generators = [torch.Generator().manual_seed(request.seed) for request in requests]
+        rows = list(range(len(requests)))
+        decoder = make_decoder(self._model, len(rows), max(map(len, prompts)) + min(max(budgets), 256))
+        ids, real = pad(prompts, self._pad, left=True, device=next(self._model.parameters()).device)
+        logits = decoder.feed(ids, real)
+        while True:
+            for index, row in enumerate(rows):
+                self._extend(replies[row], requests[row], logits[index], generators[row])
+            open_rows = [
+                index
+                for index, row in enumerate(rows)
+                if replies[row].ids[-1] != self._format.end_id and len(replies[row].ids) < budgets[row]
+            ]
+            if not open_rows:
+                break
+            if len(open_rows) < len(rows):
+                decoder.keep(torch.tensor(open_rows, device=ids.device))
+                rows = [rows[index] for index in open_rows]
+            last = torch.tensor([[replies[row].ids[-1]] for row in rows], device=ids.device)
+            logits = decoder.feed(last, torch.ones_like(last, dtype=torch.bool))
+        for request, reply in zip(requests, replies, strict=True):
+            self._finish(request, reply)
+        return replies
+
+    def _extend(self, reply: Completion, request: Request, logits: Tensor, generator: torch.Generator) -> None:
+        """Sample one token. Log-probabilities are those of the whole distribution at the request's temperature."""
+        greedy = request.temperature == 0.0
+        logprobs = torch.log_softmax(logits.cpu() if greedy else logits.cpu() / request.temperature, dim=-1)
+        token = int(logprobs.argmax()) if greedy else _sample(logprobs.exp(), request.top_p, generator)
+        reply.ids.append(token)
+        reply.tokens.append(str(self._tokenizer.decode([token])))
+        reply.logprobs.append(float(logprobs[token]))
+        if request.top_logprobs:
+            best = logprobs.topk(request.top_logprobs)
+            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            reply.alternatives.append([(str(self._tokenizer.decode([one])), value) for one, value in pairs])
+
+    def _finish(self, request: Request, reply: Completion) -> None:
+        ended = reply.ids[-1] == self._format.end_id
+        reply.text = self._format.text(reply.ids)
+        reply.finish_reason = "stop" if ended else "length"
+        if request.tools:
+            reply.calls = calls_of(reply.text, request.tools)
+        if reply.calls:
+            reply.text, reply.finish_reason = reply.text[: reply.text.find("<tool_call>")].strip(), "tool_calls"
+
+
+def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the readable calls of these tools in a text; the interact tool is read as rollouts read it."""
+    names = {str(tool.get("function", tool).get("name")) for tool in tools}
+    if names == {TOOL_NAME}:
+        call = parse_text(text).call
+        if call is None:
+            return []
+        return [(TOOL_NAME, json.dumps({"choice": str(call.choice), "content": call.content}, ensure_ascii=False))]
+    found = []
+    for block in _CALL.findall(text):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(block.strip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value.get("name") in names and isinstance(value.get("arguments"), dict):
+            found.append((str(value["name"]), json.dumps(value["arguments"], ensure_ascii=False)))
+    return found
+
+
+def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> int:
+    if top_p < 1.0:
+        ordered, index = probabilities.sort(descending=True)
+        dropped = ordered.cumsum(-1) - ordered >= top_p
+        probabilities = torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def _merged(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the messages as texts; after the first reply, neighbours that are no replies become one."""
+    merged: list[dict[str, str]] = []
+    replied = False
+    for message in messages:
+        role = str(message.get("role", "user"))
+        role = "system" if role == "developer" else role
+        text = _text(message)
+        follows = bool(merged) and (merged[-1]["role"] == "assistant") == (role == "assistant")
+        if merged and follows and (replied or role == "assistant"):
+            merged[-1]["content"] += f"\n{text}"
+        else:
+            merged.append({"role": role, "content": text})
+        replied = replied or role == "assistant"
+    return merged
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    """Return a message's text, its tool calls as Hermes text included."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    parts = [str(content)] if content else []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        parts.append(
+            f'<tool_call>\n{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}\n</tool_call>'
+        )
+    return "\n".join(parts)
