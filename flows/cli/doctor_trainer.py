@@ -17,7 +17,7 @@ import psutil
 
 from curricula import Recipe
 from userrl.machine.home import home
-from userrl.run.readiness import resolve
+from userrl.run.readiness import findings, here, resolve
 from userrl.run.request import TrainRequest
 from userrl.run.tasks import own_user_url, users_of
 from userrl_core.errors import ConfigError, UserRLError
@@ -43,6 +43,8 @@ def trainer_rows(name: str, profile: str, changes: dict[str, Any]) -> Iterator[R
     recipe = resolve(name, profile, changes, check=False)
     hardware = recipe.hardware
     python = hardware.python or sys.executable
+    for check, refusal in findings(recipe, here(), backend="verl"):
+        yield f"preflight: {check}", refusal is None, "passed" if refusal is None else refusal.sentence, True
     yield _driver(hardware.device)
     yield _arithmetic(recipe)
     yield _host_memory(recipe)

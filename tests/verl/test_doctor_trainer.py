@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.verl.rig import make_model
+from userrl.run.readiness import CHECKS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,7 +41,8 @@ def test_it_imports_verl_loads_our_plugin_in_a_ray_worker_and_reads_the_models_t
     assert status == 1, "a user that is down stops a run"
     missing = found.keys() - {what for what, (ok, _) in found.items() if ok}
     # A machine of 24 GB that other tests share has too little memory for an 8 B model: that row may say so.
-    assert missing - {"host memory"} == {"user server"}
+    assert missing - {"host memory"} == {"user server", "preflight: data, keys and served models"}
+    assert [what for what in found if what.startswith("preflight: ")] == [f"preflight: {check}" for check in CHECKS]
 
 
 def test_what_is_missing_comes_with_what_to_do_next() -> None:

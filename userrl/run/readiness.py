@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -101,6 +101,40 @@ def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The part of a request that checks need beside the recipe. stages: the RL stages that will train."""
+
+    backend: Backend
+    init_from: str
+    stages: Sequence[PlannedStage]
+
+
+def findings(
+    recipe: Recipe,
+    host: Host,
+    *,
+    backend: Backend | Literal["auto"] = "auto",
+    init_from: str = "",
+    stages: Sequence[PlannedStage] | None = None,
+) -> Iterator[tuple[str, Verdict | None]]:
+    """Yield each preflight check in `CHECKS` by name, with its refusal, if any. Plans, `recipe show` and `doctor` share this list.
+
+    init_from: a checkpoint instead of the recipe's model. stages: the requested RL stages; default: all.
+    """
+    trained = recipe.planned_stages if stages is None else stages
+    asked = Asked(recipe.hardware.backend if backend == "auto" else backend, init_from, trained)
+    for name, check in CHECKS.items():
+        try:
+            check(recipe, host, asked)
+        except _Refusal as refusal:
+            yield name, refusal.verdict
+            if refusal.verdict.reason == "environment":
+                return  # the other checks ask the gyms
+        else:
+            yield name, None
+
+
 def verdict(
     recipe: Recipe,
     host: Host,
@@ -109,22 +143,11 @@ def verdict(
     init_from: str = "",
     stages: Sequence[PlannedStage] | None = None,
 ) -> Verdict:
-    """Return whether the recipe trains on this machine.
-
-    init_from: a checkpoint instead of the recipe's model. stages: the requested RL stages; default: all.
-    """
-    trained = recipe.planned_stages if stages is None else stages
-    chosen: Backend = recipe.hardware.backend if backend == "auto" else backend
-    try:
-        _refuse_unplayable(recipe, (*recipe.training_gyms, *evaluation_gyms(recipe)))
-        _refuse_judge(recipe)
-        _refuse_settings(recipe, chosen, init_from, trained)
-        if chosen == "verl":
-            _refuse_loopback(recipe)
-        _refuse_machine(recipe, host, chosen)
-        _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
-    except _Refusal as refusal:
-        return refusal.verdict
+    """Return whether the recipe trains on this machine: the first refusal of `findings`, if any."""
+    for _, refusal in findings(recipe, host, backend=backend, init_from=init_from, stages=stages):
+        if refusal is not None:
+            return refusal
+    chosen = recipe.hardware.backend if backend == "auto" else backend
     return Verdict("composes" if chosen == "verl" else "runs")
 
 
@@ -137,6 +160,20 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
         return refusal.verdict
     return Verdict("runs")
 
+
+CHECKS: dict[str, Callable[[Recipe, Host, Asked], None]] = {
+    "environments": lambda recipe, host, asked: _refuse_unplayable(
+        recipe, (*recipe.training_gyms, *evaluation_gyms(recipe))
+    ),
+    "judge": lambda recipe, host, asked: _refuse_judge(recipe),
+    "settings": lambda recipe, host, asked: _refuse_settings(recipe, asked.backend, asked.init_from, asked.stages),
+    "addresses": lambda recipe, host, asked: _refuse_loopback(recipe) if asked.backend == "verl" else None,
+    "machine": lambda recipe, host, asked: _refuse_machine(recipe, host, asked.backend),
+    "data, keys and served models": lambda recipe, host, asked: _refuse_unserved(
+        recipe, host, ("distill", "rl", "evaluate")
+    ),
+}
+"""Every preflight check, in the order in which a run is refused. A check raises `_Refusal`."""
 
 # -- what may be missing --------------------------------------------------------------------------------------------
 
