@@ -337,9 +337,9 @@ def _model() -> Any:
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    from userrl_core.training.local.chat import ChatFormat
     from userrl_core.training.local.model import load_model
-    from userrl_core.training.local.tokenizer import load_tokenizer
+    from userrl_core.training.local.text.chat import ChatFormat
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
 
     return load_model(folder / "start", _model()), ChatFormat(load_tokenizer(folder / "start"))
 

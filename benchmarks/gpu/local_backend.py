@@ -124,7 +124,7 @@ def make_model(arguments: argparse.Namespace) -> tuple[Any, Any]:
     from userrl_core.rollout import run_episodes
     from userrl_core.training.config import ModelConfig
     from userrl_core.training.local.model import build_model
-    from userrl_core.training.local.tokenizer import render, train_tokenizer
+    from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
     shown = list(tasks("travel", "train", tier="tiny"))[:50]
     chats = [to_chat(t) for t in asyncio.run(run_episodes(shown, ScriptedPolicy(1.0), horizon=6, prompt_style="full"))]

@@ -23,7 +23,7 @@ from userrl.branching.branch import BranchRequest
 from userrl.run.run import find
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.state import save_model
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from warehouse import open_warehouse
 
 

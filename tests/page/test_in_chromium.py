@@ -37,7 +37,7 @@ from userrl_core.gyms import tasks
 from userrl_core.json_files import write_json
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.state import save_model
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from warehouse import TurnLog, open_warehouse
 
 pytestmark = pytest.mark.slow

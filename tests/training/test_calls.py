@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.llama import llama, tokenizer
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.training.config import CallForm, ModelConfig
-from userrl_core.training.local.calls import from_line, ignores_tools, set_form, to_line
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.model import load_model
 from userrl_core.training.local.state import load_checkpoint, save_model
-from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.local.text.calls import from_line, ignores_tools, set_form, to_line
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
 
 OPENING = [{"role": "system", "content": "Help."}, {"role": "user", "content": "I need a coat."}]
 CALL = render_call(InteractCall("action", "coat"))

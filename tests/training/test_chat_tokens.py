@@ -16,8 +16,8 @@ from tests.training.toys import chats
 from userrl_core.gyms.registry import tasks
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.chat import ChatFormat, control_tokens
-from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.local.text.chat import ChatFormat, control_tokens
+from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
 
 CHATS = chats()
 TOKENIZER = train_tokenizer(render(CHATS), 512)

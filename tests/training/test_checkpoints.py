@@ -21,7 +21,7 @@ from userrl_core.training.local.checkpoint import (
 from userrl_core.training.local.model import build_model, load_model
 from userrl_core.training.local.optimizer import adamw, clip_and_step
 from userrl_core.training.local.state import TrainState, load_checkpoint
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
 TOKENIZER = train_tokenizer(render(chats(20)), TINY.vocab_size)
 

@@ -16,13 +16,13 @@ from userrl_core.audit.replay import Setting
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.decode import GenericDecoder, LlamaDecoder, Qwen3Decoder, make_decoder
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.policy import LocalPolicy
 from userrl_core.training.local.sft import encode_chats
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
 CHATS = chats(40)
 TOKENIZER = train_tokenizer(render(CHATS), TINY.vocab_size)

@@ -16,7 +16,7 @@ from userrl_core.training.local.model import build_model
 from userrl_core.training.local.optimizer import adamw
 from userrl_core.training.local.sft import train_sft
 from userrl_core.training.local.state import TrainState
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
 
 def test_a_cold_start_stops_at_its_first_step_without_a_finite_loss(tmp_path: Path) -> None:

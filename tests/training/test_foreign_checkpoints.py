@@ -17,10 +17,10 @@ from tests.makers import raises
 from tests.training.toys import TINY, chats
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.training.chat_template import refuse_endless, within
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.model import build_model, check_elsewhere, load_model
 from userrl_core.training.local.state import save_model
-from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
 from userrl_core.training.shapes import shape_of
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -171,7 +171,7 @@ def test_a_template_that_loops_on_long_conversations_alone_ends_with_a_sentence(
 ) -> None:
     template = (folder / "chat_template.jinja").read_text()
     (folder / "chat_template.jinja").write_text(f"{{% if messages | length > 6 %}}{LOOP}{{% endif %}}{template}")
-    monkeypatch.setattr("userrl_core.training.local.tokenizer.SECONDS", 0.2)
+    monkeypatch.setattr("userrl_core.training.local.text.tokenizer.SECONDS", 0.2)
     chat_format = ChatFormat(load_tokenizer(folder))
     assert chat_format.opening([{"role": "user", "content": "Hi."}])
     endings: list[str] = []

@@ -24,7 +24,7 @@ from userrl_core.training.local.model import build_model, load_model
 from userrl_core.training.local.optimizer import adamw, trained
 from userrl_core.training.local.sft import train_sft
 from userrl_core.training.local.state import load_checkpoint
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
 LORA = LoraSettings(rank=4, alpha=8)
 IDS = torch.tensor([[5, 17, 300, 42, 8, 9]])

@@ -12,12 +12,12 @@ from tests.makers import raises
 from tests.training.toys import TINY, RecordingSink, chats, demonstrations, sft_job
 from userrl_core.distill import write_chats
 from userrl_core.training.config import ModelConfig, SftConfig
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.sft import encode_chats, learning_rate, train_sft
 from userrl_core.training.local.state import load_checkpoint
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
 
 class Interrupted(Exception):

@@ -74,7 +74,7 @@ def make_model(folder: Path, chats: Sequence[Mapping[str, Any]]) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from userrl_core.training.local.tokenizer import render, train_tokenizer
+    from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
     tokenizer = train_tokenizer(render(chats), 400)
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rollout import run_episodes
-from userrl_core.training.local.tokenizer import render, train_tokenizer
+from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
 from userrl_core.training.verl.step_plan import decide_horizon, write_tasks

@@ -28,8 +28,8 @@ class Frozen:
         from userrl.worker.device import device
         from userrl_core.training.local.model import load_model
         from userrl_core.training.local.policy import LocalPolicy
+        from userrl_core.training.local.text.tokenizer import load_tokenizer
         from userrl_core.training.local.threads import fix_threads
-        from userrl_core.training.local.tokenizer import load_tokenizer
 
         algorithm = self.recipe.algorithm
         fix_threads(threads(self.recipe.hardware.threads))

@@ -69,8 +69,8 @@ def _load(player: Player) -> LocalPolicy:
     from userrl.worker.device import device
     from userrl_core.training.local.model import load_model
     from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
     from userrl_core.training.local.threads import fix_threads
-    from userrl_core.training.local.tokenizer import load_tokenizer
 
     fix_threads(threads(player.threads))
     model: Any = load_model(player.path, player.model, device())

@@ -246,6 +246,7 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
     if backend == "verl" and recipe.model.calls != "json":
         raise _Refusal(
             "backend",
+            "training.backend_cannot",
             f"model.calls {recipe.model.calls} changes the model's tokenizer before training, which only the local backend "
             "does; set it to json, or backend to local.",
         )

@@ -87,8 +87,8 @@ def _by_ourselves(
 ) -> BatchPolicy:
     from userrl_core.training.local.model import load_model
     from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
     from userrl_core.training.local.threads import fix_threads
-    from userrl_core.training.local.tokenizer import load_tokenizer
 
     fix_threads(threads(recipe.hardware.threads))
     return LocalPolicy(
@@ -117,7 +117,7 @@ def _by_engine(
 ) -> BatchPolicy:
     """Return the served checkpoint as a policy. seed is not used, because every episode has its own."""
     from userrl_core.training.engine_policy import EnginePolicy
-    from userrl_core.training.local.tokenizer import load_tokenizer
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
 
     return EnginePolicy(
         server,

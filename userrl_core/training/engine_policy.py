@@ -16,7 +16,7 @@ from userrl_core.errors import PolicyError
 from userrl_core.records import PolicyReply
 from userrl_core.seeding import derive_seed
 from userrl_core.served.tokens import TokenClient, TokenServer
-from userrl_core.training.local.chat import ChatFormat
+from userrl_core.training.local.text.chat import ChatFormat
 
 
 class EnginePolicy:

@@ -16,7 +16,7 @@ from userrl_core.rollout import run_episodes
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import SftJob
 from userrl_core.training.local.sft import train_sft
-from userrl_core.training.local.tokenizer import TEMPLATE, load_tokenizer
+from userrl_core.training.local.text.tokenizer import TEMPLATE, load_tokenizer
 
 PYTHON = ROOT / ".venv-verl-cpu" / "bin" / "python"
 SPOKEN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"

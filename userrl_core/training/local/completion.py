@@ -13,10 +13,10 @@ from torch import Tensor
 
 from userrl_core.errors import ConfigError
 from userrl_core.interact import TOOL_NAME, parse_text
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.decode import make_decoder
 from userrl_core.training.local.model import context_limit
 from userrl_core.training.local.samples import pad
+from userrl_core.training.local.text.chat import ChatFormat
 
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
@@ -64,10 +64,15 @@ class Completer:
         """Return the ids of a request's conversation. Raises ConfigError where it is empty, ends with a reply or is too long."""
         messages = _merged(request.messages)
         if not messages or messages[-1]["role"] == "assistant":
-            raise ConfigError("messages must end with a message of the user, or with the result of a tool.")
+            raise ConfigError(
+                "argument.malformed", "messages must end with a message of the user, or with the result of a tool."
+            )
         ids = self._format.chat({"messages": messages, "tools": list(request.tools)}).ids
         if len(ids) >= self._limit:
-            raise ConfigError(f"The conversation has {len(ids)} tokens; this model takes fewer than {self._limit}.")
+            raise ConfigError(
+                "argument.out_of_range",
+                f"The conversation has {len(ids)} tokens; this model takes fewer than {self._limit}.",
+            )
         return ids
 
     @torch.inference_mode()

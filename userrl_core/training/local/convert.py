@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.model import load_model, parameters
-from userrl_core.training.local.tokenizer import END, PAD, START, load_tokenizer
+from userrl_core.training.local.text.tokenizer import END, PAD, START, load_tokenizer
 
 TEXT = (
     "When I was a child, my grandmother kept a small garden behind her house. Every morning in summer she went out before "

@@ -15,7 +15,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from userrl_core.errors import CheckpointError
 from userrl_core.training.chat_template import refuse_endless
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.tokenizer import OURS
+from userrl_core.training.local.text.tokenizer import OURS
 from userrl_core.training.model_files import check_attention, check_files, local_folder, template_of
 
 disable_progress_bar()  # a trainer's output shows its steps only

@@ -19,10 +19,10 @@ from userrl_core.distill import tools_for
 from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
-from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
 from userrl_core.training.local.model import context_limit
 from userrl_core.training.local.samples import Sample, pad
+from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.one_gpu import rows_that_fit
 
 

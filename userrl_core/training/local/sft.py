@@ -19,16 +19,16 @@ from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import SftJob, StageResult
-from userrl_core.training.local.calls import set_form
-from userrl_core.training.local.chat import ChatFormat, Encoded
 from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.lora import Base, adapt
 from userrl_core.training.local.model import build_model, card_gb, load_model
 from userrl_core.training.local.optimizer import adamw, clip_and_step, set_lr
 from userrl_core.training.local.state import TrainState, load_start
+from userrl_core.training.local.text.calls import set_form
+from userrl_core.training.local.text.chat import ChatFormat, Encoded
+from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
 from userrl_core.training.local.threads import fix_threads
-from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
 from userrl_core.training.one_gpu import check_cold_start, known_shape
 from userrl_core.training.protocols import Progress
 

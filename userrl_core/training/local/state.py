@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import LoraSettings, ModelConfig
 from userrl_core.training.finite import check_losses, strayed
-from userrl_core.training.local.calls import set_form
 from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
 from userrl_core.training.local.lora import ADAPTER, Base, folded, load_adapter
 from userrl_core.training.local.model import load_model
 from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors, trained
-from userrl_core.training.local.tokenizer import load_tokenizer
+from userrl_core.training.local.text.calls import set_form
+from userrl_core.training.local.text.tokenizer import load_tokenizer
 
 TRAINER = "trainer"
 

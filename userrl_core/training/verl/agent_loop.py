@@ -38,7 +38,7 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
-from userrl_core.training.local.chat import control_tokens, harmless
+from userrl_core.training.local.text.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.heartbeat import start_heartbeat

@@ -14,8 +14,8 @@ from typing import Any
 
 from userrl_core.errors import TrainingError
 from userrl_core.records import Message
-from userrl_core.training.local.calls import from_line, has_tool_role, ignores_tools, to_line, with_syntax
-from userrl_core.training.local.tokenizer import LINE_MARK, TEMPLATES, rendered
+from userrl_core.training.local.text.calls import from_line, has_tool_role, ignores_tools, to_line, with_syntax
+from userrl_core.training.local.text.tokenizer import LINE_MARK, TEMPLATES, rendered
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"

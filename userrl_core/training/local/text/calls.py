@@ -23,7 +23,7 @@ from tokenizers import AddedToken
 from userrl_core.interact import CHOICES, TOOL_NAME, InteractCall, parse_text, render_call
 from userrl_core.records import Message
 from userrl_core.training.config import CallForm
-from userrl_core.training.local.tokenizer import END, LINE_MARK, PLAIN, START, call_parts, rendered
+from userrl_core.training.local.text.tokenizer import END, LINE_MARK, PLAIN, START, call_parts, rendered
 
 _PROBE = [{"role": "user", "content": "."}]
 _PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "", "parameters": {}}}

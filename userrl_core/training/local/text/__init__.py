@@ -1,0 +1,1 @@
+"""Between text and token ids: tokenizers, chat formats and the forms of a call."""
