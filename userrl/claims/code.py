@@ -1,7 +1,7 @@
 """Content hashes of the code behind a claim: the folders that train, and the code that measures.
 
-Runs of other code are listed apart. The hash covers the files as they are, so a change of a comment changes it too: a study runs
-from a clone of its own at the registered commit.
+Runs of other code are listed separately. The hash covers the files byte for byte, so changing a comment changes it. A study
+therefore runs from a separate clone at the registered commit.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MEASURING = ("measure",)
 AUDITING = ("audit",)
 """Folders of the core that no training run uses."""
 VIEWS = ("20_curves.sql", "80_claims.sql")
-"""SQL that claims are measured by."""
+"""SQL files that measure claims."""
 
 
 @cache
 def training_code() -> str:
-    """Return the hash of `userrl_core` and `curricula`, without the code that measures and without the claims' own files."""
+    """Return the hash of `userrl_core` and `curricula`, without the measuring code and the claims' own files."""
     core = _folder(userrl_core)
     files = [path for path in _files(core) if path.relative_to(core).parts[0] not in (*MEASURING, *AUDITING)]
     plans = _folder(curricula)
@@ -42,7 +42,7 @@ def measuring_code() -> str:
 
 
 def registration(claim_hash: str) -> str:
-    """Return the hash that a claim is registered under: of its file and recipes, the training code and the measuring code."""
+    """Return the hash under which a claim is registered: of its file and recipes, the training code and the measuring code."""
     return content_hash({"claim": claim_hash, "code": training_code(), "measure": measuring_code()})
 
 
@@ -51,7 +51,7 @@ def _folder(package: object) -> Path:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the source files of a folder: what was compiled or left by an editor is not among them."""
+    """Return the source files of a folder, without compiled files and editors' leftovers."""
     found = folder.rglob("*")
     return sorted(path for path in found if path.suffix in (".py", ".yaml", ".json", ".csv", ".jsonl", ".txt"))
 

@@ -1,11 +1,11 @@
 """The register of a claim: the claim, its hashes, and the run of every arm and seed, written before an arm starts.
 
-Each claim has a run in the warehouse, ``claim-<name>``, without conversations. Its events ``claim`` and ``claim_arm`` are the
-register (queries ``claims`` and ``claim_arms``). The first ``claim`` event of a name is its registration. It holds three hashes: of
-the claim's file and recipes, of the code that trains, and of the code that measures. Registrations up to 25 November 2026 hold the
-first alone, and still open.
+Each claim has a run in the warehouse, ``claim-<name>``, without conversations. Its events ``claim`` and ``claim_arm``
+are the register (queries ``claims`` and ``claim_arms``). The first ``claim`` event of a name is its registration. It
+holds three hashes: of the claim's file and recipes, of the code that trains, and of the code that measures.
+Registrations up to 25 November 2026 hold only the first hash, and still open.
 
-A register is a file in one's own home. It shows what was registered there first, and cannot show what was run elsewhere.
+A register is a file in one home folder. It shows what was registered there first. It cannot show runs elsewhere.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ EARLIER = "the run began before the claim was registered"
 class Register:
     """The open register of one claim.
 
-    exploratory: why all arms are exploratory, "" where the claim is as it was registered. registered: Unix seconds of this hash's
-    first event. rows: the newest event of each arm and seed under this hash.
+    exploratory: the reason why all arms are exploratory, "" for the claim as registered. registered: Unix seconds of
+    this hash's first event. rows: the newest event of each arm and seed under this hash.
     """
 
     claim: Claim
@@ -44,10 +44,10 @@ class Register:
     rows: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
 
     def note(self, arm: str, seed: int, *, run: str, began: float, state: str, own: bool = False, **more: Any) -> None:
-        """Write down the run of an arm's seed and its state; durable on return.
+        """Record the run of an arm's seed and its state; durable on return.
 
-        began: Unix seconds when the run started. own: a person's arm. more: fields that the next start reads. A run keeps the hash
-        of the code that it was started with.
+        began: Unix seconds when the run started. own: a person's arm. more: fields that the next start reads. A run
+        keeps the hash of the code with which it started.
         """
         earlier = self.rows.get((arm, seed))
         if earlier is not None and earlier["run"] == run:
@@ -74,7 +74,7 @@ class Register:
 
 @contextmanager
 def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
-    """Open the claim's register. A new hash is registered first, as exploratory unless it is the claim's first one."""
+    """Open the claim's register. A new hash is registered first, as exploratory unless it is the claim's first hash."""
     events = _events(claim.name)
     hashes = [fields for kind, _, fields in events if kind == "claim"]
     # A budget of one's own is no registration of the claim, whoever came first.
@@ -103,7 +103,7 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
 
 
 def as_registered(claim: Claim) -> Claim:
-    """Return the claim in the form that this home has registered: the published one where that alone is there."""
+    """Return the claim in the form registered in this home: the published form if only that one is registered."""
     if not warehouse_dir().is_dir():
         return claim
     hashes = {fields["hash"] for kind, _, fields in _events(claim.name) if kind == "claim"}
@@ -119,14 +119,14 @@ def runs_of(names: Iterable[str]) -> set[str]:
 
 
 def _code_of(run: str) -> str | None:
-    """Return the code that another claim started a run with; None where no claim of this home did."""
+    """Return the code with which another claim started a run, or None if no claim of this home started it."""
     text = "SELECT max(fields->>'code') AS code FROM events WHERE kind = 'claim_arm' AND fields->>'run' = $run"
     with open_warehouse(warehouse_dir()) as warehouse:
         return str(code) if (code := warehouse.rows(text, run=run)[0]["code"]) else None
 
 
 def _events(name: str) -> list[tuple[str, float, dict[str, Any]]]:
-    """Return kind, time and fields of the claim's events, the oldest first."""
+    """Return kind, time and fields of the claim's events, oldest first."""
     with open_warehouse(warehouse_dir(), run=f"claim-{name}") as warehouse:
         rows = warehouse.rows(
             """SELECT kind, logged_at, fields FROM events WHERE run_id = $run AND kind IN ('claim', 'claim_arm')

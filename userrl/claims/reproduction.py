@@ -26,14 +26,14 @@ STARTS = 2
 
 
 class RunLauncher(Protocol):
-    """Starts the runs of a claim: as child processes of this machine, or as flow runs that any worker may take."""
+    """A launcher of a claim's runs: as child processes of this machine, or as flow runs for any worker."""
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
-        """Start a run and return at once. Starting one label twice is starting it once."""
+        """Start a run and return at once. A second start of the same label does nothing."""
         ...
 
     def status(self, handle: str) -> Status:
-        """Return the state of a run that was started."""
+        """Return the state of a started run."""
         ...
 
     def cancel(self, handle: str) -> None:
@@ -88,7 +88,7 @@ def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A run that is at work. starts: number of times it was started."""
+    """A running run. starts: how often it was started."""
 
     seed: int
     arm: str
@@ -108,7 +108,7 @@ class _Runs:
     say: Any
 
     def run(self, parallel: int, poll_seconds: float) -> None:
-        """Run until all have finished. Runs that had finished before are only written down."""
+        """Run until all have finished. Runs that finished earlier are only recorded."""
         waiting, active = deque(self.requests), list[_Place]()
         try:
             while waiting or active:
@@ -126,7 +126,7 @@ class _Runs:
             raise
 
     def _begin(self, seed: int, arm: str) -> _Place | None:
-        """Start or find the run; None where it has finished."""
+        """Start or find the run; None if it has finished."""
         noted = self.register.rows.get((arm, seed))
         run_id = goes_on_as(plan_run(self.requests[seed, arm]).run_id)
         if read_status(runs_dir() / run_id).state == "completed":
@@ -146,7 +146,7 @@ class _Runs:
         return _Place(seed, arm, started, starts, label)
 
     def _look(self, place: _Place) -> _Place | None:
-        """Return the run while it is at work or was started again, None when it is over."""
+        """Return the run while it is running or was restarted, and None once it is over."""
         status = self.launcher.status(place.started.handle)
         if status == "running":
             return place

@@ -1,1 +1,1 @@
-"""Audits of what training learns from: continuations from any turn of a conversation, and what a turn was worth."""
+"""Audits of the training signal: continuations from any turn of a conversation, and the utility of a turn."""

@@ -1,10 +1,10 @@
-"""How far a credit rule's advantages agree with what turns were worth, over groups of real trajectories.
+"""Agreement of a credit rule's advantages with the utilities of turns, over groups of real trajectories.
 
-Two halves of the continuations are kept apart: a rule's expected advantage from one half is held against the utility from the
-other, so that no error is shared. Noise lowers a cosine by the root of two reliabilities: that of the utilities, and that of the
-rule's expected advantages. The second differs by rule, so noise does not lower all cosines alike.
+The continuations are split into two halves. A rule's expected advantage from one half is compared with the utility from the
+other half, so the two share no error. Noise lowers a cosine by the root of two reliabilities: the utilities' and the rule's
+expected advantages'. The second differs by rule, so noise does not lower all cosines alike.
 
-Array suffixes: P prefixes, K continuations of each, T turns.
+Array suffixes: P prefixes, K continuations of each prefix, T turns.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from userrl_core.rewards.push import Push, measure_push
 from userrl_core.rewards.shaping import Floats
 
 RANKED_FROM = 0.3
-"""Split-half reliability of the utilities below which rules are not ranked."""
+"""Minimum split-half reliability of the utilities for ranking rules."""
 
 SHORTEST = 3
-"""Turns that a trajectory needs for its own rank correlation."""
+"""Minimum turns of a trajectory for a rank correlation within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedGroup:
     """One task's trajectories, and the continuations of their prefixes.
 
-    own: [N] trajectories. ends: [N], the gym's scores. at: per trajectory the index of each of its prefixes, the first without
-    any turn. starts: [P], the number of turns of a prefix. ways: P x K continuations, prefix by prefix, the prefix's own turns
-    included. way_ends: [P, K], the gym's scores. The first half of the K is one half, the rest the other. kinds: [all turns], what
-    each turn did (its choice of tool).
+    own: [N] trajectories. ends: [N] final scores of the gym. at: for each trajectory the indices of its prefixes,
+    beginning with the empty prefix. starts: [P] turns of each prefix. ways: P x K continuations in the order of the
+    prefixes, including the prefix's turns. way_ends: [P, K] final scores of the gym. The first K / 2 continuations
+    are one half, the others the second. kinds: [all turns] the kind of each turn (its choice of tool).
     """
 
     own: Padded
@@ -51,9 +51,10 @@ class AuditedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The utilities of a group's turns: of either half, of both together, and a standard error; each [all turns].
+    """The utilities of a group's turns, each array [all turns].
 
-    togo: [P, K], what came after each prefix on each way.
+    halves: from either half of the continuations. both: from all of them. error: the standard error. togo: [P, K]
+    return after each prefix in each continuation.
     """
 
     halves: tuple[Floats, Floats]
@@ -63,7 +64,10 @@ class Worth:
 
 
 def worth(group: AuditedGroup, goal: str, gamma: float, reach: float) -> Worth:
-    """goal: ``sum`` (of rewards), ``r2g`` (discounted) or ``score`` (the gym's, at the end). reach: by how much values differ."""
+    """Estimate the utilities of a group's turns.
+
+    goal: ``sum`` (of rewards), ``r2g`` (discounted) or ``score`` (the gym's final score). reach: the range of the values.
+    """
     discount = gamma if goal == "r2g" else 1.0
     shape_PK = group.way_ends.shape
     togo_PK = group.way_ends
@@ -97,9 +101,10 @@ def worth(group: AuditedGroup, goal: str, gamma: float, reach: float) -> Worth:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a rule pays an action on average, less what it pays there on average; and what it paid. Each [all turns].
+    """A rule's expected advantages and the credit it paid, each array [all turns].
 
-    at_prefix: [P, K], what it pays the turn that follows each prefix, on each way.
+    halves: mean credit of the action less mean credit in that state, from either half. paid: the credit it paid.
+    at_prefix: [P, K] credit of the turn after each prefix in each continuation.
     """
 
     halves: tuple[Floats, Floats]
@@ -108,7 +113,7 @@ class Expected:
 
 
 def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> Expected:
-    """Raises ConfigError where the rule does not allow the rewards."""
+    """Estimate a rule's expected advantages. Raises ConfigError if the rule does not allow the rewards."""
     shape_PK = group.way_ends.shape
     paid_NT = paid(rule, group.own, gamma, k)
     pays_PKT = frozen(rule, group.own, group.ways, gamma, k).reshape(*shape_PK, -1)
@@ -132,16 +137,17 @@ def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """A rule beside the utilities of one goal; intervals over tasks.
+    """The agreement of a rule with the utilities of one goal. Intervals are over tasks.
 
-    cosine: of expected advantage and utility, between turns of the same prefix. reliability: split-half, of this rule's
-    expected advantages. corrected: the cosine over the root of this reliability and that of the utilities, at most 1; nan
-    where one of them is not above 0. median: over tasks, of the cosines within a task. within, between: rank correlation of
-    the credit with the utility, over the turns of a trajectory, and of trajectories' means. wrong: share of significant turns
-    that got credit of the other sign. silent: share of significant turns that got no credit. gap, true_gap: credit, and
-    worth, of going on less those of stopping from the same prefix, each in root mean squares of its kind. mean, rms: of the
-    credit. significant: turns with abs(U) above two standard errors. push: of the advantages, before the loss aggregation.
-    kinds: mean expected advantage of the turns of each kind, in root mean squares of all.
+    cosine: of expected advantage and utility, between turns of the same prefix. reliability: split-half, of this
+    rule's expected advantages. corrected: the cosine divided by the root of this reliability times the utilities', at
+    most 1; nan if either is not above 0. median: over tasks, of the cosines within a task. within: rank correlation
+    of credit and utility over the turns of a trajectory. between: the same over trajectories' means. wrong: among
+    significant turns with credit, the share whose credit has the opposite sign. silent: share of significant turns
+    without credit. gap, true_gap: mean credit and mean utility of continuing less stopping, from the same prefix,
+    divided by the root mean square of the expected advantages and utilities. mean, rms: of the credit. significant:
+    turns with abs(U) above two standard errors. push: of the advantages, before the loss aggregation. kinds: mean
+    expected advantage of the turns of each kind, divided by the root mean square over all turns.
     """
 
     rule: AuditedRule
@@ -165,7 +171,7 @@ class Measures:
 def measure(
     groups: Sequence[AuditedGroup], worths: Sequence[Worth], rule: AuditedRule, gamma: float, k: float
 ) -> Measures:
-    """Raises ConfigError where the rewards do not allow the rule."""
+    """Measure the agreement of one rule. Raises ConfigError if the rewards do not allow the rule."""
     pays = [expected(group, rule, gamma, k) for group in groups]
     products, within, between, wrong = [], [], [], []
     significant = silent = 0
@@ -210,7 +216,7 @@ def measure(
 
 
 def corrected_cosine(cosine: float, of_rule: float, of_worth: float) -> float:
-    """Return a cosine without the noise of both halves (Spearman's correction for attenuation), cut at 1 either way."""
+    """Return a cosine corrected for the noise of both halves (Spearman's correction for attenuation), clipped to [-1, 1]."""
     if not (of_rule > 0 and of_worth > 0):
         return math.nan
     return max(-1.0, min(1.0, cosine / math.sqrt(of_rule * of_worth)))
@@ -222,9 +228,10 @@ def _median(cosines_M: Floats) -> float:
 
 
 def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[str, Interval]:
-    """Mean of a value over the turns of each kind, in root mean squares of all turns' values; intervals over tasks.
+    """Return the mean of a value by kind of turn, divided by the root mean square over all turns; intervals over tasks.
 
-    A mean over turns hides what is rare and always wrong: a rule that unlearns the one search of a conversation agrees well.
+    A mean over all turns hides rare turns that are always wrong. A rule that unlearns the one search of a
+    conversation agrees well.
     """
     every = np.concatenate(values)
     scale = float(np.sqrt((every**2).mean())) or 1.0
@@ -237,7 +244,7 @@ def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[st
 
 
 def push_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float) -> Push:
-    """How far the rule's advantages fail to average 0 in the real groups: needs no continuation."""
+    """Measure how far the rule's advantages are from averaging 0 in the real groups. This needs no continuations."""
     plain = replace(rule, aggregation="token_mean")
     advantages = [row for own in groups for row in own.ragged(paid(plain, own, gamma, k))]
     rewards = [row for own in groups for row in own.ragged(own.rewards)]
@@ -249,26 +256,26 @@ def push_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float)
 
 
 def reliability(worths: Sequence[Worth]) -> float:
-    """Split-half: correlation over turns of the utilities from either half."""
+    """Return the split-half reliability: the correlation over turns of the two halves' utilities."""
     first, second = (np.concatenate([true.halves[h] for true in worths]) for h in (0, 1))
     return correlation(first, second)
 
 
 def correlation(a: Floats, b: Floats) -> float:
-    """Pearson's; nan where one of the two does not vary."""
+    """Return Pearson's correlation, or nan if either array is constant."""
     if len(a) < 2 or a.std() < 1e-12 or b.std() < 1e-12:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's; 0 where one of the two does not vary."""
+    """Return Spearman's correlation, or 0 if either array is constant."""
     found = correlation(rankdata(np.round(a, 12)), rankdata(np.round(b, 12)))
     return 0.0 if np.isnan(found) else found
 
 
 def _cosine(sums: Floats) -> Floats:
-    """Of either half with the other, averaged."""
+    """Return the cosine of each half with the other one, averaged."""
     e1_u2, e2_u1, e1, e2, u1, u2 = np.moveaxis(sums, -1, 0)
     return (_quotient(e1_u2, np.sqrt(e1 * u2)) + _quotient(e2_u1, np.sqrt(e2 * u1))) / 2
 
@@ -289,7 +296,9 @@ def _gap(group: AuditedGroup, values_PK: Floats) -> list[tuple[float, float]]:
 
 
 def _scaled(gaps: Sequence[Sequence[tuple[float, float]]], of: Floats) -> float:
-    """The weighed mean of all prefixes' gaps, in root mean squares of these numbers; nan where nobody could choose to stop."""
+    """Return the weighted mean gap of all prefixes, divided by the root mean square of `of`; nan if no prefix has a
+    choice to stop.
+    """
     weight = sum(w for each in gaps for _, w in each)
     scale = float(np.sqrt((of**2).mean()))
     return sum(value * w for each in gaps for value, w in each) / weight / scale if weight and scale else float("nan")

@@ -1,7 +1,7 @@
 """K continuations from any turn of a recorded conversation (VinePPO's estimator of a turn's value, arXiv 2410.01679).
 
-Each begins in a gym of its own that has lived through the same turns, and draws from fresh generators: with the recorded
-seed the rest of the conversation would be known beforehand, and its value that of a clairvoyant.
+Each begins in its own gym, in which the same turns were replayed, and draws from new generators. With the recorded seed the
+rest of the conversation would be known beforehand, and the value would be a clairvoyant's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from userrl_core.records import PolicyReply, Trajectory
 from userrl_core.seeding import derive_seed
 
 AT_ONCE = 1024
-"""Conversations that are open at a time."""
+"""Maximum number of open conversations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first turns of a recorded conversation; then, where it is given, a reply in place of the next one."""
+    """The first turns of a recorded conversation. then: a reply in place of the next recorded one."""
 
     trajectory: Trajectory
     turns: int
@@ -37,10 +37,10 @@ async def continuations(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Trajectory]]:
-    """K whole conversations per prefix, its turns included, played to the recorded horizon; nothing is logged.
+    """Play K conversations from each prefix to the recorded horizon, including the prefix's turns. Nothing is logged.
 
-    progress: called with the number of prefixes that are done, and all of them. Raises GymError where a prefix cannot be
-    replayed or a continuation has no score.
+    progress: called with the number of finished prefixes and the total. Raises GymError if a prefix cannot be replayed or a
+    continuation has no score.
     """
     found: list[list[Trajectory]] = []
     each = max(AT_ONCE // k, 1)

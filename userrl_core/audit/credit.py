@@ -1,4 +1,4 @@
-"""The credit audit: real groups of a frozen policy, continuations of their prefixes, and every credit rule beside them."""
+"""The credit audit: real groups of a frozen policy, continuations of their prefixes, and all credit rules compared on them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from userrl_core.records import Task, Trajectory
 from userrl_core.rollout import run_episodes
 
 GOALS = ("sum", "r2g", "score")
-"""What a turn may be worth: the sum of rewards, the discounted one, the gym's score at the end."""
+"""Goals of the utility: the sum of rewards, the discounted sum, the gym's final score."""
 
 NO_CALL = "no call"
-"""The kind of a turn whose text could not be read as a call."""
+"""The kind of a turn whose text could not be parsed as a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Of one policy at one horizon.
+    """The audit of one policy at one horizon.
 
-    reliability: by goal, split-half, of the utilities. measures: by goal, of every rule. refused: rules that the rewards do not
-    allow, and why. identity: the largest error of the sum identity over all trajectories. trajectories, turns: of the real
-    groups. continuations: how many were played. kinds: by goal, mean utility of the turns of each kind, in root mean squares of
-    all.
+    reliability: by goal, split-half, of the utilities. measures: by goal, of every rule. refused: the rules that the
+    rewards do not allow, with the reason. identity: the largest error of the sum identity over all trajectories.
+    trajectories, turns: of the real groups. continuations: number played. kinds: by goal, mean utility of the turns
+    of each kind, divided by the root mean square over all turns.
     """
 
     tasks: int
@@ -58,9 +58,9 @@ async def audit(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """n trajectories of every task, and 2 k continuations of every prefix: k for either half. curvature: of shaping ``em``.
+    """Play n trajectories of every task and 2 k continuations of every prefix, k for each half, and compare the rules.
 
-    Raises ConfigError for fewer than two tasks, GymError for a gym that cannot be replayed.
+    curvature: of shaping ``em``. Raises ConfigError for fewer than two tasks, GymError for a gym that cannot be replayed.
     """
     if len(tasks) < 2:
         raise ConfigError("audit.too_few_scores", "An audit computes intervals over tasks. Give it two tasks or more.")
@@ -97,7 +97,7 @@ async def audit(
 
 
 def compare(groups: Sequence[AuditedGroup], gamma: float, curvature: float = 2.0) -> Audit:
-    """Every rule beside the utilities of every goal."""
+    """Compare every rule with the utilities of every goal."""
     reliabilities, measures, kinds, refused = {}, {}, {}, {}
     identity = 0.0
     for goal in GOALS:
@@ -141,7 +141,7 @@ def as_group(
     at: Sequence[Sequence[int]],
     ways: Sequence[Sequence[Trajectory]],
 ) -> AuditedGroup:
-    """Trajectories as numbers. ways: per prefix its continuations."""
+    """Convert trajectories to arrays. ways: the continuations of each prefix."""
     width = max(len(one.turns) for one in (*own, *(way for each in ways for way in each)))
     return AuditedGroup(
         own=_padded(own, width),
@@ -155,7 +155,7 @@ def as_group(
 
 
 def _prefixes(members: Sequence[Sequence[Trajectory]]) -> tuple[list[list[Prefix]], list[list[list[int]]]]:
-    """The prefixes of each group, and where each trajectory's lie; they share the one without a turn."""
+    """Return the prefixes of each group, and the indices of each trajectory's prefixes. A group has one empty prefix for all."""
     prefixes: list[list[Prefix]] = []
     at: list[list[list[int]]] = []
     for group in members:
@@ -177,7 +177,7 @@ def _padded(trajectories: Sequence[Trajectory], width: int) -> Padded:
 
 
 def _identity(group: AuditedGroup, utility: np.ndarray, togo_PK: np.ndarray, goal: str, discount: float) -> float:
-    """Largest abs(sum of gamma^(t-1) U_t - (G - V(h_1))) over the group's trajectories."""
+    """Return the largest abs(sum of gamma^(t-1) U_t - (G - V(h_1))) over the group's trajectories."""
     worst = 0.0
     rows = np.split(utility, np.cumsum(group.own.turns)[:-1])
     for row, rewards, end, at in zip(rows, group.own.rewards, group.ends, group.at, strict=True):
@@ -188,7 +188,7 @@ def _identity(group: AuditedGroup, utility: np.ndarray, togo_PK: np.ndarray, goa
 
 
 def ranked(audit: Audit, goal: str, aggregation: str) -> list[Measures]:
-    """The rules of one loss aggregation, best cosine first; a rule without a cosine last."""
+    """Return the rules of one loss aggregation by descending cosine. Rules without a cosine come last."""
 
     def place(row: Measures) -> float:
         return -row.cosine.estimate if row.cosine.estimate == row.cosine.estimate else float("inf")

@@ -1,7 +1,8 @@
-"""A recorded conversation played again up to a turn, in a new gym: same task, same seed, same replies.
+"""Replay of a recorded conversation up to a turn, in a new gym, with the same task, seed and replies.
 
-The gym then stands where it stood, so that others may go on from there (`continuations.py`). What was said is checked turn by
-turn. A conversation cannot be replayed when a model answered in it, or when its gym does not bring the same again.
+The gym is then in the same state, so that other replies can continue from there (`continuations.py`). Each turn's
+observation and reward are compared with the record. A conversation cannot be replayed if a model answered in it, or
+if its gym is not reproducible.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from userrl_core.seeding import derive_seed
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the conversations were played, by gym where it differs: options of the gym, and who answered (as `run_episodes`
-    takes it)."""
+    """The conditions of the conversations, by gym where they differ. user: as `run_episodes` takes it."""
 
     gym_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     user: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Setting:
 
 
 def why_not(gym_name: str, user: str | None) -> str:
-    """Why a conversation of this gym with this user cannot be replayed, in a sentence; "" where it can."""
+    """Return the reason why a conversation of this gym with this user cannot be replayed, as a sentence; "" if it can."""
     gym = gym_class(gym_name)
     if gym.irreproducible:
         return f"Gym '{gym.name}' cannot be replayed: {gym.irreproducible}."
@@ -46,10 +46,10 @@ def why_not(gym_name: str, user: str | None) -> str:
 
 
 async def replay(stored: Trajectory, turns: int, setting: Setting, *, fresh: int | None = None) -> Episode:
-    """An episode that has lived through the first turns of a recorded one. The caller closes its gym.
+    """Return an episode in which the first turns of a recorded one were replayed. The caller closes its gym.
 
-    fresh: from here on gym and user draw from new generators with this seed, while the facts of the task stay; None goes on
-    with their own. Raises GymError, naming gym and turn, where the conversation cannot be replayed or comes out otherwise.
+    fresh: seed of new generators for gym and user from here on, while the facts of the task stay. None keeps their
+    generators. Raises GymError, with gym and turn, if the conversation cannot be replayed or differs from the record.
     """
     if reason := why_not(stored.task.gym, stored.user):
         raise GymError("gym.not_replayable", reason)
@@ -89,7 +89,7 @@ def _otherwise(stored: Trajectory, where: str) -> GymError:
 
 
 def _reply(turn: Turn) -> PolicyReply:
-    """What the agent said, as the episode got it."""
+    """Return the agent's reply as the episode received it."""
     calls = None
     if turn.choice is not None and parse_text(turn.message).call is None:
         arguments = json.dumps({"choice": turn.choice, "content": turn.content})
@@ -106,7 +106,7 @@ def _reply(turn: Turn) -> PolicyReply:
 
 
 def _draw_anew(episode: Episode, fresh: int) -> None:
-    """New seeds for the generators that gym and user hold; what was drawn before stays."""
+    """Reseed the generators of the gym and its user. Earlier draws stay."""
     for owner in (episode.gym, episode.gym.user):
         for name, value in sorted(getattr(owner, "__dict__", {}).items()):
             if isinstance(value, random.Random):

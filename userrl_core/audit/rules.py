@@ -1,8 +1,8 @@
-"""The credit rules that an audit compares, as they are paid, and as they would be paid to any other way on.
+"""The credit rules that an audit compares: the credit they paid, and the credit they would pay other continuations.
 
-A rule's *expected* advantage of an action is what it pays that action over the ways on from it, less what it pays in that state
-over all actions, while the group keeps the statistics that it had (mean, deviation, offset). Frozen on a member of the group
-itself it gives what was paid.
+A rule's *expected* advantage of an action is its mean credit over the continuations of that action, less its mean
+credit in that state over all actions. The statistics of the group (mean, deviation, offset) stay frozen. For a
+trajectory of the group itself the frozen rule gives the credit that was paid.
 
 Shape suffixes: N trajectories, T turns of the longest one; rows are left-aligned, padding is zero.
 """
@@ -25,14 +25,17 @@ from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, reward_to_
 
 Aggregation = Literal["token_mean", "trajectory_mean"]
 IndexRule = Literal["index_rewards", "index_returns"]
-"""Rules that are audited and not offered for training: centred per turn index are the rewards, before they are summed to go
-(verl 7244), or the rewards to go themselves."""
+"""Rules that are audited and not offered for training. They centre per turn index: the rewards before reward-to-go
+(verl 7244), or the rewards to go.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedRule:
-    """shaping: of a recipe, an installed package's included, or an `IndexRule`, for which score and form mean nothing.
-    aggregation: of the loss."""
+    """A credit rule and the loss aggregation.
+
+    shaping: a recipe's shaping, including installed packages', or an `IndexRule`, which ignores score and form.
+    """
 
     shaping: str
     score: Scoring = "sum"
@@ -41,14 +44,14 @@ class AuditedRule:
 
     @property
     def name(self) -> str:
-        """``r2g/r2g/paper``, with the loss aggregation behind it."""
+        """Return shaping, score and form, followed by the loss aggregation: ``r2g/r2g/paper token_mean``."""
         if self.shaping in get_args(IndexRule):
             return f"{self.shaping} {self.aggregation}"
         return f"{self.shaping}/{self.score}/{self.form} {self.aggregation}"
 
 
 def rules() -> Iterator[AuditedRule]:
-    """Every shaping, installed packages' included, x score x form x loss aggregation; ``equalized`` is the same in every form."""
+    """Yield every shaping (including installed packages') x score x form x loss aggregation. ``equalized`` has one form only."""
     for aggregation in get_args(Aggregation):
         for shaping in rule_names(get_args(Shaping)):
             for scoring in get_args(Scoring):
@@ -68,7 +71,7 @@ class Padded:
 
     @classmethod
     def of(cls, rewards: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], width: int = 0) -> Padded:
-        """width: at least so many columns."""
+        """Pad the rows with zeros. width: minimum number of columns."""
         turns_N = np.array([len(row) for row in rewards], dtype=np.int64)
         shape_NT = len(rewards), max(int(turns_N.max(initial=0)), width)
         rewards_NT, tokens_NT = np.zeros(shape_NT), np.zeros(shape_NT)
@@ -79,24 +82,24 @@ class Padded:
 
     @property
     def real(self) -> Bools:
-        """True where a turn exists, [N, T]."""
+        """Return the mask of existing turns, [N, T]."""
         real_NT: Bools = np.arange(self.rewards.shape[1]) < self.turns[:, None]
         return real_NT
 
     def ragged(self, values_NT: Floats) -> list[list[float]]:
-        """The rows without their padding."""
+        """Return the rows without their padding."""
         return [row[:n].tolist() for row, n in zip(values_NT, self.turns.tolist(), strict=True)]
 
 
 def paid(rule: AuditedRule, group: Padded, gamma: float, k: float = 2.0) -> Floats:
-    """What the rule pays every turn of a group, [N, T], as the loss weighs a token of it; zero at padding."""
+    """Return the rule's credit for every turn of a group, [N, T], as the loss weights one of its tokens; zero at padding."""
     return frozen(rule, group, group, gamma, k)
 
 
 def frozen(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float = 2.0) -> Floats:
-    """What the rule would pay other trajectories of the group's task under the group's own statistics, [N, T].
+    """Return the rule's credit for other trajectories of the group's task, with the group's own statistics, [N, T].
 
-    Raises ConfigError where the group's rewards do not allow the rule.
+    Raises ConfigError if the group's rewards do not allow the rule.
     """
     if rule.shaping in get_args(IndexRule):
         advantage_NT = _per_index(rule.shaping, group, ways, gamma)
@@ -141,7 +144,7 @@ def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: fl
 
 
 def _per_index(rule: str, group: Padded, ways: Padded, gamma: float) -> Floats:
-    """Less the mean over the group's trajectories that have this turn; 0 for turns that none of them has."""
+    """Subtract the mean over the group's trajectories that have this turn, or 0 if no trajectory has it."""
     if rule == "index_rewards":
         return reward_to_go(np.where(ways.real, ways.rewards - _index_means(group.rewards, group, ways), 0.0), gamma)
     togo_NT = reward_to_go(ways.rewards, gamma)

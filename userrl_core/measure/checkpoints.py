@@ -1,8 +1,7 @@
-"""Do these two checkpoints differ? Tasks are the unit, and a task's attempts are kept whole.
+"""Tests of whether two checkpoints differ. Tasks are the unit, and a task's attempts are never split.
 
-Attempts at one task resemble each other, so m tasks with n attempts each hold fewer than m n independent verdicts; an
-interval that resamples attempts is too narrow. That the intervals cover what they should is simulated by
-`benchmarks/intervals.py`.
+Attempts at one task resemble each other, so m tasks with n attempts each hold fewer than m n independent verdicts. An
+interval that resamples attempts is too narrow. `benchmarks/intervals.py` simulates the coverage of the intervals.
 
 Array suffixes: M tasks, N attempts at each.
 """
@@ -20,10 +19,10 @@ from scipy.signal import convolve
 from userrl_core.measure.interval import Interval, t_interval
 
 Scores = Sequence[Sequence[float]]
-"""Per task, the scores of its attempts; every task has at least one."""
+"""The scores of each task's attempts, at least one per task."""
 
 FEW_TASKS = 100
-"""Below this many tasks t limits of verdicts cover too little."""
+"""Number of tasks below which t limits of verdicts cover too little."""
 
 POWER = float((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) ** 2)
 """7.849, for a two-sided test at 5 % with 80 % power."""
@@ -31,10 +30,10 @@ POWER = float((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) ** 2)
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """How alike the attempts at one task are.
+    """The similarity of the attempts at one task.
 
-    flips: chance that two attempts at a task disagree. msb, msw: mean squares between and within tasks. icc: ICC(1), the
-    share of the variance that lies between tasks. design_effect: how many attempts count as one independent verdict.
+    flips: chance that two attempts at a task disagree. msb, msw: mean squares between and within tasks. icc: ICC(1),
+    the share of the variance between tasks. design_effect: number of attempts that count as one independent verdict.
     """
 
     flips: float
@@ -45,7 +44,10 @@ class Consistency:
 
 
 def consistency(scores: Scores) -> Consistency:
-    """Of the same number of attempts, at least two, at each of at least two tasks; ValueError for anything else."""
+    """Return the consistency of equally many attempts at each task.
+
+    Raises ValueError for fewer than two tasks, fewer than two attempts, or unequal numbers of attempts.
+    """
     table_MN = np.array(scores, dtype=float)
     m, n = table_MN.shape
     if m < 2 or n < 2:
@@ -59,8 +61,11 @@ def consistency(scores: Scores) -> Consistency:
 
 
 def mean_score(scores: Scores, level: float = 0.95) -> Interval:
-    """Mean over tasks, t limits; for verdicts at fewer than 100 tasks, and for verdicts that are all alike, Wilson's with the
-    effective number of attempts: all of 160 tasks solved is not a certainty."""
+    """Return the mean over tasks with t limits, or with Wilson's limits for few or equal verdicts.
+
+    Wilson's limits, with the effective number of attempts, are for verdicts at fewer than 100 tasks and for verdicts
+    that are all alike: 160 solved tasks of 160 are not a certainty.
+    """
     mean_M = _means(scores)
     if (mean_M.size >= FEW_TASKS and np.ptp(mean_M) > 0) or mean_M.size < 2 or not _verdicts(scores):
         return t_interval(mean_M, level)
@@ -74,9 +79,9 @@ def mean_score(scores: Scores, level: float = 0.95) -> Interval:
 
 
 def pass_hat(scores: Scores, k: int, level: float = 0.95) -> Interval:
-    """pass^k: the chance that k attempts at a task all succeed (tau-bench; TARL 2.3), t limits over tasks.
+    """Return pass^k, the chance that k attempts at a task all succeed (tau-bench; TARL 2.3), with t limits over tasks.
 
-    Per task C(c, k) / C(n, k). Raises ValueError where a task has fewer than k attempts.
+    Each task counts C(c, k) / C(n, k). Raises ValueError if a task has fewer than k attempts.
     """
     fewest = min(len(row) for row in scores)
     if not 1 <= k <= fewest:
@@ -95,10 +100,11 @@ class Difference:
 
 
 def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
-    """Paired over tasks: a[i] and b[i] are attempts at the same task.
+    """Return B less A, paired over tasks: a[i] and b[i] are attempts at the same task.
 
-    For verdicts at fewer than 100 tasks, or with the same difference at all of them, two made-up tasks are added that differ by
-    one attempt, one either way (Bonett and Price 2012): where few tasks differ at all, t limits alone cover as little as 88 %.
+    Two made-up tasks are added for verdicts at fewer than 100 tasks, or with the same difference at all tasks. They
+    differ by one attempt in opposite directions (Bonett and Price 2012). If few tasks differ at all, t limits alone
+    cover as little as 88 %.
     """
     difference_M = _means(b) - _means(a)
     padded = difference_M
@@ -112,9 +118,9 @@ def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
 
 
 def swap_test(difference_M: np.ndarray, attempts: int) -> float:
-    """Two-sided p of the mean difference when each task's sign is as likely one way as the other.
+    """Return the two-sided p of the mean difference if either sign of each task's difference is equally likely.
 
-    Exact where the differences are multiples of 1 / attempts (verdicts), else by 9,999 random draws of signs.
+    It is exact if the differences are multiples of 1 / attempts (verdicts), else from 9,999 random draws of signs.
     """
     whole_M = difference_M * attempts
     if not np.allclose(whole_M, np.rint(whole_M), atol=1e-9):
@@ -135,9 +141,9 @@ def swap_test(difference_M: np.ndarray, attempts: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What it would take to see a difference (5 % two-sided, power 80 %).
+    """The attempts or tasks that would show a difference (5 % two-sided, power 80 %).
 
-    attempts: at each of these tasks; None where no number of attempts does. tasks: at the attempts made now.
+    attempts: at each of these tasks; None if no number is enough. tasks: with the present number of attempts.
     """
 
     delta: float
@@ -154,7 +160,11 @@ class Resolution:
 
 
 def resolution(a: Scores, b: Scores, delta: float = 0.02) -> Resolution:
-    """From the variances seen: between tasks (of the true differences) and within (of attempts). Needs two attempts."""
+    """Compute the resolution from the observed variances between tasks (of the true differences) and within tasks (of
+    attempts).
+
+    Raises ValueError for fewer than two tasks or two attempts.
+    """
     n = min(len(row) for row in (*a, *b))
     if n < 2 or len(a) < 2:
         raise ValueError("What attempts would show needs two attempts at each of two tasks.")
@@ -173,5 +183,5 @@ def _means(scores: Scores) -> np.ndarray:
 
 
 def _verdicts(scores: Scores) -> bool:
-    """Whether every score says success or failure."""
+    """Return whether all scores are 0 or 1."""
     return all(score in (0, 1) for row in scores for score in row)

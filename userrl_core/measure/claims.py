@@ -26,16 +26,16 @@ PARTS: Mapping[ClaimMetric, Literal["both", "shares", "scores"]] = {
     "cpu_seconds": "scores",
     "tokens": "scores",
 }
-"""The parts of a verdict by metric: outcomes at the end have both, since a run may collapse before it."""
+"""The parts of a verdict by metric. Outcomes at the end have both parts, because a run may collapse before the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One finished run of an arm. None: what was not measured of it.
+    """One finished run of an arm. None means not measured.
 
-    score: mean of the last evaluations. best: of the checkpoint that validation chose. early: validation after a sixth of the
-    budget. cpu_seconds: until validation first reaches the claim's target. tokens, updates: until it stays there. forgot: the
-    score fell at the horizon of the evaluation, though not at the one of training.
+    score: mean of the last evaluations. best: score of the checkpoint that validation chose. early: validation after
+    a sixth of the budget. cpu_seconds: until validation first reaches the claim's target. tokens, updates: until
+    validation stays at the target. forgot: the score fell at the evaluation horizon, but not at the training horizon.
     """
 
     arm: str
@@ -52,7 +52,7 @@ class SeedResult:
     forgot: bool = False
 
     def value(self, metric: ClaimMetric | Literal["best", "updates"]) -> float | None:
-        """Return the metric as it is compared: costs by their logarithm."""
+        """Return the metric in the form that is compared: the logarithm of a cost, else the value."""
         if metric == "collapsed":
             return float(self.crashed or self.collapsed)
         if metric in ("cpu_seconds", "tokens", "updates"):
@@ -64,10 +64,12 @@ class SeedResult:
 
 @dataclass(frozen=True, slots=True)
 class ArmIntervals:
-    """One arm over its seeds. Intervals are of 95 %: Student's t inside [0, 1], Clopper and Pearson's for the collapsed share.
+    """One arm over its seeds. Intervals are of 95 %: Student's t inside [0, 1], Clopper and Pearson's for the
+    collapsed share.
 
-    metric: what the claim measures; best: of the checkpoint that validation chose. forgot: runs that lost ability beyond the
-    horizon they were trained at. tokens, updates: mean cost to the claim's target, or of all training; nan where not recorded.
+    metric: the claim's metric. best: score of the checkpoint that validation chose. forgot: runs that lost ability
+    beyond their training horizon. tokens, updates: mean cost to the claim's target, or of all training; nan if not
+    recorded.
     """
 
     seeds: tuple[int, ...]
@@ -82,7 +84,7 @@ class ArmIntervals:
 
 
 def arm_intervals(results: Sequence[SeedResult], metric: ClaimMetric) -> ArmIntervals:
-    """Measure one arm, of which there is at least one result."""
+    """Measure one arm with at least one result."""
     collapsed = sum(result.value("collapsed") == 1 for result in results)
     return ArmIntervals(
         tuple(result.seed for result in results),

@@ -34,9 +34,10 @@ class ValidationScores:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Two validations in a row that are far below the reference. step: of the second one.
+    """Two consecutive validations far below the reference. step: of the second one.
 
-    score: mean of the second. reference: median of the three best means so far. bound: what both had to stay above.
+    score: mean of the second one. reference: median of the three best means so far. bound: the limit below which the
+    second one fell.
     """
 
     step: int
@@ -46,7 +47,7 @@ class Fall:
 
 
 def fallen(history: Sequence[ValidationScores], least: float = MIN_FALL) -> Fall | None:
-    """Return the first fall in a run's validations, oldest first; None where there is none, or fewer than four validations.
+    """Return the first fall in a run's validations, oldest first, or None. Fewer than four validations cannot show a fall.
 
     least: smallest fall that counts, in units of the score.
     """
@@ -62,7 +63,7 @@ def fallen(history: Sequence[ValidationScores], least: float = MIN_FALL) -> Fall
 
 
 def _bound(reference: ValidationScores, validation: ValidationScores, least: float) -> float | None:
-    """Return the mean below which a validation has fallen; None where too few tasks were scored both times."""
+    """Return the mean below which a validation has fallen, or None if fewer than two tasks were scored both times."""
     pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
     if len(pairs) < 2:
         return None
@@ -71,7 +72,7 @@ def _bound(reference: ValidationScores, validation: ValidationScores, least: flo
 
 
 def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | None:
-    """Return the mean scores of the best checkpoint and the last step where the run collapsed, else None.
+    """Return the mean scores of the best checkpoint and the last step if the run collapsed, else None.
 
     best_M, last_M: scores on the same M tasks. Fewer than two tasks decide nothing.
     """
@@ -84,9 +85,9 @@ def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | N
 
 @dataclass(frozen=True, slots=True)
 class CollapsedSeeds:
-    """The collapsed seeds of one side: by seed, the held-out scores of the best checkpoint and of the last step.
+    """The collapsed seeds of one side, with the held-out scores of the best checkpoint and of the last step.
 
-    share: of all the side's trained seeds. p: Fisher's exact test beside the first side; nan for the first side itself.
+    share: of all the side's trained seeds. p: Fisher's exact test against the first side; nan for the first side itself.
     """
 
     side: str
@@ -98,7 +99,9 @@ class CollapsedSeeds:
 def collapsed_seeds(
     side: str, falls: Mapping[int, tuple[float, float] | None], first: CollapsedSeeds | None
 ) -> CollapsedSeeds:
-    """Return one side's collapsed seeds, tested beside the first side. falls: what `far_below` said of every trained seed."""
+    """Return one side's collapsed seeds, tested against the first side. falls: the result of `far_below` for every
+    trained seed.
+    """
     fallen = {seed: scores for seed, scores in falls.items() if scores is not None}
     share = share_interval(len(fallen), len(falls))
     if first is None:

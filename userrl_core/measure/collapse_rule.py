@@ -1,18 +1,18 @@
 """The rule for a collapse, in one place for Python and SQL (`warehouse/views` fills these numbers into its files).
 
-A run collapsed when its score at the end of training is far below its best, both measured at the horizon that the run was trained
-at when it ended. A conversation that takes more turns than that horizon counts as 0. A fall that shows only beyond the training
-horizon is a loss of ability that training no longer visits; it is reported apart, as forgetting.
+A run collapsed if its score at the end of training is far below its best score. Both are measured at the final
+training horizon of the run. A conversation that takes more turns than that horizon counts as 0. A fall only beyond
+the training horizon is a loss of ability that training no longer visits. It is reported separately, as forgetting.
 """
 
 MIN_FALL = 0.1
 """Smallest fall of the mean score that counts."""
 FALL_ERRORS = 3.0
-"""Standard errors of the paired difference, task by task, that a fall has to exceed."""
+"""Standard errors of the paired difference over tasks that a fall must exceed."""
 
 
 def min_fall(error: float, smallest: float = MIN_FALL) -> float:
-    """Return the fall of the mean that has to be exceeded. error: standard error of the paired difference."""
+    """Return the fall of the mean that must be exceeded. error: standard error of the paired difference."""
     return max(smallest, FALL_ERRORS * error)
 
 

@@ -1,11 +1,12 @@
-"""Compare checkpoints or recipes from one table of task scores. Two questions that are never mixed.
+"""Comparison of checkpoints or recipes from one table of task scores. The two questions are kept apart.
 
-*Do these checkpoints differ?* asks about one run of each side: tasks are the unit, paired, attempts kept whole. *Do these
-recipes differ?* asks about many seeds of each: seeds are the unit, paired. One run of each says nothing about the recipes.
+*Do these checkpoints differ?* is about one run of each side: tasks are the unit, paired, with attempts unsplit. *Do
+these recipes differ?* is about many seeds of each side: seeds are the unit, paired. One run of each says nothing
+about the recipes.
 
-The table has a row per side, checkpoint, run and task: `side`, `which` (best, last), `run_id`, `seed`, `gym`, `tier` (with
-its gym), `task`, `source`, `scores` of the attempts, `score` (their mean), `own_score` (within the horizon that the run was trained
-at) and `shared` (whether every side played the task).
+The table has a row per side, checkpoint, run and task. Its columns are `side`, `which` (best, last), `run_id`,
+`seed`, `gym`, `tier` (with its gym), `task`, `source`, `scores` of the attempts, `score` (their mean), `own_score`
+(within the run's training horizon) and `shared` (whether every side played the task).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ALL = "all tasks"
 WHICH = ("best", "last")
 """The checkpoint that validation chose, and the last step."""
 EQUAL = 0.05
-"""Two recipes are called equal when they differ by less."""
+"""Difference below which two recipes are called equal."""
 DELTA = 0.02
 """The difference between checkpoints for which the needed attempts and tasks are computed."""
 
@@ -39,8 +40,8 @@ Question = Literal["checkpoints", "recipes", "none"]
 class ComparedRun:
     """One run of a side.
 
-    best, last: the policies that its evaluation calls so; the same where the last step was best. branch: of the run's stages
-    that led there, "" for a run without branches; None for a policy that RL did not train.
+    best, last: the policies with these names in its evaluation; the same policy if the last step was best. branch:
+    the run's branch with these policies, "" for a run without branches, None for a policy that RL did not train.
     """
 
     run_id: str
@@ -53,7 +54,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """What is compared under one name. runs: one run, or one a seed. left_out: sentences on runs that are not among them."""
+    """The runs that are compared under one name. runs: one run, or one per seed. left_out: sentences on excluded runs."""
 
     name: str
     runs: tuple[ComparedRun, ...]
@@ -61,7 +62,7 @@ class ComparedSide:
 
     @property
     def of_recipe(self) -> bool:
-        """Whether the side represents a recipe: it has more than one seed."""
+        """Return whether the side represents a recipe: it has more than one seed."""
         return len(self.runs) > 1
 
 
@@ -79,8 +80,9 @@ class SideScore:
 class PairedDifference:
     """B less A.
 
-    p: exact over tasks, Student's t over seeds, nan where there is none; adjusted for several sides (Holm). signs: p of the exact
-    test that flips the signs of seed differences. deviation: of those. left_out: tasks, or seeds, that only one of the two has.
+    p: exact over tasks, Student's t over seeds, or nan without a test; adjusted for several sides (Holm). signs: p of
+    the exact test that flips the signs of seed differences. deviation: of the seed differences. left_out: tasks or
+    seeds that only one side has.
     """
 
     a: str
@@ -96,7 +98,7 @@ class PairedDifference:
 
 @dataclass(frozen=True, slots=True)
 class AttemptAgreement:
-    """How alike a side's attempts at one task are."""
+    """The consistency of a side's attempts at one task."""
 
     side: str
     attempts: int
@@ -107,9 +109,9 @@ class AttemptAgreement:
 class SeedsToDecide:
     """The number of seeds that would decide whether two recipes differ at their last step.
 
-    decided: what the present seeds show already, "" for nothing. to_differ: seeds that would show a difference of the size
-    seen, None where that is 0; to_equal: seeds that would show a difference of `EQUAL`. Both at the deviation seen and at its
-    upper 80 % limit, and None once decided.
+    decided: the answer of the present seeds, "" if undecided. to_differ: seeds that would show a difference of the
+    observed size; None if that size is 0. to_equal: seeds that would show a difference of `EQUAL`. Each is a pair: at
+    the observed deviation and at its upper 80 % limit. Both are None once decided.
     """
 
     a: str
@@ -126,7 +128,8 @@ class SeedsToDecide:
 class TasksToDecide:
     """The attempts or tasks that would show a difference of `DELTA` between two checkpoints.
 
-    tasks: that both played. attempts: the fewest at one of them. resolution: None with fewer than two tasks or two attempts.
+    tasks: number that both played. attempts: the smallest number at one of these tasks. resolution: None with fewer
+    than two tasks or two attempts.
     """
 
     a: str
@@ -140,8 +143,9 @@ class TasksToDecide:
 class Comparison:
     """All intervals and tests of one comparison.
 
-    question: ``none`` where one side is a run and another a recipe; then nothing is paired. shared_gyms: of the tasks that
-    every side played, "all tasks". unshared_gyms: by side, of tasks that it played and another side did not.
+    question: ``none`` if one side is a run and another a recipe; then nothing is paired. shared_gyms: gyms of the
+    tasks that every side played ("all tasks"). unshared_gyms: by side, gyms of the tasks that it played and another
+    side did not.
     """
 
     question: Question
@@ -187,7 +191,7 @@ def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
 
 
 def _rows(table: pl.DataFrame) -> list[str]:
-    """Return all tasks, each gym where there are several, each tier of a gym that has several."""
+    """Return the rows of the comparison: all tasks, each gym if there are several, each tier if a gym has several."""
     gyms = table.group_by("gym").agg(pl.col("tier").unique()).sort("gym")
     tiers = [tier for gym in gyms["tier"].to_list() if len(gym) > 1 for tier in sorted(gym)]
     return [ALL, *(gyms["gym"].to_list() if len(gyms) > 1 else []), *tiers]
@@ -199,7 +203,7 @@ def _of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.Dat
 
 
 def _by_seed(own: pl.DataFrame) -> dict[int, float]:
-    """Return the mean over tasks, each weighing the same, by seed."""
+    """Return each seed's mean over tasks, with equal weights."""
     return dict(own.group_by("seed").agg(pl.col("score").mean()).sort("seed").iter_rows())
 
 
@@ -245,7 +249,7 @@ def _pair_recipes(
 
 
 def _over_tasks_too(a: pl.DataFrame, b: pl.DataFrame, seeds: Sequence[int]) -> Interval | None:
-    """Resample published tasks as well, which are a sample too; None unless every seed played every task."""
+    """Resample the published tasks as well, because they are also a sample. Returns None unless every seed played every task."""
     tables = [own.pivot("task", index="seed", values="score").sort("seed") for own in (a, b)]
     tasks = sorted(set(tables[0].columns) & set(tables[1].columns) - {"seed"})
     values = [table.filter(pl.col("seed").is_in(seeds)).select(tasks).to_numpy() for table in tables]
@@ -253,7 +257,7 @@ def _over_tasks_too(a: pl.DataFrame, b: pl.DataFrame, seeds: Sequence[int]) -> I
 
 
 def _adjusted(differences: Sequence[PairedDifference | None]) -> list[PairedDifference]:
-    """Adjust p by Holm's method where several sides are compared with the first."""
+    """Adjust p by Holm's method if several sides are compared with the first."""
     there = [each for each in differences if each is not None]
     with_p = [each for each in there if not math.isnan(each.p)]
     adjusted = dict(zip(map(id, with_p), holm([each.p for each in with_p]), strict=True))

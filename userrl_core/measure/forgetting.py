@@ -1,4 +1,4 @@
-"""Decide what a checkpoint has forgotten: a gym at which it scores below an earlier checkpoint of the same run."""
+"""Detection of forgetting: a gym at which a checkpoint scores below an earlier checkpoint of the same run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_FALL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MeanScore:
-    """A mean score with its standard error. n: trajectories it is the mean of."""
+    """A mean score with its standard error. n: number of trajectories."""
 
     score: float
     stderr: float
@@ -33,9 +33,9 @@ class Forgotten:
 def forgotten(
     actor: str, now: Mapping[str, MeanScore], earlier: Mapping[str, Mapping[str, MeanScore]]
 ) -> list[Forgotten]:
-    """Return the gyms at which an actor is worse than the best of the earlier ones, by more than two standard errors.
+    """Return the gyms at which an actor is worse than the best earlier actor, by more than two standard errors.
 
-    now: the actor's scores by gym. earlier: those of the actors before it, by actor and gym.
+    now: the actor's scores by gym. earlier: the earlier actors' scores, by actor and gym.
     """
     lost = []
     for gym, score in now.items():
@@ -50,7 +50,7 @@ def forgotten(
 
 
 def pooled(scores: Sequence[MeanScore]) -> MeanScore | None:
-    """Return the mean over all trajectories of several gyms; None where there is none."""
+    """Return the mean over all trajectories of several gyms, or None without a trajectory."""
     n = sum(score.n for score in scores)
     if not n:
         return None

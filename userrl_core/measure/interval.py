@@ -1,4 +1,4 @@
-"""An estimate with its interval, and the formulas that most intervals come from."""
+"""An estimate with its interval, and the formulas for most intervals."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scipy import stats
 from userrl_core.number_format import with_limits
 
 MIN_SEEDS = 4
-"""Fewer seeds have no interval: their values are shown in its place."""
+"""Minimum seeds for an interval. With fewer seeds, their values are shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """An estimate between its limits.
 
-    units: number of independent units (tasks, or seeds). method: how the limits were made. values: shown in place of limits,
-    where there are fewer than `MIN_SEEDS`; the limits are nan then.
+    units: number of independent units (tasks, or seeds). method: the method of the limits. values: shown instead of
+    limits if there are fewer than `MIN_SEEDS`; the limits are nan then.
     """
 
     estimate: float
@@ -35,7 +35,9 @@ class Interval:
 
 
 def t_interval(values_M: np.ndarray, level: float = 0.95) -> Interval:
-    """Return Student's t limits over independent values; infinite ones for a single value. Raises ValueError for none."""
+    """Return Student's t limits over independent values; infinite limits for a single value. Raises ValueError
+    without values.
+    """
     if values_M.size == 0:
         raise ValueError("An interval needs at least one value.")
     mean = float(values_M.mean())
@@ -59,7 +61,7 @@ def seed_difference_interval(values_S: np.ndarray, level: float = 0.95) -> Inter
 
 
 def _few(values_S: np.ndarray) -> Interval | None:
-    """Return the values without limits where there are fewer than `MIN_SEEDS`. Raises ValueError for none."""
+    """Return the values without limits if there are fewer than `MIN_SEEDS`. Raises ValueError without values."""
     if values_S.size == 0:
         raise ValueError("An interval needs at least one value.")
     if values_S.size >= MIN_SEEDS:
@@ -102,19 +104,19 @@ def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Int
 
 
 def share_interval(count: int, of: int, level: float = 0.95) -> Interval:
-    """Return a share, such as that of collapsed seeds, with Clopper and Pearson's exact limits."""
+    """Return a share, such as the share of collapsed seeds, with Clopper and Pearson's exact limits."""
     found = stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
     return Interval(count / of, float(found.low), float(found.high), of, "Clopper-Pearson")
 
 
 DRAWS = 1000
-"""Resamplings of the tasks behind an interval."""
+"""Number of resamplings of the tasks for an interval."""
 
 
 def resampled(values_MS: np.ndarray, of: Callable[[np.ndarray], np.ndarray], level: float = 0.95) -> Interval:
-    """Return a statistic of sums over tasks, with percentile limits from tasks drawn anew; M tasks, S sums.
+    """Return a statistic of sums over tasks, with percentile limits from resampled tasks; M tasks, S sums.
 
-    of: from sums [..., S] to the statistic [...], nan where it is not defined.
+    of: from sums [..., S] to the statistic [...], nan if it is not defined.
     """
     rng = np.random.default_rng(0)
     tasks = len(values_MS)

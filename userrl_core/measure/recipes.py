@@ -1,7 +1,7 @@
 """Tests of whether two recipes differ. Seeds are the unit: the arms share each seed's cold start and tasks.
 
-An interval over tasks from one run of each says nothing about recipes: with two equal recipes whose seeds deviate by .05,
-a paired test over 400 tasks calls them different in about half of all cases (`benchmarks/intervals.py` shows it).
+An interval over tasks from one run of each says nothing about recipes. With two equal recipes whose seeds deviate by .05, a
+paired test over 400 tasks calls them different in about half of all cases (`benchmarks/intervals.py` shows it).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _quantiles(alpha: float, freedom: float) -> float:
 
 
 def _smallest(visible: Callable[[int], float], effect: float) -> int:
-    """Return the smallest n whose visible effect is at most this one."""
+    """Return the smallest n with a visible effect of at most this size."""
     if effect <= 0:
         raise ValueError("No number of seeds shows an effect of nothing.")
     return next((n for n in range(2, MOST_SEEDS) if visible(n) <= effect), MOST_SEEDS)
@@ -87,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
-    """Return the mean difference where all seeds play the same published tasks: seeds and tasks are resampled together.
+    """Return the mean difference if all seeds play the same published tasks: seeds and tasks are resampled together.
 
     a, b: scores of shape [S seeds, M tasks]. Percentile limits, drawn from a fixed generator.
     """

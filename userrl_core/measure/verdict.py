@@ -1,11 +1,11 @@
-"""The verdict on a claim: two parts, looked at after 8, 16 and 24 seeds.
+"""The verdict on a claim: two parts, tested after 8, 16 and 24 seeds.
 
-Outcomes with collapses have two parts. The first compares the shares of collapsed runs (Fisher's exact test, Newcombe's limits).
-The second compares the scores of the runs that held (Welch's t). The second part is conditional on not collapsing, so the shares
-are always printed with it.
+Outcomes with collapses have two parts. The first compares the shares of collapsed runs (Fisher's exact test,
+Newcombe's limits). The second compares the scores of the runs that did not collapse (Welch's t). It is conditional on
+not collapsing, so the shares are always printed with it.
 
-A look tests at .02 in all: each of two parts at .01, a single part at .02. Three looks give at most 4.6 % false alarms
-(`benchmarks/intervals.py`). A verdict stands at the first look that decides it; further seeds are shown and change no word.
+A look tests at .02 in total: each of two parts at .01, a single part at .02. Three looks give at most 4.6 % false alarms
+(`benchmarks/intervals.py`). The first look that decides gives the verdict. Further seeds are shown and do not change it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from userrl_core.measure.interval import MIN_SEEDS, Interval, newcombe, t_interv
 from userrl_core.measure.recipes import seeds_needed, welch_seeds_needed
 
 LOOKS = (8, 16, 24)
-"""Numbers of seeds at which a claim is looked at."""
+"""Numbers of seeds at which a claim is tested."""
 ALPHA = 0.02
 """Chance of a false alarm at one look. The parts of a claim share it."""
 POWER = 0.8
-"""Chance with which a number of seeds is said to decide."""
+"""Power at which a number of seeds counts as enough to decide."""
 
 Word = Literal[
     "reproduced",
@@ -37,7 +37,7 @@ Word = Literal[
     "undecided",
 ]
 Primary = Literal["welch", "paired"]
-"""The interval that decides about scores: of independent runs, or of paired seed differences."""
+"""The interval that decides about scores: from independent runs, or from paired seed differences."""
 
 _DIRECTION: dict[Word, int] = {
     "reproduced": 1,
@@ -51,25 +51,25 @@ _DIRECTION: dict[Word, int] = {
 class ArmOutcomes:
     """The runs of one arm, in the order of their seeds.
 
-    values: the metric by run, None where it was not measured. collapsed: whether the run collapsed; a crashed run did.
+    values: the metric by run, None if not measured. collapsed: whether the run collapsed, which includes crashed runs.
     """
 
     values: tuple[float | None, ...]
     collapsed: tuple[bool, ...]
 
     def first(self, seeds: int) -> ArmOutcomes:
-        """Return the first runs alone."""
+        """Return the outcomes of the first runs only."""
         return ArmOutcomes(self.values[:seeds], self.collapsed[:seeds])
 
     @property
     def held(self) -> np.ndarray:
-        """The values of the runs that did not collapse."""
+        """Return the values of the runs that did not collapse."""
         pairs = zip(self.values, self.collapsed, strict=True)
         return np.array([value for value, fell in pairs if value is not None and not fell], dtype=float)
 
     @property
     def measured(self) -> np.ndarray:
-        """The values of all runs."""
+        """Return the values of all runs."""
         return np.array([value for value in self.values if value is not None], dtype=float)
 
 
@@ -89,9 +89,10 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The difference of the scores. interval: the primary one. welch, paired: both, None where too few runs are left.
+    """The difference of the scores. interval: the primary one. welch, paired: both intervals; paired is None if too
+    few pairs are left.
 
-    p: of the primary test. level: of the intervals. held: whether collapsed runs were left out. runs: that were compared, by arm.
+    p: of the primary test. level: of the intervals. held: whether collapsed runs were left out. runs: compared runs by arm.
     """
 
     interval: Interval
@@ -108,9 +109,9 @@ class Scores:
 class ClaimVerdict:
     """The verdict at one look.
 
-    seeds: pairs of the look; all of them before the first one. shares: None where the metric knows no collapse. scores: None where
-    the shares alone are claimed, or fewer than four runs are left in an arm. needed: seeds that would decide it with a chance of
-    80 %, at most those of the last look; None where it is decided or no look is left that would.
+    seeds: pairs of the look; all pairs before the first look. shares: None if collapses do not count for the metric.
+    scores: None if only the shares are claimed, or an arm has fewer than four runs left. needed: seeds that would
+    decide with 80 % power, at most the seeds of the last look; None if decided or if no remaining look would decide.
     """
 
     word: Word
@@ -121,26 +122,26 @@ class ClaimVerdict:
 
     @property
     def interval(self) -> Interval | None:
-        """Return the interval of the difference: of the scores where there is one, else of the shares."""
+        """Return the interval of the difference of the scores if it exists, else of the shares."""
         if self.scores is not None:
             return self.scores.interval
         return None if self.shares is None else self.shares.interval
 
     @property
     def p(self) -> float:
-        """Return the smaller p of the parts times their number (Bonferroni); nan where nothing is tested."""
+        """Return the smaller p of the parts times their number (Bonferroni), or nan without a test."""
         found = [part.p for part in (self.shares, self.scores) if part is not None and not math.isnan(part.p)]
         return min(1.0, min(found) * len(found)) if found else math.nan
 
     @property
     def continues(self) -> int | None:
-        """Return the number of seeds that an undecided claim is continued to: the next look, where one can decide it."""
+        """Return the next look of an undecided claim if a later look can decide it, else None."""
         if self.word != "undecided" or self.needed is None:
             return None
         return next((look for look in LOOKS if look > self.seeds), None)
 
     def turns(self, other: ClaimVerdict) -> bool:
-        """Return whether the difference has the other sign there."""
+        """Return whether the difference has the opposite sign in the other verdict."""
         mine, theirs = self.interval, other.interval
         return mine is not None and theirs is not None and mine.estimate * theirs.estimate < 0
 
@@ -167,8 +168,9 @@ def verdict(
 ) -> ClaimVerdict:
     """Return the verdict on `more` less `than`, at the first look that decides.
 
-    more, than: the same seeds in the same order. delta: the least difference of scores that matters, above 0. parts: what is
-    tested. more_is_collapse: the claim says that `more` collapses more often; else that it collapses less often.
+    more, than: the same seeds in the same order. delta: smallest difference of scores that matters, above 0. parts:
+    the tested parts. more_is_collapse: the claim says that `more` collapses more often; otherwise that it collapses
+    less often.
     """
     seeds = len(more.values)
 
@@ -196,7 +198,7 @@ def score_word(interval: Interval, delta: float) -> Word:
 
 
 def combined(shares: Word, scores: Word | None) -> Word:
-    """Return the verdict of both parts: one that is decided, or both in one direction; opposite directions are mixed."""
+    """Return the verdict of both parts. One decided part is enough; two decided parts in opposite directions are mixed."""
     if scores is None or scores == "undecided":
         return shares
     if shares == "undecided":
@@ -218,7 +220,7 @@ def compare_shares(more: tuple[int, int], than: tuple[int, int], alpha: float, *
 def _look(
     more: ArmOutcomes, than: ArmOutcomes, delta: float, parts: str, primary: Primary, more_is_collapse: bool
 ) -> ClaimVerdict:
-    """Return the verdict on these seeds, whatever their number; below the first look it is undecided."""
+    """Return the verdict on these seeds, for any number of them. Below the first look it is undecided."""
     seeds = len(more.values)
     alpha = ALPHA / 2 if parts == "both" else ALPHA
     shares = scores = None
@@ -238,7 +240,7 @@ def _look(
 def _scores(
     more: ArmOutcomes, than: ArmOutcomes, delta: float, alpha: float, primary: Primary, *, held: bool
 ) -> Scores | None:
-    """Return the difference of the scores; None with fewer than `MIN_SEEDS` runs in an arm or pairs."""
+    """Return the difference of the scores, or None if an arm has fewer than `MIN_SEEDS` runs."""
     a, b = (more.held, than.held) if held else (more.measured, than.measured)
     runs = (len(a), len(b))
     if min(runs) < MIN_SEEDS:
@@ -275,7 +277,7 @@ def _needed(
     alpha: float,
     seeds: int,
 ) -> int | None:
-    """Return the seeds at which a part would be decided, as the shares and deviations seen; None beyond the last look."""
+    """Return the seeds that would decide a part at the observed shares and deviations, or None if beyond the last look."""
     found = []
     if shares is not None and shares.interval.estimate:
         found += [look for look in LOOKS if look > seeds and _power(shares, look, alpha) >= POWER][:1]
@@ -296,7 +298,7 @@ def _needed(
 
 
 def _power(shares: Shares, seeds: int, alpha: float) -> float:
-    """Return the chance that Fisher's test decides at so many seeds, with the shares as they were seen."""
+    """Return the chance that Fisher's test decides with this number of seeds, at the observed shares."""
     chances = [stats.binom.pmf(np.arange(seeds + 1), seeds, count / of) for count, of in (shares.more, shares.than)]
     decided = [
         (i, j)
