@@ -65,7 +65,7 @@ def check_rule_users(recipe: Recipe) -> None:
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
-    """Return warnings about stages in which fewer than half of a gym's tasks can be solved in time.
+    """Return warnings about stages that leave fewer than half of a gym's tasks solvable in time.
 
     If no task can be solved, raises ConfigError, or warns if the recipe allows short horizons. Such a stage teaches blind
     guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).

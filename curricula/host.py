@@ -20,11 +20,11 @@ CLOSE = 0.95
 
 
 BFLOAT16 = ("amx_bf16", "avx512_bf16")
-"""CPU flags with which bfloat16 is faster than float32."""
+"""CPU flags that make bfloat16 faster than float32."""
 
 
 def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the number format in which this machine's CPU trains fastest; float32 where it does not say."""
+    """Return the fastest number format for training on this machine's CPU; float32 if the CPU's flags are unknown."""
     try:
         flags = set(cpuinfo.read_text(encoding="utf-8").split())
     except OSError:
@@ -104,7 +104,7 @@ def needs(cluster: Cluster) -> str:
 
 
 def profile_cluster(name: str) -> Cluster:
-    """Return the machine for which a profile is made."""
+    """Return the machine that a profile is made for."""
     hardware = dict(read(find(name, "profile")).get("hardware") or {})
     known = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
     return validated(Cluster, known, f"profile {name}, hardware")

@@ -85,7 +85,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A recipe's statements about profiles: the profile named in its file, and those of its family."""
+    """A recipe's statements about profiles: the profile named in its file, and its family's profiles."""
 
     chosen: str | None
     runs_on: tuple[str, ...]
@@ -224,7 +224,7 @@ def _kept(block: Any, fields: frozenset[str] | None) -> Any:
 
 
 def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a person's values below the profile. The experiment keys are laid over the profile again."""
+    """Return a person's values below the profile. The experiment keys are applied again above the profile."""
     return {key: value for key, value in values.items() if key not in ("stages", "schedule")}
 
 
@@ -292,7 +292,7 @@ def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _named_gyms(shipped: Sequence[_Part]) -> tuple[str, ...]:
-    """Return the gyms of the shipped recipe's own stages, or of its evaluation if it has no stages."""
+    """Return the gyms of the shipped recipe's own stages, or of its evaluation without stages."""
     published = Merged()
     for part in shipped:
         published.add(part.layer(Rank.SHIPPED, part.values))

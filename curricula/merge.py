@@ -168,7 +168,7 @@ class Merged:
 
 
 UNSAID = ("name", "source", "profile")
-"""Keys that every recipe writes anew. Their replacement is not reported."""
+"""Keys that every recipe sets. Their replacement is not reported."""
 
 
 def _origin(key: str, layer: Layer) -> Origin:

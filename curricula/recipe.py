@@ -100,7 +100,7 @@ class Recipe(Settings):
     """Paper, section and table that it follows."""
 
     profile: str | None = None
-    """Profile with which it was loaded."""
+    """Profile of the loaded recipe."""
 
     suite: str = ""
     """Suite of a recipe that is only an evaluation."""
@@ -157,7 +157,7 @@ class Recipe(Settings):
     """
 
     published: Edition = "released"
-    """Published training tasks: those of the released combined list (2,426), or the paper's count (2,686)."""
+    """Published training tasks: the released combined list (2,426), or the paper's count (2,686)."""
 
     data_folder: str | None = None
     """Folder of the published data (with userrl, userbench, tau-bench, agentgym); null: $USERRL_PUBLISHED_DATA, else

@@ -218,7 +218,7 @@ def _gated_end(
 
 
 def _recorded(history: History) -> dict[int, dict[str, float]]:
-    """Return the gates' inputs by step. Of two entries for a step the later counts."""
+    """Return the gates' inputs by step. If a step has two entries, the later one counts."""
     steps: dict[int, dict[str, float]] = {}
     latest: dict[str, float] = {"success": 0.0}
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):

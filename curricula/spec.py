@@ -107,7 +107,7 @@ class Demonstrations(Settings):
 class Evolve(Settings):
     """AgentEvol, which replaces RL: sample, keep the successes, fine-tune the first model on everything kept, repeat.
 
-    AgentGym-RL 3.2.2. As in AgentGym's released code, every iteration begins with the model before any fine-tuning.
+    AgentGym-RL 3.2.2. Every iteration begins with the model before any fine-tuning, as in AgentGym's released code.
     Its training data grow: demonstrations, then the successes of every iteration.
     """
 
@@ -254,7 +254,7 @@ class SplitConfig(Settings):
     """Share of published training tasks for validation (UserRL appendix E). Our own tasks have their own share."""
 
     test: Share = 0.2
-    """Share of our own tasks for testing: always 0.2, by a hash of the task. Published tasks keep their split."""
+    """Share of our tasks for testing: always 0.2, by a hash of the task. Published tasks keep their split."""
 
     held_out: tuple[str, ...] = ("intention", "telepathy", "search")
     """Gyms that are never trained on (UserRL 4.1)."""

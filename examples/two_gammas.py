@@ -26,7 +26,7 @@ SPACE = {
 
 
 def main(steps: int = 20) -> None:
-    """Print the winner, with what one seed can say about it."""
+    """Print the winner, and the limits of a result from one seed."""
     shorter = {
         "stages": [{"steps": steps, "horizon": 6, "mix": {"errand": 1}}],
         "evaluate.every": max(1, steps // 2),

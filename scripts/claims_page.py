@@ -2,9 +2,10 @@
 
 python scripts/claims_page.py
 
-A claim with runs in runs.csv (`scripts/claims_data.py`) is measured from them, by the rule of `userrl_core.measure.verdict`. Of the
-other claims only the published tables are left (published_arms.csv, published_contrasts.csv). What follows from those is computed;
-what needs the runs is said to be missing.
+A claim with runs in runs.csv (`scripts/claims_data.py`) is measured from them, by the rule of
+`userrl_core.measure.verdict`. The other claims have only their published tables (published_arms.csv,
+published_contrasts.csv). The script computes all results that follow from those tables, and says which results are
+missing without the runs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def page(text: str, data: Path) -> str:
-    """Return the page with its claims' sections written anew."""
+    """Return the page with rewritten sections of its claims."""
     runs, arms = rows(data / "runs.csv"), rows(data / "published_arms.csv")
     contrasts = rows(data / "published_contrasts.csv")
     lines = [MARK]
@@ -78,7 +79,7 @@ def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: S
 
 
 def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
-    """Yield the table and the verdict from single runs; of several codes, that of the registration."""
+    """Yield the table and the verdict from single runs. If runs of several codes exist, the registered code's runs count."""
     newest = [row for row in runs if row["hash"] == claim.hash] or runs
     code = newest[0]["code"]
     results = [result(row) for row in newest if row["code"] == code]
@@ -115,7 +116,7 @@ def result(row: Row) -> SeedResult:
 
 
 def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
-    """Yield the published table, and what follows from it by the present rule."""
+    """Yield the published table, and the results that follow from it by the present rule."""
     first = arms[0]
     own = bool(first["metric"])
     metric = claim.as_published.metric
@@ -179,7 +180,7 @@ def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) ->
 
 
 def welch_of_printed(pair: Sequence[Row], name: str, level: float) -> tuple[Interval, float] | None:
-    """Return Welch's limits from means and 95 % t limits as printed, and p; None where an arm has no spread."""
+    """Return Welch's limits and p from printed means and 95 % t limits, or None if the limits have zero width."""
     means, errors, seeds = [], [], []
     for row in pair:
         n = int(row["seeds"])
@@ -197,7 +198,9 @@ def welch_of_printed(pair: Sequence[Row], name: str, level: float) -> tuple[Inte
 
 
 def shown(row: Row, name: str, metric: str = "score") -> str:
-    """Return a printed interval; limits of a score are cut at the ends of its scale, and few seeds have none."""
+    """Return a printed interval. Limits of a score are cut at the ends of its scale, and few seeds are printed
+    without limits.
+    """
     estimate, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
     if int(row["seeds"]) < 4:
         return f"{estimate:.3f}"

@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def with_tables(page: str, root: Path = ROOT) -> str:
-    """Return the page with every marked table written anew from its file."""
+    """Return the page with every marked table rewritten from its file."""
     return MARKED.sub(lambda found: f"{found[1]}\n{markdown(root / found[2])}\n{found[3]}", page)
 
 

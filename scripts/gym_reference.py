@@ -141,7 +141,7 @@ def _first_line(gym: type[Gym[Any]]) -> str:
 
 
 def _names() -> list[str]:
-    """Return our own gyms; another installed package's gym has no place on this page."""
+    """Return our own gyms, without the gyms of other installed packages."""
     ours = [name for name in gyms.names() if part(name, "gym").__name__.startswith("userrl_")]
     return [name for name in ours if name in PACKAGED or part(name, "gym").__name__.startswith("userrl_core.")]
 

@@ -1,9 +1,9 @@
 """The look-up pages docs/recipe-keys.md and docs/commands.md, generated from the pydantic models and the command line.
 
-    python scripts/reference.py            exit status 1 where a page does not match the code
+    python scripts/reference.py            exit status 1 if a page does not match the code
     python scripts/reference.py --write    write the pages
 
-The sentence on a key is the one under its field; the text on a command is its help.
+The sentence on a key is the docstring under its field. The text on a command is its help.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _row(parameter: Any) -> str:
 
 
 def _word(annotation: Any) -> str:
-    """Return the word that stands for an option's value."""
+    """Return the placeholder for an option's value."""
     parts = [part for part in get_args(annotation) if part is not NoneType]
     kind = get_args(parts[0])[:1] if parts and get_origin(parts[0]) is list else parts or [annotation]
     return {int: "N", float: "X"}.get(next(iter(kind)), "TEXT")

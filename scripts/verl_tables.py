@@ -1,7 +1,7 @@
-"""The tables of docs/verl-flags.md and of the plan in docs/gpu.md, from the recipes as verl gets them.
+"""The tables of docs/verl-flags.md and of the plan in docs/gpu.md, from verl's form of the recipes.
 
-    python scripts/verl_tables.py            exit status 1 where a page is of other code
-    python scripts/verl_tables.py --write    write them anew
+    python scripts/verl_tables.py            exit status 1 if a page does not match the code
+    python scripts/verl_tables.py --write    write the tables
 
 The reason of a setting is next to its value, in `userrl_core/training/verl/flags.py` and
 `userrl_core/served/model_server.py`.

@@ -1,4 +1,4 @@
-"""The codes of our errors: what each means, and what to do.
+"""The codes of our errors, each with its meaning and its remedy.
 
 A code is ``area.what`` and never changes its meaning. Several places raise the same code when the reader would do the same
 thing. ``docs/errors.md`` is generated from this table (``python scripts/errors.py --write``).

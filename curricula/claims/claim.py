@@ -1,7 +1,7 @@
 """Claims: arms that differ in one thing, and one primary contrast with its direction.
 
 A claim is a YAML file in this folder, or a person's own. Everything in it is fixed before its first arm starts: its hash is
-registered then (`userrl.claims.register`), and what is changed later is exploratory.
+registered then (`userrl.claims.register`). A claim that is changed later is exploratory.
 """
 
 from __future__ import annotations
@@ -91,11 +91,13 @@ class Claim(Settings):
     """The primary contrast and its direction. Other differences are shown without a verdict."""
 
     metric: Metric = "score"
-    """What is measured of each run. score: mean test score of the last three evaluations within the last fifth of the budget.
-    early: validation score at a sixth of the budget. collapsed: whether the score fell at the horizon the run was trained at.
-    tokens: the logarithm of the tokens of training until validation stays at or above the target (of all of it, where it never
-    does). cpu_seconds: the same of the processor time until validation first reaches the target; it depends on the machine.
-    time_weighted: mean of r_t / t summed over the turns, at the last step."""
+    """The measured quantity of each run. score: mean test score of the last three evaluations within the last fifth
+    of the budget. early: validation score at a sixth of the budget. collapsed: whether the score fell at the horizon
+    the run was trained at. tokens: the logarithm of the tokens of training until validation stays at or above the
+    target (of the whole training if it never does). cpu_seconds: the same of the processor time until validation
+    first reaches the target; it depends on the machine. time_weighted: mean of r_t / t summed over the turns, at the
+    last step.
+    """
 
     target: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Validation score that the metrics tokens and cpu_seconds wait for."""
@@ -159,7 +161,7 @@ class Claim(Settings):
         return " and ".join(self.mix)
 
     def overrides_of(self, arm: Arm) -> dict[str, Any]:
-        """Return all settings of an arm beside its recipe and profile."""
+        """Return all settings of an arm except its recipe and profile."""
         shared = {
             "stages": [{"tokens": self.tokens, "mix": self.mix, "weigh": "tokens"}],
             "schedule": {"kind": "fixed", "turns": self.horizon},
@@ -204,7 +206,9 @@ class Claim(Settings):
         return self.model_copy(update={"tokens": tokens, "every": every, "arms": arms})
 
     def check(self, which: str) -> Claim:
-        """Return one of `CHECKS`: the two arms of the contrast with one thing changed. Raises ConfigError where there is none."""
+        """Return one of `CHECKS`: the two arms of the contrast with one thing changed. Raises ConfigError if the
+        claim cannot have it.
+        """
         arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
         keys = [key for overrides in (self.overrides, *(arm.overrides for arm in arms.values())) for key in overrides]
         changed: dict[str, Any] = {}

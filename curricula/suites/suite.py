@@ -45,7 +45,7 @@ class Suite(Settings):
     """Name of the suite."""
 
     variant: str = ""
-    """The variants laid over it, joined by +; empty: as published."""
+    """The variants applied to it, joined by +; empty: as published."""
 
     about: str
     """The measured quantity in one sentence."""
@@ -130,7 +130,7 @@ class Suite(Settings):
 
     @property
     def played_as(self) -> str:
-        """The suite under which its conversations are kept."""
+        """Return the name of the suite that its conversations are stored under."""
         return (f"{self.plays}:{self.variant}" if self.variant else self.plays) if self.plays else self.label
 
 

@@ -17,7 +17,7 @@ from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import PolicyReply, Task
 
 OVER = "over"
-"""What a call gets after the end: TRL goes on until the model makes no call, an environment cannot end a conversation."""
+"""The reply to a call after the end. TRL continues until the model makes no call; an environment cannot end a conversation."""
 
 
 class GymEnvironment:

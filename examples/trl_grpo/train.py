@@ -23,7 +23,7 @@ from userrl_core.episode import EpisodeRules
 from userrl_core.gyms.registry import tasks
 
 TASKS, GROUP, HORIZON, TOKENS = 16, 8, 16, 112
-"""Tasks a step, conversations a task, turns and tokens a conversation: those of the laptop's own recipe on TextCraft."""
+"""Tasks a step, conversations a task, turns and tokens a conversation, as in the laptop's recipe on TextCraft."""
 
 TEMPLATE = """\
 {%- for message in messages %}

@@ -44,8 +44,8 @@ class ArmRow:
 class ClaimReport:
     """All results of a claim under one hash.
 
-    values: the metric by seed and arm. checks: the verdicts of those of `CHECKS` that were run. other_code: arms of runs that other
-    code trained, by the hash of that code; they are in no verdict. says: departures from what the claim's file promises.
+    values: the metric by seed and arm. checks: the verdicts of the `CHECKS` that were run. other_code: arms of runs
+    that other code trained, by the hash of that code; they are in no verdict. says: departures from the claim's file.
     """
 
     claim: Claim

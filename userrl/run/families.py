@@ -1,7 +1,7 @@
 """Additional task families to evaluate, because forgetting is total, and invisible without evaluation.
 
-Every run evaluates every gym that it or its checkpoint was trained on. Tasks, user, horizon and token limits are those of
-that training. A checkpoint's past is read from the runs whose folders contain it and its ancestors.
+Every run evaluates every gym that it or its checkpoint was trained on. Tasks, user, horizon and token limits are the
+same as in that training. A checkpoint's past is read from the runs whose folders contain it and its ancestors.
 """
 
 from __future__ import annotations

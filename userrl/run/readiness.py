@@ -1,7 +1,8 @@
-"""Whether a recipe runs on a machine. ``recipe show``, every flow and the tests ask this before anything starts.
+"""Checks of whether a recipe runs on a machine. ``recipe show``, every flow and the tests ask this before anything starts.
 
-A verdict is *runs* (the local backend, nothing is missing), *composes* (verl's part is built and fits the machine's
-memory; only the machine itself can tell more) or *refused*, with one sentence that says what is needed.
+A verdict is *runs*, *composes* or *refused*. Runs: the local backend, and nothing is missing. Composes: verl's part
+is built and fits the machine's memory; only the machine itself can tell more. Refused: with one sentence that says
+what is needed.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The part of a request that checks need beside the recipe. stages: the RL stages that will train."""
+    """The part of a request that checks need in addition to the recipe. stages: the RL stages that will train."""
 
     backend: Backend
     init_from: str

@@ -69,8 +69,8 @@ def score_rows(
 ) -> list[ScoreRow]:
     """Return one row for each actor and gym of an evaluation, and one over all of ``gyms`` if an actor played several.
 
-    actors: those of this evaluation, because a run may also hold another checkpoint's. gyms: those of the recipe's
-    evaluation; other gyms, on which the checkpoint was trained, keep their own setting. metrics: other metrics of a suite.
+    actors: the actors of this evaluation, because a run may also hold another checkpoint's. gyms: the gyms of the recipe's
+    evaluation; other gyms that the checkpoint was trained on keep their own setting. metrics: other metrics of a suite.
     categories: also add a row for every category of a gym's tasks.
     """
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:

@@ -72,7 +72,7 @@ class RewardBounds(NamedTuple):
 
     @classmethod
     def of_answers(cls, *values: float) -> RewardBounds:
-        """Return the bounds of a gym in which an answer earns one of these values and every other turn earns 0."""
+        """Return the bounds of a gym whose answers earn one of these values and whose other turns earn 0."""
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
 
 
@@ -133,7 +133,7 @@ class Gym(Generic[C]):
     success_rule: ClassVar[str] = "the full score when the conversation ends"
     """Definition of success, for pass^k and similar metrics. A partial score is never a success. `Gym.succeeded` follows it."""
     min_turns: Any = 1
-    """Fewest turns in which a full-skill agent solves a task without luck: a number, or a staticmethod (task, config) -> int."""
+    """Fewest turns that a full-skill agent needs for a task without luck: a number, or a staticmethod (task, config) -> int."""
     users: ClassVar[Mapping[str, Any]] = {}
     """The gym's users by kind (``rule``, ``openai``, ``human``), as factories (task, rng, **options) -> user."""
     goal: ClassVar[str] = ""

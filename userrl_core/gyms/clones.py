@@ -82,7 +82,7 @@ def _task(number: int, row: Any) -> dict[str, Any]:
 
 
 def _tools(folder: Path) -> list[Any]:
-    """Return the schemas in the tools' ``get_info``, in the order in which the domain lists its tools."""
+    """Return the schemas in the tools' ``get_info``, in the domain's order."""
     schemas: dict[str, Any] = {}
     for path in sorted(folder.glob("*.py")):
         for tool in (node for node in _module(path).body if isinstance(node, ast.ClassDef)):

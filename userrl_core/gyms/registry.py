@@ -211,7 +211,7 @@ def load_published(name: str, path: str | Path) -> list[Task]:
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
-    """Return the fewest turns in which the full-skill demonstrator solves this task, without luck."""
+    """Return the fewest turns that the full-skill demonstrator needs for this task, without luck."""
     gym_type = gym_class(task.gym)
     rule = gym_type.min_turns
     if isinstance(rule, int):
@@ -225,7 +225,7 @@ def demonstrator_class(name: str) -> Any:
 
 
 def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[Any]:
-    """Return the one class of a module that matches. Raises ConfigError if there is none or more than one."""
+    """Return the one class of a module that matches. Raises ConfigError unless exactly one matches."""
     classes = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
     matching = [cls for cls in classes if matches(cls)]
     if len(matching) != 1:

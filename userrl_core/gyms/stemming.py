@@ -1,4 +1,4 @@
-"""Matching of free text by word stems, with which rule users judge questions and explanations without a model.
+"""Matching of free text by word stems. Rule users judge questions and explanations with it, without a model.
 
 A *stem* is the beginning of a word (``poison`` matches poisons, poisoned, poisoning). A *group* is a list of alternative
 stems. A *pattern* is a list of groups. All functions are pure and ignore case and accents.

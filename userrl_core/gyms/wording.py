@@ -45,7 +45,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun with its article; plurals and ``salt`` have none."""
+    """Return a noun with its article. Plurals and ``salt`` get no article."""
     if noun.endswith("s") or noun == "salt":
         return noun
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

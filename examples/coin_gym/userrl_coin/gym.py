@@ -18,7 +18,7 @@ class CoinGym(Gym[GymConfig]):
     choice_help: ClassVar[Mapping[str, str]] = {"action": "ask the user", "answer": "heads or tails"}
 
     def opening(self) -> str:
-        """What the user says first."""
+        """Return the user's first message."""
         return "I tossed a coin. Which side is up?"
 
     async def action(self, content: str) -> Reply:

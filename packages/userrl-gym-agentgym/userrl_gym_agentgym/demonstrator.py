@@ -1,4 +1,6 @@
-"""The demonstrator of AgentGym's TextCraft, whose first observation holds all necessary knowledge. Others have none."""
+"""The demonstrator of AgentGym's TextCraft. The first observation of this gym holds all necessary knowledge. The
+other gyms lack a demonstrator.
+"""
 
 from __future__ import annotations
 

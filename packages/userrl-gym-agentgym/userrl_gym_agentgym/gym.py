@@ -1,8 +1,9 @@
 """AgentGym's environments on their own servers (AgentGym-RL 3.1, appendix B).
 
-A turn's reward is its change of the environment's score, so the rewards add up to the score, in [0, 1]: textcraft 0 or 1,
-babyai 1 - 0.9 t/T, sciworld max(score, 0) / 100, searchqa and webarena as reported by their servers. A missing answer or an
-error gives a null reward, never a zero. Every episode has its own session, reset before and closed after it.
+A turn's reward is its change of the environment's score, so the rewards add up to the score. The score is in [0, 1]:
+textcraft 0 or 1, babyai 1 - 0.9 t/T, sciworld max(score, 0) / 100, searchqa and webarena as their servers report it.
+A missing answer or an error gives a null reward, never a zero. Every episode has its own session, reset before and
+closed after it.
 """
 
 from __future__ import annotations

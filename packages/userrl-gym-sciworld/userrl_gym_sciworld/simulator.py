@@ -31,7 +31,7 @@ def load(task: str, variation: int, *, gold: bool = False) -> Any:
 
 
 def release(interface: Any) -> None:
-    """Give an interface back. Its next episode loads a task anew."""
+    """Give an interface back. Its next episode loads its task again."""
     with _LOCK:
         _FREE.append(interface)
 

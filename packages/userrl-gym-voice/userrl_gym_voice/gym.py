@@ -2,7 +2,7 @@
 
 A turn carries its sound (`info.audio`: path, seconds, transcript, heard), and the message to the agent has the path
 as ``audio``. A policy that listens uses the sound; any other reads the heard text. The customer's first message is
-text. As in the paper's speech evaluation, the agent gets the customer's profile, since spoken ids are hard to
+text. The agent gets the customer's profile, as in the paper's speech evaluation, since spoken ids are hard to
 understand.
 """
 

@@ -1,1 +1,1 @@
-"""A web shop of our own, operated through Chromium and its accessibility tree (AgentGym-RL B.1, after WebArena)."""
+"""Our own web shop, operated through Chromium and its accessibility tree (AgentGym-RL B.1, after WebArena)."""

@@ -185,7 +185,7 @@ class Tab:
         self.settle()
 
     def history(self, by: int) -> bool:
-        """Go back or forward; return False if there is no such page."""
+        """Go back or forward; return False if such a page does not exist."""
         past = self.call("Page.getNavigationHistory")
         index = past["currentIndex"] + by
         if not 1 <= index < len(past["entries"]):  # 0 is the blank page that every tab begins with

@@ -1,6 +1,6 @@
 """WebShop: reach an objective in a web shop, one browser action a turn (AgentGym-RL B.1).
 
-The agent reads the accessibility tree of the page, with elements numbered from the top, and uses the paper's actions: click,
+The agent reads the accessibility tree of the page, with elements numbered from the top. It uses the paper's actions: click,
 type, hover, press, scroll, new_tab, tab_focus, close_tab, goto, go_back, go_forward, stop. `stop` ends the episode. It pays 1
 if the answer is right, or if the shop is exactly in the required state.
 

@@ -120,7 +120,7 @@ class _Way:
 
 
 def _way(bot: Any, last: int | None) -> _Way | None:
-    """Return the bot's plan, tried out in a copy; None if the bot has no plan."""
+    """Return the bot's plan, tried out in a copy, or None without a plan."""
     if bot is None:
         return None
     trial_bot = copy.deepcopy(bot)

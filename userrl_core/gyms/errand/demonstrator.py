@@ -15,7 +15,7 @@ TERSE = {
     for terse, act in ((NO, ACTS["no"]), (OK, ACTS["ok"]), (DONE, ACTS["done"]))
     for sentence in (*act.train, *act.test)
 }
-"""The gym's English answers, and the terse ones that they stand for."""
+"""The gym's English answers and their terse forms."""
 
 
 class ErrandDemonstrator:

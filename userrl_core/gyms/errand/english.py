@@ -117,4 +117,4 @@ ACTS = {
         ),
     ),
 }
-"""What the user says, what the gym answers, and how the scripted demonstrator asks."""
+"""The wordings of the user, the gym's answers and the scripted demonstrator."""

@@ -1,4 +1,4 @@
-"""ErrandGym: chains of prerequisites (ours: the laptop's task in which the horizon matters).
+"""ErrandGym: chains of prerequisites (ours: the laptop's task whose results depend on the horizon).
 
 The user wants a thing. A thing that is not raw must be made of another thing first. The agent asks down the chain,
 fetches the raw thing and makes the rest upwards. A task of depth d takes d + 1 questions, one fetch and d makes, that

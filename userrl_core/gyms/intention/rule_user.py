@@ -101,7 +101,7 @@ def _weight_share(weights: Weights, question_stems: set[str]) -> float:
 
 
 def _distinctive_stems(text: str) -> list[str]:
-    """Return the stems of a text without general question words, or all stems if there are no others."""
+    """Return the stems of a text without general question words, or all stems if it has only such words."""
     text_stems = stems(text)
     return [s for s in text_stems if s not in _QUESTION_STEMS] or text_stems
 

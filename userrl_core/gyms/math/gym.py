@@ -1,6 +1,6 @@
 """The math gym: a problem with one integer answer (for mixed-task training as in TARL, section 4.2).
 
-There is no user, and the only choice is ``answer``. A right answer earns 1.0 and ends the episode, as does the last allowed
+The gym has one choice, ``answer``, and no user. A right answer earns 1.0 and ends the episode, as does the last allowed
 answer. An answer with several numbers counts as wrong, so that a list of guesses cannot win.
 """
 

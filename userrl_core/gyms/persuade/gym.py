@@ -153,7 +153,9 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
 
 def rebuttals_of(task: Task) -> tuple[Rebuttal, ...]:
-    """Return the task's rebuttals; published tasks have none. Raises TaskError with the task, the entry and the field."""
+    """Return the task's rebuttals, an empty list for published tasks. Raises TaskError with the task, the entry and
+    the field.
+    """
     rebuttals = []
     for i, row in enumerate(task.payload.get("rebuttals", ())):
         if not isinstance(row, Mapping) or not isinstance(row.get("text"), str) or not row["text"].strip():

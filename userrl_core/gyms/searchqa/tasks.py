@@ -1,9 +1,9 @@
 """Tasks of SearchQA: our own questions, a tiny tier for models of laptop size, and the seven published question sets.
 
-Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question", "golden_answers"}``, the
-format in which FlashRAG publishes the sets for Search-R1. At most 400 questions of a set are test tasks (AgentGym-RL B.2;
-Bamboogle has 125). The paper's selection is not published; ours has the lowest hashes of the id. NQ and HotpotQA are the
-training sets, as released.
+Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question",
+"golden_answers"}``. This is the format of FlashRAG's sets for Search-R1. At most 400 questions of a set are test
+tasks (AgentGym-RL B.2; Bamboogle has 125). The paper's selection is not published; ours has the lowest hashes of the
+id. NQ and HotpotQA are the training sets, as released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A domain of our own in the style of tau-bench: a bike-rental shop with customers, bikes and bookings.
+"""Our own domain in the style of tau-bench: a bike-rental shop with customers, bikes and bookings.
 
-As in tau-bench, the tools check stock, balances and states; the agent must follow the rest of the policy. The tools'
+The tools check stock, balances and states, as tau-bench's tools do; the agent must follow the rest of the policy. The tools'
 docstrings are their descriptions in the agent's prompt and part of the experiment.
 """
 

@@ -52,7 +52,7 @@ class TauConfig(GymConfig):
 
     verifier: Literal["auto", "database", "writes"] = "auto"
     """database: the final state (tau-bench). writes: the successful writes, exactly and in any order (TARL 2.1).
-    auto: writes for the outfitter's tasks, which stand for TARL's, and database for all others.
+    auto: writes for the outfitter's tasks, which represent TARL's, and database for all others.
     """
 
     check_outputs: bool | None = None

@@ -1,7 +1,7 @@
 """TauGym's served user: a customer who follows an instruction, in one of four strategies (tau-bench; TARL 2.1).
 
 - plain: one reply per message.
-- react: a thought first, in a field of its own that never reaches the agent (TARL's).
+- react: a thought first, in a separate field that never reaches the agent (TARL's).
 - verify: a second call checks each reply against the instruction; a new reply is made until one passes.
 - reflection: as verify, but a failed reply is rewritten with the reason for its failure.
 

@@ -2,7 +2,7 @@
 
 A domain's tables are made once, with their records, and kept as the bytes of a SQLite file. An episode's database
 starts as a copy of those bytes. The tools read and change records as in `Database`; changes are written at the end of
-a call. Values stay unchanged: columns have no type. A value that is neither text nor number (a rare list, a field
+a call. Values stay unchanged, because columns are untyped. A value that is neither text nor number (a rare list, a field
 unknown to the schema) is JSON in a blob.
 """
 

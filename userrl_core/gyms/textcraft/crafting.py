@@ -84,7 +84,7 @@ class Book:
 
     @cached_property
     def fetchable(self) -> frozenset[str]:
-        """Things that occur in a recipe or a kind but have no recipe."""
+        """Return the things that occur in a recipe or a kind and that no recipe makes."""
         part_names = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
         return frozenset(part_names - self.by_made.keys())
 

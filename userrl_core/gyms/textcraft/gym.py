@@ -1,6 +1,6 @@
 """TextCraft: make the goal from the shown recipes (AgentGym-RL B.3).
 
-Commands are those of the published environment: ``get 2 oak log``, ``craft 4 stick using 2 oak planks``, ``inventory``. One
+The published environment's commands are used: ``get 2 oak log``, ``craft 4 stick using 2 oak planks``, ``inventory``. One
 member fills a kind in a recipe (``planks``). The reward is 1 for the goal and 0 otherwise. The score is the reward.
 
 Departures from the released server: repeated parts are added up (there each is checked alone). Numbers have at most
@@ -29,7 +29,7 @@ CRAFTED = "Crafted"
 
 
 class TextCraftConfig(GymConfig):
-    """Settings of the demonstrator, in addition to those of every gym."""
+    """Settings of the demonstrator, in addition to the settings of every gym."""
 
     demonstrator_depth: int = 4
     """Deepest goal that the scripted demonstrator can make. For deeper ones it acts at random."""

@@ -1,8 +1,8 @@
 """The published recipes and goals (AgentGym's TextCraft): Minecraft's recipe files, read in the order of their names.
 
-The order of reading determines a goal's number, and with it the item id ``textcraft_N``: goals are the recipes'
-products sorted by depth only, and a recipe that would close a circle is left out. The released server reads a folder
-in file-system order. Here the order is that of the names, and nothing depends on a hash.
+Goals are the recipes' products sorted by depth only, and a recipe that would close a circle is left out. The order of
+reading therefore determines a goal's number, and with it the item id ``textcraft_N``. The released server reads a
+folder in file-system order. Here the order is by name, and nothing depends on a hash.
 """
 
 from __future__ import annotations

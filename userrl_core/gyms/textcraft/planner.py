@@ -1,4 +1,4 @@
-"""The fewest turns in which a goal can be made: one turn per fetched thing and per use of a recipe.
+"""The fewest turns that make a goal: one turn per fetched thing and per use of a recipe.
 
 A thing is fetched once, in any number. The A* search goes from the goal down. It reaches a thing only after all its products,
 when the number needed is known. It tries each choice of recipes, and of members for kinds, the cheapest first.
@@ -19,7 +19,7 @@ Plan = list[tuple[str, int] | CraftingRecipe]
 
 
 def plan(book: Book, goal: str) -> Plan:
-    """Return a shortest plan for the goal. Raises TaskError if there is none."""
+    """Return a shortest plan for the goal. Raises TaskError if the goal cannot be made."""
     order = _top_down(book, goal)
     ways = {thing: list(_filled(book, thing)) for thing in order}
     ticket = itertools.count()

@@ -1,7 +1,7 @@
 """Tasks of TextCraft: our own world of recipes, a tiny tier for models of laptop size, and the published 544 goals.
 
 A task shows every recipe that can take part in making its goal, and up to ten others that use the same things (as many as
-AgentGym). Goals of our own world are split by goal, so that no test goal was trained on with other distractors. A task of the
+AgentGym). Our own world's tasks are split by goal, so that no test goal was trained on with other distractors. A task of the
 tiny tier has freshly drawn recipes, so that nothing can be learnt by heart.
 """
 
@@ -23,7 +23,7 @@ from userrl_core.seeding import content_hash, split_of
 DEPTHS = (1, 2, 3, 4)
 DISTRACTORS = 10
 DRAWS = 8
-"""Tasks of one goal of our own world. They differ in the distractors and the order of recipes."""
+"""Number of tasks per goal in our own world. They differ in the distractors and the order of recipes."""
 TEST_GOALS = 100
 """Number of published goals held out, equal to the size of AgentGym-RL's list of test ids. The repository lacks the list."""
 WORDS = tuple(
@@ -57,7 +57,7 @@ def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
 def load_published(root: Path) -> list[Task]:
     """Return the 544 published goals with AgentGym's ids ``textcraft_N``, from a copy of its repository or its recipes.
 
-    Raises MissingFileError if there are no recipes, and TaskError for an unreadable one.
+    Raises MissingFileError if no recipes are found, and TaskError for an unreadable one.
     """
     minecraft = Minecraft(read_recipes(root))
     ids = [f"textcraft_{number}" for number in range(len(minecraft.goals))]

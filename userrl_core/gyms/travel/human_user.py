@@ -28,7 +28,7 @@ class HumanTravelUser(HumanUser):
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """Return the person's verdict: the requested wish, or that there is none."""
+        """Return the person's verdict: the requested wish, or that nothing was requested."""
         wish_lines = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
         self.console.show_once(
             f"Your trip: {self._world.scenario}\nYour wishes:\n{wish_lines}\n"

@@ -36,8 +36,8 @@ class LibraryPreference:
 class AspectTopic:
     """One topic of questions about an aspect.
 
-    rule, attribute: the check on an option (see `world`). label: its name in a question. ask: stems by which the rule user
-    recognises a question about it. others: values of the attribute without a preference.
+    rule, attribute: the check on an option (see `world`). label: its name in a question. ask: stems of questions
+    about it, for the rule user. others: values of the attribute without a preference.
     """
 
     aspect: str

@@ -31,7 +31,7 @@ SearchKind = Literal["match", "wrong", "unrelated"]
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A preference of the user about an aspect. implicit: the phrase by which the user implies it without stating it."""
+    """A preference of the user about an aspect. implicit: a phrase of the user that implies it without stating it."""
 
     id: str
     aspect: str
@@ -128,7 +128,7 @@ class TravelUser(Protocol):
         ...
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
-        """Judge whether the query's arguments are exactly those of one aspect."""
+        """Judge whether the query has exactly the arguments of one aspect."""
         ...
 
     async def reveal(

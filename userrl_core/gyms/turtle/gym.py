@@ -5,7 +5,7 @@ criteria, with grades in {0, 0.5, 1}. It earns its improvement over the best exp
 threshold ends the episode.
 
 Departures from the released code: scores are exact fractions (there a perfect explanation of 138 stories sums below 1.0 and
-never ends the episode). Feedback is numbers (there it quotes the covered criteria). There is no ``search`` (the paper's text
+never ends the episode). Feedback is numbers (there it quotes the covered criteria). ``search`` is left out (the paper's text
 names three choices, its table 1 and the released code two).
 """
 
@@ -41,7 +41,7 @@ class TurtleConfig(GymConfig):
     """Rewards of TurtleGym."""
 
     threshold: float = Field(default=0.9, gt=0.0, le=1.0)
-    """Score at which the episode ends as a success (released code: 0.9; its training runs: 1.0)."""
+    """Minimum score that ends the episode as a success (released code: 0.9; its training runs: 1.0)."""
 
 
 class TurtleGym(Gym[TurtleConfig]):

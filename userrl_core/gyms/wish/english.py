@@ -145,4 +145,4 @@ ACTS = {
         ),
     ),
 }
-"""What the user says, what a search returns, and how the scripted demonstrator asks."""
+"""The wordings of the user, of search results and of the scripted demonstrator."""

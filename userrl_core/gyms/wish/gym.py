@@ -1,4 +1,4 @@
-"""WishGym: an outfit in the user's head, and an answer that may gamble (ours: the laptop's task in which asking matters).
+"""WishGym: an outfit in the user's head, and an answer that may gamble (ours: the laptop's task that rewards asking).
 
 The user wants an outfit and names its garments. The user has a colour in mind for each. A question about a garment
 reveals its colour, at once or only when asked again (`rule_user`). A search lists the options that agree with all
@@ -48,7 +48,9 @@ class WishConfig(GymConfig):
     """Total reward of the colours, each paid when first told. The rest is for the best option."""
 
     search_pay: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Reward of the first search, taken from that of the best option: the solution earns the same in total."""
+    """Reward of the first search. It is subtracted from the best option's reward, so that the solution earns the same
+    in total.
+    """
 
     demonstrator_size: int = 5
     """Most garments that the scripted demonstrator can handle. With more it acts at random."""

@@ -22,7 +22,7 @@ HESITATES, ANYTHING = "hm", "any"
 
 
 class RuleWishUser:
-    """A deterministic user. manner: one `Manner`, or several from which the task draws one."""
+    """A deterministic user. manner: one `Manner`, or several; the task draws one of them."""
 
     def __init__(self, task: Task, rng: random.Random, *, manner: Manner | Sequence[Manner] = "plain") -> None:
         manners = [manner] if isinstance(manner, str) else list(manner)

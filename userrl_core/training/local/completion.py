@@ -106,7 +106,7 @@ class Completer:
         return replies
 
     def _extend(self, reply: Completion, request: Request, logits: Tensor, generator: torch.Generator) -> None:
-        """Sample one token. Log-probabilities are those of the whole distribution at the request's temperature."""
+        """Sample one token. Log-probabilities are from the whole distribution at the request's temperature."""
         greedy = request.temperature == 0.0
         logprobs = torch.log_softmax(logits.cpu() if greedy else logits.cpu() / request.temperature, dim=-1)
         token = int(logprobs.argmax()) if greedy else _sample(logprobs.exp(), request.top_p, generator)
@@ -156,7 +156,7 @@ def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> 
 
 
 def _merged(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the messages as texts; after the first reply, neighbours that are no replies become one."""
+    """Return the messages as texts. After the first reply, consecutive messages other than replies become one message."""
     merged: list[dict[str, str]] = []
     replied = False
     for message in messages:

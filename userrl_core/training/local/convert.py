@@ -1,7 +1,8 @@
 """Conversion of a pretrained model to a checkpoint folder that can be trained, and the check of the result.
 
-transformers reads the GGUF file (with the package ``gguf``) and undoes the quantisation. Its conversion leaves three faults in
-a ChatML tokenizer: the end token is the token that starts a turn, there is no padding token, and decoding removes spaces.
+transformers reads the GGUF file (with the package ``gguf``) and undoes the quantisation. Its conversion leaves three
+faults in a ChatML tokenizer: the end token is the token that starts a turn, the padding token is missing, and
+decoding removes spaces.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TEXT = (
     "three things: light, water and patience. I did not understand the last one then. Later, when I had a garden of my own, "
     "I learned that she was right. In 1998 we grew 40 pumpkins, and most of them ended up as soup for the neighbours."
 )
-"""Ordinary English text of our own, for the perplexity."""
+"""Ordinary English text that we wrote for the perplexity check."""
 QUESTION = "What is the capital of France? Answer in one short sentence."
 ANSWER_TOKENS = 24
 

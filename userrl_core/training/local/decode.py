@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicLayer
 from userrl_core.training.one_gpu import COLUMNS_AHEAD
 
 DOUBLES_BELOW = 2**30
-"""Largest size, in bytes of keys and values, up to which a cache doubles without packing. Laptop runs stay below it."""
+"""Maximum size, in bytes of keys and values, at which a cache still doubles without packing. Laptop runs stay below it."""
 
 
 class Decoder(Protocol):
@@ -204,7 +204,7 @@ class Qwen3Decoder:
 
 
 class LlamaDecoder(Qwen3Decoder):
-    """The blocks of Llama over a preallocated cache: those of Qwen3 without norms of queries and keys."""
+    """The blocks of Llama over a preallocated cache: Qwen3's blocks without norms of queries and keys."""
 
     def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q, k

@@ -1,6 +1,6 @@
-"""The shop's data and the descriptions of its tools (ours; tables and tools are those of tau-bench's retail domain).
+"""The shop's data and the descriptions of its tools (ours, with the tables and tools of tau-bench's retail domain).
 
-The tools are `retail.TOOLS` themselves, so that skills learnt here apply there: 16 tools, 7 of which change something.
+The tools are `retail.TOOLS` themselves, so that skills learnt here apply there. There are 16 tools, and 7 change something.
 Customers, products and orders are ours, drawn once with a fixed seed. The descriptions are part of the experiment.
 """
 

@@ -43,8 +43,8 @@ def synthesise(
     """Give tau's training tasks new instructions, by templates or by a model. Tasks that their gold calls do not
     solve are left out.
 
-    source: APIGen-MT trajectories, or a JSONL file of tasks; None means those of our own domain. data: tau-bench's folder.
-    Raises ConfigError for an unknown variant, and if no task can be solved.
+    source: APIGen-MT trajectories, or a JSONL file of tasks; None means the tasks of our own domain. data:
+    tau-bench's folder. Raises ConfigError for an unknown variant, and if no task can be solved.
     """
     if variant not in (*VARIANTS, MIX):
         raise ConfigError(

@@ -1,13 +1,14 @@
-"""How a pretrained model writes its calls, where its chat template does not say.
+"""The form of a pretrained model's calls, for a chat template that does not define one.
 
 A template that ignores ``tools`` never shows the model a call's syntax, so the syntax goes into the system message. Three
 forms can be chosen (`ModelConfig.calls`):
 
-- json: the Hermes tool call of `userrl_core.interact`. About 40 tokens, of which 37 are always the same.
-- lean: the fixed parts of the call become tokens of the vocabulary: one head per choice, and one tail that also ends the turn.
+- json: the Hermes tool call of `userrl_core.interact`. It has about 40 tokens; 37 are always the same.
+- lean: the fixed parts of the call become tokens of the vocabulary: one head per choice, and one tail that also ends
+  the turn.
 - line: ``action: content``, one line.
 
-The text of a reply is always the Hermes call: `ChatFormat` translates, and what is stored does not depend on the form.
+The text of a reply is always the Hermes call: `ChatFormat` translates, so the stored text does not depend on the form.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def has_tool_role(tokenizer: Any) -> bool:
 
 
 def with_syntax(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], form: CallForm) -> list[Message]:
-    """Return the messages with the calls' syntax at the end of the system message, which is added where there is none."""
+    """Return the messages with the calls' syntax at the end of the system message, which is added if missing."""
     text = _syntax(tools, form)
     first = messages[0] if messages else None
     if first is not None and first["role"] == "system":
@@ -99,7 +100,7 @@ def _syntax(tools: Sequence[Mapping[str, Any]], form: CallForm) -> str:
 
 
 def _add_lean(model: Any, tokenizer: Any) -> None:
-    """Add the fixed parts of a call as tokens. A new embedding is the mean of those of the tokens that it replaces."""
+    """Add the fixed parts of a call as tokens. A new embedding is the mean of the embeddings of the tokens that it replaces."""
     closing = str(tokenizer.eos_token)
     head, middle, tail = call_parts()
     heads, end = [f"{head}{choice}{middle}" for choice in CHOICES], tail + closing
@@ -120,7 +121,7 @@ def _add_lean(model: Any, tokenizer: Any) -> None:
 
 
 def _simplify(tokenizer: Any) -> None:
-    """Replace a ChatML template that knows no tools by `PLAIN`, which has no default system message."""
+    """Replace a ChatML template that ignores tools by `PLAIN`, which lacks the default system message."""
     known = tokenizer.get_vocab()
     if START in known and END in known and ignores_tools(tokenizer) and not has_tool_role(tokenizer):
         tokenizer.chat_template = PLAIN
