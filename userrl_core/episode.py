@@ -56,7 +56,7 @@ class Verifier(Protocol):
     text: str
 
     async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
-        """Return True if the agent must try the step again."""
+        """Return True if the verifier objects to the step. The agent must then replace the step before it is executed."""
         ...
 
 

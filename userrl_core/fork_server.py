@@ -89,8 +89,8 @@ class ForkServer:
         tag: str,
         keep_open: Sequence[int] = (),
     ) -> Fork:
-        """Fork a worker, with the interface of `processes.spawn`. Only the command's last word is used, as the
-        worker's argument. Raises OSError when the server is gone.
+        """Fork a worker, with the interface of `processes.spawn`. Only the last element of the command is used, as
+        the worker's argument. Raises OSError when the server is gone.
         """
         environment = {**os.environ, **(env or {})}
         environment[TAGS] = " ".join([*environment.get(TAGS, "").split(), tag])

@@ -113,7 +113,7 @@ class Served(Other):
         return OpenAIPolicy(ChatServer(**self._server))
 
     def user(self) -> Any:
-        """Return it as a gym's user."""
+        """Return the served model as the value of a gym's ``user``: kind and options."""
         return "openai", self._server
 
 
@@ -152,7 +152,7 @@ class Checkpoint(Other):
         return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
-        """Return the tasks of its recipe. Raises ConfigError for a gym outside the recipe."""
+        """Return the gym's tasks under the run's recipe. Raises ConfigError for a gym outside the recipe."""
         if gym not in self._recipe.played_gyms:
             raise ConfigError(
                 "people.not_playable",
@@ -364,7 +364,7 @@ class Study:
 
 
 def check_side(gym: str, side: Side) -> None:
-    """Raise ConfigError for a part that people cannot play."""
+    """Raise ConfigError if people cannot play this side (agent or user) of the gym."""
     if side == "user" and "human" not in gym_class(gym).users:
         raise ConfigError(
             "people.not_playable",

@@ -59,7 +59,7 @@ def curve_points(warehouse: Warehouse, run_id: str) -> list[CurvePoint]:
 
 
 def along(points: Sequence[CurvePoint], branch: str) -> list[CurvePoint]:
-    """Return the points that lead to the end of a branch."""
+    """Return the points of a branch and of the stages before the fork."""
     return [point for point in points if point.branch in ("", branch)]
 
 

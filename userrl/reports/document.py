@@ -39,7 +39,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link within a text, to an address of ours."""
+    """A link within a text. This program makes the address."""
 
     text: str
     address: str

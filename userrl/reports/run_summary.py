@@ -197,7 +197,9 @@ def _turn_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
 
 
 def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
-    """Yield training next to validation, with one line per branch and the demonstrator's mean as a level."""
+    """Yield the figure of training and validation side by side. Each branch has a line. The demonstrator's mean is a
+    horizontal line.
+    """
     ways = list(report.branches) or [""]
     branch_curves = [curve for way in ways for curve in run_curves(points, way or TRAINED, report.seed, way)]
     if not branch_curves:

@@ -45,7 +45,7 @@ def write_report(
     """Write report.json, report.md and curve.svg into the run's folder.
 
     newest: the result of the last trained stage. ends: the last result of each branch, or of each iteration. evaluated: the
-    policy, if the run is an evaluation alone.
+    evaluated policy, if the run only evaluates.
     """
     chosen = max(reversed([*ends.values()]), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:

@@ -151,7 +151,7 @@ class RunPlan:
 
     @property
     def families(self) -> tuple[Recipe, ...]:
-        """Recipes of additional gyms to evaluate, because the run or its checkpoint was trained on them."""
+        """One recipe for each gym that is also evaluated because the run or its starting checkpoint was trained on it."""
         return other_families(self.recipe, self.init_from)
 
     def selects(self, stage: str) -> bool:

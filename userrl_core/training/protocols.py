@@ -31,8 +31,8 @@ class Curriculum(Protocol):
         ...
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
-        """Record the success rate of a task's group, for samplers that prefer mixed groups. tokens: the mean tokens
-        of its trajectories, where the trainer counts them.
+        """Record the success rate of a task's group. Samplers that prefer tasks with mixed outcomes use it. tokens:
+        the mean number of tokens of a trajectory in the group, None if the trainer does not count them.
         """
         ...
 

@@ -50,7 +50,9 @@ def categories() -> dict[str, EntityCategory]:
 
 
 def tasks(split: str, *, category: str | None = None) -> Sequence[Task]:
-    """Return our entities of a split, of all categories or of one. Raises ConfigError for an unknown category."""
+    """Return the tasks of a split from our own entities, of all categories or of one. Raises ConfigError for an
+    unknown category.
+    """
     if category is not None and category not in categories():
         raise ConfigError(
             "task.bad_option", f"TelepathyGym has no category '{category}'. It has {', '.join(categories())}."
