@@ -147,3 +147,17 @@ def test_our_client_talks_to_it_at_once_from_many_conversations(base_url: str, f
         return [answer.text for answer in await asyncio.gather(*asked, return_exceptions=False)]
 
     assert len(asyncio.run(talk())) == 8
+
+
+@pytest.mark.slow
+def test_it_is_evaluated_as_agent_while_it_also_plays_the_user(base_url: str, folder: Path, tmp_path: Path) -> None:
+    """The random model writes no readable call, so its score is 0, but every conversation is scored."""
+    command = [sys.executable, "-m", "flows.cli.main", "evaluate", "--model", str(folder), "--base-url", base_url]
+    user = json.dumps({"kind": "openai", "options": {"model": str(folder), "base_url": base_url, "max_tokens": 6}})
+    words = ["--gym", "wish", "--tasks", "2", "--horizon", "2", "--user", user]
+    done = subprocess.run(
+        [*command, *words], env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "wish" in done.stdout
+    assert "0 rejected" in done.stdout
