@@ -107,7 +107,7 @@ class Gate(Settings):
 
     @property
     def timed(self) -> bool:
-        """Whether the gate looks at the clock, so that steps must be timed."""
+        """Return whether the gate needs the duration of steps."""
         return self.cpu_seconds is not None or self.gpu_seconds is not None
 
     def opens_after(self, steps: Sequence[Mapping[str, float]]) -> int | None:
@@ -169,7 +169,7 @@ class Schedule(Settings):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the horizon depends on the recorded history."""
+        """Return whether the horizon depends on the recorded history."""
         return any(level.gate is not None for level in self.levels())
 
     def horizon(self, step: int, history: History = ()) -> int:

@@ -198,7 +198,7 @@ class Stage(Settings):
 
     @property
     def timed(self) -> bool:
-        """Whether the length is in seconds, so that only training shows the number of steps."""
+        """Return whether the length is in seconds, so that only training shows the number of steps."""
         return self.cpu_seconds is not None or self.gpu_seconds is not None
 
     @property

@@ -129,7 +129,7 @@ class GridResult:
 
     @property
     def scored(self) -> bool:
-        """Whether any trajectory was scored."""
+        """Return whether any trajectory was scored."""
         return any(row.score is not None for played_cell in self.played for row in played_cell.scores)
 
     def as_json(self) -> dict[str, Any]:

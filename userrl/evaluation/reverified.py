@@ -88,7 +88,7 @@ class ReverifiedRun:
 
     @property
     def scored(self) -> bool:
-        """Whether any conversation could be scored."""
+        """Return whether any conversation could be scored."""
         return any(sum(row.refused.values()) < row.conversations for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:

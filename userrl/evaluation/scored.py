@@ -29,7 +29,7 @@ class ScoredEvaluation:
 
     @property
     def scored(self) -> bool:
-        """Whether any trajectory was scored."""
+        """Return whether any trajectory was scored."""
         return any(row.score is not None for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class TableBlock:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether each column holds numbers, which are right-aligned."""
+        """Return whether each column holds numbers, which are right-aligned."""
         return tuple(
             bool(self.rows) and all(_NUMBER.fullmatch(unmarked(row[column])) for row in self.rows)
             for column in range(len(self.head))

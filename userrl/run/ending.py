@@ -1,4 +1,4 @@
-"""How runs ended: the last step compared with the best one, and whether it held its level (query ``run_endings``).
+"""The endings of runs: the last step compared with the best one, and whether it held its level (query ``run_endings``).
 
 Lists, reports, the page and `userrl compare` use this one rule for collapsed seeds. The alarm ``validation_fell`` is
 stricter, because it may stop a run. This rule also applies after a single high validation.

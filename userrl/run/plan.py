@@ -83,7 +83,7 @@ class RunPlan:
 
     @property
     def from_scratch(self) -> bool:
-        """Whether the run creates the model itself."""
+        """Return whether the run creates the model itself."""
         return self.recipe.model.path is None and self.init_from is None
 
     @property

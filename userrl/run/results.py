@@ -37,7 +37,7 @@ class Result(BaseModel):
 
     @property
     def complete(self) -> bool:
-        """Whether a rerun has nothing left to do."""
+        """Return whether a rerun has nothing left to do."""
         return True
 
     def holds(self) -> bool:
@@ -122,7 +122,7 @@ class EvaluateResult(Result):
 
     @property
     def complete(self) -> bool:
-        """Whether every trajectory was scored. A rerun repeats the rejected ones."""
+        """Return whether every trajectory was scored. A rerun repeats the rejected ones."""
         return not any(row.rejected for gyms in self.table.values() for row in gyms.values())
 
 

@@ -256,7 +256,7 @@ class Gym(Generic[C]):
 
     @property
     def done(self) -> bool:
-        """Whether the gym has ended the episode."""
+        """Return whether the gym has ended the episode."""
         return self._state == "done"
 
     def opening(self) -> str:

@@ -29,7 +29,7 @@ class Proof:
 
     @property
     def is_fault(self) -> bool:
-        """Whether this is a fault. A published task may lack its data or its proof, but a task of ours may not."""
+        """Return whether this is a fault. A published task may lack its data or its proof, but a task of ours may not."""
         return self.state == "failed" or (self.source == "ours" and self.state != "solved")
 
 

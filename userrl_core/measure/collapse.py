@@ -28,7 +28,7 @@ class ValidationScores:
 
     @property
     def mean(self) -> float:
-        """Mean score of its tasks."""
+        """Return the mean score of its tasks."""
         return fmean(self.scores.values())
 
 

@@ -35,7 +35,7 @@ class CreditConfig(BaseModel):
     """
 
     score: Scoring = "r2g"
-    """Trajectory score within a group: sum (of rewards), mean (over turns: what the released code calls Sum) or r2g
+    """Trajectory score within a group: sum (of rewards), mean (over turns; named Sum in the released code) or r2g
     (discounted by gamma per turn).
     """
 

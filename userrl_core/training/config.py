@@ -67,8 +67,8 @@ class ModelConfig(Settings):
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 
     calls: CallForm = "json"
-    """How a checkpoint writes its calls: json (a Hermes tool call, about 40 tokens), lean (3 or 4 tokens that are added to
-    its vocabulary; needs a longer cold start) or line (``action: content``). What is stored is the same for all three."""
+    """Form of a checkpoint's calls: json (a Hermes tool call, about 40 tokens), lean (3 or 4 tokens that are added to
+    its vocabulary; needs a longer cold start) or line (``action: content``). The stored text is the same for all three."""
 
     thinking: bool | None = None
     """Turns a checkpoint's thinking on or off (Qwen3's enable_thinking); none follows its chat template. Thinking

@@ -14,6 +14,6 @@ class CoinDemonstrator:
         self.task, self.rng, self.skill = task, rng, skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next call."""
+        """Return the next call."""
         known = self.rng.random() < self.skill
         return InteractCall("answer", self.task.payload["side"] if known else self.rng.choice(["heads", "tails"]))

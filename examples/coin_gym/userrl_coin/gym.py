@@ -22,15 +22,15 @@ class CoinGym(Gym[GymConfig]):
         return "I tossed a coin. Which side is up?"
 
     async def action(self, content: str) -> Reply:
-        """A hint."""
+        """Give a hint."""
         return Reply(f"It starts with {self.task.payload['side'][0]}.")
 
     async def answer(self, content: str) -> Reply:
-        """Right or wrong; either ends the conversation."""
+        """Judge the answer and end the conversation."""
         right = content.strip().lower() == self.task.payload["side"]
         return Reply("Right." if right else "Wrong.", reward=float(right), done=True)
 
     @classmethod
     def gold(cls, task: Task, config: GymConfig) -> Sequence[InteractCall]:
-        """A solution, for `userrl tasks validate`."""
+        """Return a solution, for `userrl tasks validate`."""
         return [InteractCall("answer", task.payload["side"])]

@@ -1,5 +1,5 @@
 """The demonstrator of AgentGym's TextCraft. The first observation of this gym holds all necessary knowledge. The
-other gyms lack a demonstrator.
+other environments have no scripted demonstrator.
 """
 
 from __future__ import annotations

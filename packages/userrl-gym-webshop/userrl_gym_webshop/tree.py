@@ -24,7 +24,7 @@ class Element:
 
     @property
     def writable(self) -> bool:
-        """Whether text can be typed into it."""
+        """Return whether text can be typed into it."""
         return self.role in WRITABLE
 
 

@@ -27,7 +27,7 @@ class OrderRequest:
 
     @property
     def moves(self) -> bool:
-        """Whether the request changes the customer's own address."""
+        """Return whether the request changes the customer's own address."""
         return any(name == "modify_user_address" for name, _ in self.calls)
 
 
