@@ -41,7 +41,7 @@ def with_error(value: float | None, error: float | None, digits: int = 3) -> str
 
 
 def with_limits(interval: Limits, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.125 [0.100, 0.150]``; the values alone where an interval has too few for limits.
+    """Return ``0.125 [0.100, 0.150]``; only the values if an interval has too few for limits.
 
     Dashes stand for limits that a single task or seed does not have.
     """

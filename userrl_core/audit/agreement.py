@@ -103,7 +103,7 @@ def worth(group: AuditedGroup, goal: str, gamma: float, reach: float) -> Worth:
 class Expected:
     """A rule's expected advantages and the credit it paid, each array [all turns].
 
-    halves: mean credit of the action less mean credit in that state, from either half. paid: the credit it paid.
+    halves: mean credit of the action minus mean credit in that state, from either half. paid: the credit it paid.
     at_prefix: [P, K] credit of the turn after each prefix in each continuation.
     """
 
@@ -144,7 +144,7 @@ class Measures:
     most 1; nan if either is not above 0. median: over tasks, of the cosines within a task. within: rank correlation
     of credit and utility over the turns of a trajectory. between: the same over trajectories' means. wrong: among
     significant turns with credit, the share whose credit has the opposite sign. silent: share of significant turns
-    without credit. gap, true_gap: mean credit and mean utility of continuing less stopping, from the same prefix,
+    without credit. gap, true_gap: mean credit and mean utility of continuing minus stopping, from the same prefix,
     divided by the root mean square of the expected advantages and utilities. mean, rms: of the credit. significant:
     turns with abs(U) above two standard errors. push: of the advantages, before the loss aggregation. kinds: mean
     expected advantage of the turns of each kind, divided by the root mean square over all turns.

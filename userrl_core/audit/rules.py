@@ -1,6 +1,6 @@
 """The credit rules that an audit compares: the credit they paid, and the credit they would pay other continuations.
 
-A rule's *expected* advantage of an action is its mean credit over the continuations of that action, less its mean
+A rule's *expected* advantage of an action is its mean credit over the continuations of that action, minus its mean
 credit in that state over all actions. The statistics of the group (mean, deviation, offset) stay frozen. For a
 trajectory of the group itself the frozen rule gives the credit that was paid.
 

@@ -30,7 +30,7 @@ def return_from(rewards_NT: Floats, turn: int, gamma: float) -> Floats:
 
 
 def gap(values_N: Floats, stops_N: Bools) -> tuple[float, float]:
-    """Return the mean value of continuing less stopping after the same prefix, and the weight of this contrast.
+    """Return the mean value of continuing minus stopping after the same prefix, and the weight of this contrast.
 
     values_N: one value per continuation. stops_N: whether its next turn ended the conversation. The weight is 0
     without both cases.

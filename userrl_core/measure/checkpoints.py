@@ -93,14 +93,14 @@ def pass_hat(scores: Scores, k: int, level: float = 0.95) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """B less A on the same tasks. p: of the exact test that swaps A and B within tasks."""
+    """B minus A on the same tasks. p: of the exact test that swaps A and B within tasks."""
 
     interval: Interval
     p: float
 
 
 def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
-    """Return B less A, paired over tasks: a[i] and b[i] are attempts at the same task.
+    """Return B minus A, paired over tasks: a[i] and b[i] are attempts at the same task.
 
     Two made-up tasks are added for verdicts at fewer than 100 tasks, or with the same difference at all tasks. They
     differ by one attempt in opposite directions (Bonett and Price 2012). If few tasks differ at all, t limits alone

@@ -1,6 +1,6 @@
 """Measure the arms of a claim over their seeds: intervals of each arm, and the verdict on two of them.
 
-A run that crashed twice counts as collapsed. An arm that crashes where the other one learns is not a missing value.
+A run that crashed twice counts as collapsed. It is not a missing value: the other arm may learn with the same seed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def contrast_verdict(
     delta: float,
     primary: Primary = "welch",
 ) -> ClaimVerdict:
-    """Return the verdict on `more` less `than` over the seeds that both arms have."""
+    """Return the verdict on `more` minus `than` over the seeds that both arms have."""
     by_arm = {arm: {result.seed: result for result in results if result.arm == arm} for arm in (more, than)}
     seeds = sorted(by_arm[more].keys() & by_arm[than].keys())
     score: ClaimMetric = "score" if metric == "collapsed" else metric

@@ -1,8 +1,8 @@
 """Decide whether a run collapsed: on held-out tasks at its end, and over its validations while it trains.
 
 At the end, the last step is compared with the run's best checkpoint by the rule of `collapse_rule`. While a run trains, the alarm
-``validation_fell`` applies a stricter rule, since it may stop the run: two validations in a row must be that far below the median
-of the three best. Runs that did not collapse swing by .12 between two validations.
+``validation_fell`` applies a stricter rule, because it may stop the run. Two consecutive validations must be that far below the
+median of the three best. Runs that did not collapse swing by .12 between two validations.
 """
 
 from __future__ import annotations

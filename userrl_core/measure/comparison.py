@@ -78,7 +78,7 @@ class SideScore:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """B less A.
+    """B minus A.
 
     p: exact over tasks, Student's t over seeds, or nan without a test; adjusted for several sides (Holm). signs: p of
     the exact test that flips the signs of seed differences. deviation: of the seed differences. left_out: tasks or

@@ -48,15 +48,15 @@ def t_interval(values_M: np.ndarray, level: float = 0.95) -> Interval:
 
 
 def score_interval(values_S: np.ndarray, level: float = 0.95) -> Interval:
-    """Return the mean of one score a seed, with t limits that stay inside [0, 1].
+    """Return the mean of one score per seed, with t limits that stay inside [0, 1].
 
-    Limits beyond an end of the scale are cut there: a mean score cannot be outside, so the coverage is the same.
+    Limits beyond the scale are clipped. A mean score cannot be outside the scale, so the coverage is the same.
     """
     return _few(values_S) or _cut(t_interval(values_S, level), 0.0)
 
 
 def seed_difference_interval(values_S: np.ndarray, level: float = 0.95) -> Interval:
-    """Return the mean of one difference of scores a seed, with t limits that stay inside [-1, 1]."""
+    """Return the mean of one score difference per seed, with t limits that stay inside [-1, 1]."""
     return _few(values_S) or _cut(t_interval(values_S, level), -1.0)
 
 
@@ -75,7 +75,7 @@ def _cut(interval: Interval, least: float) -> Interval:
 
 
 def welch(a_S: np.ndarray, b_S: np.ndarray, level: float = 0.95) -> Interval:
-    """Return the difference of two means, a less b, with Welch's limits. Needs two values each."""
+    """Return the difference of two means, a minus b, with Welch's limits. Needs two values each."""
     parts = [float(values.var(ddof=1)) / values.size for values in (a_S, b_S)]
     error, estimate = math.sqrt(sum(parts)), float(a_S.mean() - b_S.mean())
     if error == 0:
@@ -86,7 +86,7 @@ def welch(a_S: np.ndarray, b_S: np.ndarray, level: float = 0.95) -> Interval:
 
 
 def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Interval:
-    """Return the difference of two shares, a less b, with Newcombe's hybrid score limits (1998, method 10).
+    """Return the difference of two shares, a minus b, with Newcombe's hybrid score limits (1998, method 10).
 
     a, b: a count and a total each.
     """

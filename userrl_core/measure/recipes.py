@@ -20,7 +20,7 @@ MOST_SEEDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SeedContrast:
-    """B less A over the seeds that both have. deviation: of the paired differences, nan for a single seed."""
+    """B minus A over the seeds that both have. deviation: of the paired differences, nan for a single seed."""
 
     interval: Interval
     deviation: float
@@ -28,7 +28,7 @@ class SeedContrast:
 
 
 def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> SeedContrast:
-    """Return B less A over paired seeds, with Student's t. a, b: score by seed. Raises ValueError without a common seed."""
+    """Return B minus A over paired seeds, with Student's t. a, b: score by seed. Raises ValueError without a common seed."""
     seeds = tuple(sorted(set(a) & set(b)))
     if not seeds:
         raise ValueError("The two have no seed in common, so nothing is paired.")
@@ -38,16 +38,16 @@ def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95
 
 
 def seeds_needed(deviation: float, effect: float, alpha: float = 0.05) -> int:
-    """Return the smallest number of seeds with which a paired t test sees an effect with 80 % power.
+    """Return the smallest number of seeds at which a paired t test detects an effect with 80 % power.
 
-    alpha: level of the test, two-sided. For equality within delta, the effect is delta less the size of the difference. Raises
+    alpha: level of the test, two-sided. For equality within delta, the effect is delta minus the absolute difference. Raises
     ValueError for an effect of 0.
     """
     return _smallest(lambda n: _quantiles(alpha, n - 1) * deviation / math.sqrt(n), effect)
 
 
 def welch_seeds_needed(a: float, b: float, effect: float, alpha: float = 0.05) -> int:
-    """Return the smallest number of seeds an arm with which Welch's test sees an effect with 80 % power.
+    """Return the smallest number of seeds per arm at which Welch's test detects an effect with 80 % power.
 
     a, b: deviations of the two arms. The rest is as in `seeds_needed`.
     """
@@ -65,7 +65,7 @@ def _quantiles(alpha: float, freedom: float) -> float:
 
 
 def _smallest(visible: Callable[[int], float], effect: float) -> int:
-    """Return the smallest n with a visible effect of at most this size."""
+    """Return the smallest n at which the detectable effect is at most this one."""
     if effect <= 0:
         raise ValueError("No number of seeds shows an effect of nothing.")
     return next((n for n in range(2, MOST_SEEDS) if visible(n) <= effect), MOST_SEEDS)

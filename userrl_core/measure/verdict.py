@@ -166,7 +166,7 @@ def verdict(
     primary: Primary = "welch",
     more_is_collapse: bool = False,
 ) -> ClaimVerdict:
-    """Return the verdict on `more` less `than`, at the first look that decides.
+    """Return the verdict on `more` minus `than`, at the first look that decides.
 
     more, than: the same seeds in the same order. delta: smallest difference of scores that matters, above 0. parts:
     the tested parts. more_is_collapse: the claim says that `more` collapses more often; otherwise that it collapses
