@@ -42,7 +42,7 @@ def measuring_code() -> str:
 
 
 def registration(claim_hash: str) -> str:
-    """Return the hash under which a claim is registered: of its file and recipes, the training code and the measuring code."""
+    """Return the registration hash of a claim: of its file and recipes, the training code and the measuring code."""
     return content_hash({"claim": claim_hash, "code": training_code(), "measure": measuring_code()})
 
 

@@ -119,7 +119,7 @@ def runs_of(names: Iterable[str]) -> set[str]:
 
 
 def _code_of(run: str) -> str | None:
-    """Return the code with which another claim started a run, or None if no claim of this home started it."""
+    """Return the code hash of a run that another claim started, or None if no claim of this home started it."""
     text = "SELECT max(fields->>'code') AS code FROM events WHERE kind = 'claim_arm' AND fields->>'run' = $run"
     with open_warehouse(warehouse_dir()) as warehouse:
         return str(code) if (code := warehouse.rows(text, run=run)[0]["code"]) else None

@@ -1,4 +1,4 @@
-"""Detection of forgetting: a gym at which a checkpoint scores below an earlier checkpoint of the same run."""
+"""Detection of forgetting: a gym where a checkpoint scores below an earlier checkpoint of the same run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Forgotten:
 def forgotten(
     actor: str, now: Mapping[str, MeanScore], earlier: Mapping[str, Mapping[str, MeanScore]]
 ) -> list[Forgotten]:
-    """Return the gyms at which an actor is worse than the best earlier actor, by more than two standard errors.
+    """Return the gyms where an actor is worse than the best earlier actor, by more than two standard errors.
 
     now: the actor's scores by gym. earlier: the earlier actors' scores, by actor and gym.
     """
