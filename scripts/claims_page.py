@@ -61,21 +61,28 @@ def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: S
     """Yield the lines of one claim."""
     yield f"### {claim.name}"
     yield ""
-    yield (
-        f"{claim.text} ({claim.paper}) {claim.family}, {claim.horizon} turns, {claim.tokens:,} tokens a run, "
-        f"delta {claim.delta:g}; "
-        f"hash `{claim.hash}`; the published runs are registered as `{claim.as_published.hash}`."
-    )
+    yield f"{claim.text} ({claim.paper})"
     yield ""
     hashes = (claim.hash, claim.as_published.hash)
     measured = [row for row in runs if row["claim"] == claim.name and row["hash"] in hashes and not row["exploratory"]]
     published = [row for row in arms if row["claim"] == claim.name]
+    yield from design(claim, "" if measured or not published else published[0]["registered"])
     if measured:
         yield from from_runs(claim, measured)
     elif published:
         yield from from_tables(claim, published, [row for row in contrasts if row["claim"] == claim.name])
     else:
         yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
+
+
+def design(claim: Claim, registered: str) -> Iterator[str]:
+    """Yield the table of a claim's settings, its hashes and, of published runs, the time of their registration."""
+    yield "| family | turns | tokens a run | delta | this form | published runs |"
+    yield "| --- | ---: | ---: | ---: | --- | --- |"
+    time = f", {registered} UTC" if registered else ""
+    hashes = f"hash `{claim.hash}` | registered as `{claim.as_published.hash}`{time}"
+    yield f"| {claim.family} | {claim.horizon} | {claim.tokens:,} | {claim.delta:g} | {hashes} |"
+    yield ""
 
 
 def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
@@ -117,14 +124,8 @@ def result(row: Row) -> SeedResult:
 
 def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
     """Yield the published table, and the results that follow from it by the present rule."""
-    first = arms[0]
-    own = bool(first["metric"])
+    own = bool(arms[0]["metric"])
     metric = claim.as_published.metric
-    yield (
-        f"Table only: registered {first['registered']} UTC, published with commit {first['commit']}; "
-        "the runs are not in the repository."
-    )
-    yield ""
     titles = [
         "arm",
         "seeds",
@@ -149,34 +150,31 @@ def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> 
     yield ""
     contrast = next(row for row in contrasts if not row["check"])
     pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
-    yield f"`{contrast['more']}` less `{contrast['than']}`:"
-    yield ""
-    yield from (f"- {line}" for line in recomputed(metric, claim.delta, pair, contrast))
+    yield f"| `{contrast['more']}` less `{contrast['than']}` | difference | limits | p | verdict |"
+    yield "| --- | ---: | --- | ---: | --- |"
+    yield from (f"| {' | '.join(cells)} |" for cells in recomputed(metric, claim.delta, pair, contrast))
     for row in (row for row in contrasts if row["check"]):
-        yield f"- {row['check'].capitalize()}, {row['seeds']} seeds: {published_limits(row)} (paired, 98 %, former rule)."
+        yield f"| {row['check']}, {row['seeds']} seeds | {published_limits(row)} | paired, 98 % | – | former rule |"
 
 
-def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) -> Iterator[str]:
-    """Yield what the printed values of two arms give by the present rule."""
+def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) -> Iterator[tuple[str, ...]]:
+    """Yield rows of the contrast's table: what the printed values of two arms give by the present rule."""
     counts = [(int(row["collapsed_runs"]), int(row["seeds"])) for row in pair]
     parts = PARTS[metric]  # type: ignore[index]
     alpha = ALPHA / 2 if parts == "both" else ALPHA
     shares = compare_shares(counts[0], counts[1], alpha, more_is_collapse=metric == "collapsed")
     if parts != "scores":
-        yield (
-            f"collapsed (a fall at the horizon of the evaluation, the former rule) {shares}: {with_limits(shares.interval)} "
-            "by Newcombe "
-            f"({1 - alpha:.0%}), Fisher's p {p_value(shares.p)}: {shares.word}."
-        )
+        limits_by = f"Newcombe, {1 - alpha:.0%}"
+        yield f"collapsed {shares}", with_limits(shares.interval), limits_by, p_value(shares.p), shares.word
     if parts == "shares":
         return
     name = "metric" if pair[0]["metric"] else "score"
     if parts == "both" and any(count for count, _ in counts):
-        yield f"{metric} of the runs that held: not recomputed yet; it needs the values of single runs."
+        yield f"{metric} of the runs that held", "–", "–", "–", "not recomputed yet"
     elif (found := welch_of_printed(pair, name, 1 - alpha)) is not None:
         interval, p = found
-        yield f"{metric}: {with_limits(interval)} by Welch ({1 - alpha:.0%}), p {p_value(p)}: {score_word(interval, delta)}."
-    yield f"published: {published_limits(contrast)} (paired, 98 %; p {contrast['p']})."
+        yield metric, with_limits(interval), f"Welch, {1 - alpha:.0%}", p_value(p), score_word(interval, delta)
+    yield "published", published_limits(contrast), "paired, 98 %", contrast["p"], "former rule"
 
 
 def welch_of_printed(pair: Sequence[Row], name: str, level: float) -> tuple[Interval, float] | None:
