@@ -37,7 +37,7 @@ from userrl_core.number_format import number, with_error, with_limits
 from warehouse import open_warehouse
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-MACHINE = "2 cores of an AMD EPYC (x86-64), shared with other work"
+MACHINE = "2 shared cores of an AMD EPYC"
 Reports = Mapping[str, RunReport]
 """Reports by a study's label of the run."""
 
