@@ -98,7 +98,10 @@ async def test_searchqa_s_errors_have_another_status_as_its_answers_have_no_plac
     async with served(GymServer("searchqa")) as client:
         for path, body in (("reset", {"id": 0}), ("step", {"action": "<search>x</search>"})):
             answer = await client.post(f"/{path}", json={"env_idx": 7, **body})
-            assert (answer.status_code, answer.json()) == (500, {"error": "There is no session 7; create one first."})
+            assert (answer.status_code, answer.json()) == (
+                500,
+                {"error": "There is no session 7. Create one first.", "code": "gym.misused"},
+            )
         assert (await client.get("/observation", params={"env_idx": 7})).status_code == 500
         assert (await client.get("/observation")).status_code == 422
         assert (await client.post("/close", json={"env_idx": 7})).json() is False

@@ -33,7 +33,7 @@ def test_it_takes_the_gpus_of_training_in_whole_copies() -> None:
     assert [copies(eight, gpus) for gpus in (8, 2, 0)] == [4, 1, 1]
     assert engine_gpus(eight.model_copy(update={"checkpoint_engine": "local"}), 8) == 1
     assert who_plays(eight) == "vLLM, 4 copies on 2 GPU each"
-    assert who_plays(Hardware(gpus=8)) == "our own decoder"
+    assert who_plays(Hardware(gpus=8)) == "the local decoder"
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def run(*command, home, **environment):
         (["-p", "sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
         (["-p", 'overrides={"stages.0.horizon": 0}'], "stages.0.horizon"),
         (["-p", 'overrides={"demonstrations.top_k": -1}'], "demonstrations.top_k"),
-        (["-p", "init_from=/nowhere/at/all"], "is no checkpoint"),
+        (["-p", "init_from=/nowhere/at/all"], "is not a checkpoint"),
         (["-p", "until=rl-9"], "until is 'rl-9'"),
         (["-p", 'budget={"hours": 0}'], "budget.hours"),
         (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
@@ -121,7 +121,7 @@ def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
 def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     missing = run("flows.cli.main", "evaluate", str(tmp_path / "none"), home=tmp_path)
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    assert "is no checkpoint" in missing.stderr
+    assert "is not a checkpoint" in missing.stderr
     absent = run("flows.cli.main", "report", "latest", home=tmp_path)
     assert (absent.returncode, absent.stderr.count("\n")) == (1, 1)
     assert run("flows.cli.main", "report", "--nonsense", home=tmp_path).returncode == 2

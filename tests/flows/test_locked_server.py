@@ -437,7 +437,7 @@ def test_userrl_server_says_in_a_sentence_that_it_runs_already(server: Server) -
         check=False,
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "runs already" in done.stderr
+    assert "[server.port_taken]" in done.stderr
 
 
 def test_the_doctor_finds_a_server_from_any_folder_and_looks_behind_it(server: Server, tmp_path: Path) -> None:

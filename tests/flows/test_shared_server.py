@@ -181,7 +181,7 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
         with raises("server.port_taken"):
             _server(Services({}, tmp_path), port)
         busy.shutdown()
-    assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (was running)\n"
+    assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (already running)\n"
 
 
 def test_a_server_of_an_earlier_version_without_a_password_is_refused_in_a_sentence(tmp_path, monkeypatch):
@@ -243,6 +243,6 @@ def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path
     second = command()
     said = {process: process.communicate(timeout=1000)[0] for process in (first, second)}
     assert (first.returncode, second.returncode) == (0, 0), said
-    assert "(was running)" in said[second]
+    assert "(already running)" in said[second]
     assert server_state(port) == "free"
     assert sorted(path.name for path in (tmp_path / "logs").glob("worker*")) == ["worker-1.log", "worker.log"]

@@ -87,4 +87,4 @@ def test_status_shows_the_newest_edition_and_dot_one_the_first(home: Path) -> No
     assert (home / "sweeps" / "gamma.2" / "journal.log").exists()
     unknown = CliRunner().invoke(app, ["best", "gama"])
     assert isinstance(unknown.exception, ConfigError)
-    assert "known: gamma, gamma.2" in str(unknown.exception)
+    assert "Known: gamma, gamma.2" in str(unknown.exception)

@@ -50,7 +50,7 @@ def test_what_is_no_call_earns_nothing_and_ends_nothing() -> None:
 
 
 def test_an_unknown_session_is_an_error_in_words() -> None:
-    assert "create one first" in client().post("/reset", json={"id": 99}).json()["error"]
+    assert "Create one first" in client().post("/reset", json={"id": 99}).json()["error"]
     assert client().post("/step", json={"id": "x"}).status_code == 422
 
 
@@ -101,7 +101,7 @@ def test_what_can_be_done_is_told_and_the_gym_is_configured_per_session() -> Non
     assert rewards == [0.1, 0.2]
     assert set(http.get("/available_actions", params={"id": plain}).json()) == {"action", "search", "answer"}
     assert "no option 'reward_scal'" in http.post("/create", json={"config": {"reward_scal": 2.0}}).json()["error"]
-    assert "create one first" in http.get("/available_actions", params={"id": 5}).json()["error"]
+    assert "Create one first" in http.get("/available_actions", params={"id": 5}).json()["error"]
 
 
 def test_health_and_metrics_count_what_was_done() -> None:

@@ -87,7 +87,7 @@ def test_rows_go_to_a_file_in_the_format_of_its_name(root: Path, tmp_path: Path)
     assert (tmp_path / "rows.tsv").read_text().splitlines()[1] == '1\t0.5\t2026-01-02\t[1, 2]\tTrue\t"a\tb"\t'
     ask(root, "SELECT * FROM range(300)", "--out", str(tmp_path / "all.csv"))
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 301
-    assert "add --out" in ask(root, "SELECT 1", "--format", "parquet", exit_code=1)[1]
+    assert "Add --out" in ask(root, "SELECT 1", "--format", "parquet", exit_code=1)[1]
 
 
 def test_vertical_shows_every_column_on_its_line(root: Path) -> None:

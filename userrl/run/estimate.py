@@ -27,6 +27,8 @@ PRETRAINED_RATES = {"float32": (0.75e11, 1.4e11), "bfloat16": (1.2e11, 3.5e11)}
 measured on a run of 20 minutes (Xeon with AMX). float32 is scaled from it by the speeds of single passes on that machine."""
 TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
 """Average share of its horizon, and of its token limit, that a conversation uses."""
+MINUTES_UP_TO = 12.0
+"""Hours up to which an estimate is given in minutes."""
 
 
 def hours(recipe: Recipe) -> float | None:
@@ -58,7 +60,7 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
     expected = None if gpus else hours(recipe)
     if expected is None or (expected < LONG_HOURS and recipe.model.path is None):
         return None
-    if recipe.model.path is not None and recipe.hardware.backend == "local":
+    if expected < MINUTES_UP_TO and recipe.hardware.backend == "local" and recipe.model.path is not None:
         slow = "; float32, since this CPU has neither AMX nor AVX512 for bfloat16" * (recipe.model.dtype == "float32")
         return (
             f"{model_title(recipe.model.path)}: this run will take about {60 * expected:.0f} minutes on two quiet cores"
