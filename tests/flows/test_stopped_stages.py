@@ -129,7 +129,7 @@ def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, mon
     hours = 15 / 3600
     while True:
         plan, run = begin(tmp_path, monkeypatch, steps=4000, budget={"hours": hours})
-        spent = f"The budget of {hours:g} hours is spent in stage rl-1; raise it and run again"
+        spent = f"The budget of {hours:g} hours is spent in stage rl-1. Raise it and run again"
         with pytest.raises(TrainingError, match=f"^{re.escape(spent)}"):
             execute(plan.job(run, "rl-1", learnt))
         if checkpoints(run):
