@@ -52,6 +52,6 @@ def test_what_is_missing_comes_with_what_to_do_next() -> None:
         False,
         "/no/such/python cannot be started (No such file or directory); correct hardware.python",
     )
-    assert "no server of it is given. Set hardware.user_gpus" in found["user server"][1]
+    assert "its address is not known; set hardware.user_gpus" in found["user server"][1]
     assert found["memory, by arithmetic"] == (True, "update 40.7 of 141 GB, rollout 85.3 of 141 GB")
     assert "keep_checkpoints" in found["disk for checkpoints"][1] or found["disk for checkpoints"][0]
