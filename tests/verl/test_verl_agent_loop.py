@@ -17,9 +17,10 @@ from omegaconf import OmegaConf
 from tests.makers import raises
 from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.no_ray import running_actor
-from tests.verl.rig import TwoStages, warehouse_sink
+from tests.verl.rig import TwoStages, make_job, warehouse_sink
 from userrl_core.distill import to_chat
 from userrl_core.gyms import tasks
+from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.judging.config import InterventionConfig
@@ -28,6 +29,7 @@ from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rollout import run_episodes
+from userrl_core.training.config import AlgorithmConfig, ModelConfig
 from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
@@ -59,19 +61,18 @@ def tokenizer() -> Any:
     return train_tokenizer(render([to_chat(t) for t in played]), 400)
 
 
-def stage_in(folder: Path, **more: Any) -> Path:
-    """A stage file: horizon 4 to step 2, then 6."""
-    values: dict[str, Any] = {
-        "stage": "rl-1",
-        "horizons": (HorizonFrom(step=1, turns=4), HorizonFrom(step=3, turns=6)),
-        "validation_horizon": 6,
-        "prompt_style": "brief",
-        "max_tokens": 64,
-        "patience": 60.0,
-        "folder": folder,
-    }
+def stage_in(
+    folder: Path, *, assignment: str = "turn", group: int = 2, prompt_style: PromptStyle = "brief", **more: Any
+) -> Path:
+    """A stage file: horizon 4 to step 2, then 6. assignment: of PPO, where it is not "turn". more: fields of the job or file."""
+    of_file = {name: more.pop(name) for name in ("decided", "sink") if name in more}
+    sizes = {"batch": 1, "group": group, "minibatches": 1, "max_tokens": 64}
+    algorithm = AlgorithmConfig(**sizes if assignment == "turn" else {**sizes, "name": "ppo", "assignment": assignment})
+    values: dict[str, Any] = {"algorithm": algorithm, "credit": CreditConfig(), "seed": 0, "patience": 60.0, **more}
+    job = make_job(folder, folder, model=ModelConfig(prompt_style=prompt_style), validation=[], **values)
     path = folder / "stage.json"
-    StageFile(**{**values, **more}).write(path)
+    horizons = (HorizonFrom(step=1, turns=4), HorizonFrom(step=3, turns=6))
+    StageFile(job=job, horizons=horizons, folder=folder, **of_file).write(path)
     return path
 
 
@@ -244,7 +245,7 @@ async def test_ppo_may_have_the_score_normalised_within_the_group_which_waits_un
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running_actor(monkeypatch)
-    group: dict[str, Any] = {"assignment": "group", "group": 3, "attempts": 3, "credit": CreditConfig(score="sum")}
+    group: dict[str, Any] = {"assignment": "group", "group": 3, "credit": CreditConfig(score="sum")}
     bad = [call("answer", "H1")] * 4
     outputs = await asyncio.gather(*(play(tmp_path, tokenizer, replies, **group) for replies in (GOOD, bad, bad)))
     scores = [output.as_dict()["rm_scores"] for output in outputs]
@@ -274,7 +275,7 @@ async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_i
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = running_actor(monkeypatch)
-    ppo: dict[str, Any] = {"assignment": "trajectory", "attempts": 2, "terms": {"late_decay": 0.5}}
+    ppo: dict[str, Any] = {"assignment": "trajectory", "group": 2, "credit": CreditConfig(terms={"late_decay": 0.5})}
     await play(tmp_path, tokenizer, GOOD, **ppo)
     assert not (tmp_path / "steps.jsonl").exists()
     read_stage_file.cache_clear()

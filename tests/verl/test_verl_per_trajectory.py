@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from tests.verl.no_ray import running_actor
-from tests.verl.rig import warehouse_sink
+from tests.verl.rig import make_job, warehouse_sink
 from tests.verl.test_verl_estimator import config, lay_out, per_turn
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig
@@ -117,10 +117,8 @@ def test_every_estimator_of_ours_empties_the_actor_and_logs_what_verl_trained_on
 ) -> None:
     actor = running_actor(monkeypatch)
     stage = StageFile(
-        stage="rl-1",
+        job=make_job(tmp_path, tmp_path, validation_horizon=4),
         horizons=(HorizonFrom(step=1, turns=4),),
-        validation_horizon=4,
-        max_tokens=8,
         folder=tmp_path,
         sink=warehouse_sink(tmp_path / "warehouse", "run"),
     )

@@ -115,10 +115,10 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)
         self._control = control_tokens(self.tokenizer)
-        judge = self.stage.judge
-        self._judge = None if judge is None else TurnJudge(judge, self.stage.gym_config)
-        watched = self.stage.intervention
-        self._verifier = None if watched is None else StepVerifier(watched, self.stage.gym_config)
+        judge = self.stage.job.judge
+        self._judge = None if judge is None else TurnJudge(judge, self.stage.job.gym_config)
+        watched = self.stage.job.intervention
+        self._verifier = None if watched is None else StepVerifier(watched, self.stage.job.gym_config)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
         """Play the trajectory of a parquet row at verl's step; always returns exactly one output."""
@@ -131,7 +131,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
         row = json.loads(columns["userrl"])
         task = read_tasks(row["tasks"])[row["task"]]
-        where = RolloutContext(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
+        where = RolloutContext(self.stage.job.stage, int(columns["global_steps"]), _phase(row), self.stage.job.policy)
         attempt = int(columns["session_id"])
         horizon, uid = await self._horizon(where), str(columns["uid"])
         conversation = self._conversation(task, attempt, where, horizon, sampling_params)
@@ -154,7 +154,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 tokens = await self._play(episode, sampling_params)
             finally:
                 await episode.gym.aclose()
-            server = served_user(self.stage.users, task.gym)
+            server = served_user(self.stage.job.users, task.gym)
             if replay == REPLAYS or server is None or not user_was_down(episode.trajectory):
                 break
             await self._wait_for(server)
@@ -167,7 +167,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         """Play the group's task greedily, and send the score to the credit actor before verl sees the group."""
         trajectory, tokens = await self._conversation(task, 0, where, horizon, sampling_params | GREEDY)
         rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
-        score = float(credit([rewards], [uid], self.stage.credit).scores[0])
+        score = float(credit([rewards], [uid], self.stage.job.credit).scores[0])
         actor = find_credit_actor()
         if actor is not None:
             await actor.baseline.remote(uid, None if math.isnan(score) else score)
@@ -175,15 +175,15 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _wait_for(self, server: ChatServer) -> None:
         """Wait until a served user answers again. Raises TrainingError when it does not within the stage's patience."""
         began, address = time.monotonic(), server.base_url or "its default address"
-        if await until_it_answers(server, began + min(QUICK, self.stage.patience)):  # one lost answer is no outage
+        if await until_it_answers(server, began + min(QUICK, self.stage.job.patience)):  # one lost answer is no outage
             return
         self.stage.folder.mkdir(parents=True, exist_ok=True)
         with (self.stage.folder / OUTAGES).open("a") as file:
             file.write(json.dumps({"model": server.model, "address": address}) + "\n")
-        if not await until_it_answers(server, began + self.stage.patience):
+        if not await until_it_answers(server, began + self.stage.job.patience):
             raise TrainingError(
                 "model.server_down",
-                f"The user model {server.model} at {address} has not answered for {self.stage.patience:g} s. "
+                f"The user model {server.model} at {address} has not answered for {self.stage.job.patience:g} s. "
                 "Restart its server and start the run again.",
             )
 
@@ -199,7 +199,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         judged = await judge.judge(trajectory)
         if judged is None or judged.category != UNJUDGED or judge.served is None:
             return judged
-        if not await until_it_answers(judge.served.server, time.monotonic() + self.stage.patience):
+        if not await until_it_answers(judge.served.server, time.monotonic() + self.stage.job.patience):
             return judged
         second = await judge.judge(trajectory)
         return second and replace(second, calls=[*judged.calls, *second.calls])
@@ -211,7 +211,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         """
         stage = self.stage
         if where.phase == "validate":
-            return stage.validation_horizon
+            return stage.job.validation_horizon
         if not stage.decided:
             return stage.horizon(where.step)
         deadline = time.monotonic() + DECISION
@@ -229,12 +229,12 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         episode = build_episode(
             task,
             attempt,
-            EpisodeRules(horizon, stage.on_format_error, stage.step_timeout, stage.prompt_style),
+            EpisodeRules(horizon, stage.job.on_format_error, stage.job.step_timeout, stage.job.model.prompt_style),
             sink=stage.sink.open() if stage.sink is not None else None,
-            user=stage.users,
+            user=stage.job.users,
             context=where,
-            seed=stage.seed,
-            gym_config=stage.gym_config,
+            seed=stage.job.seed,
+            gym_config=stage.job.gym_config,
         )
         if where.phase in ("train", "baseline"):
             episode.verifier = self._verifier
@@ -247,7 +247,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
         request = uuid4().hex
         while not episode.finished:
-            room = min(self.stage.max_tokens, self.room - len(tokens.mask))
+            room = min(self.stage.job.algorithm.max_tokens, self.room - len(tokens.mask))
             if room < 1:
                 episode.out_of_tokens()
                 break
@@ -267,13 +267,13 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         prompt = len(tokens.ids)
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(self.stage.policy_timeout):
+            async with asyncio.timeout(self.stage.job.policy_timeout):
                 out = await self.server_manager.generate(
                     request_id=request, prompt_ids=tokens.ids, sampling_params=sampling
                 )
         except TimeoutError as error:
             raise PolicyError(
-                "policy.no_reply", f"The rollout engine gave no reply within {self.stage.policy_timeout:g} s."
+                "policy.no_reply", f"The rollout engine gave no reply within {self.stage.job.policy_timeout:g} s."
             ) from error
         finally:
             tokens.generating += time.perf_counter() - began
@@ -328,14 +328,14 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         if self.stage.assignment != "group" or trajectory.context.phase != "train" or actor is None:
             return rewards
         place = await actor.offer.remote(uid, rewards)
-        while (group := await actor.offered.remote(uid, self.stage.group)) is None:
+        while (group := await actor.offered.remote(uid, self.stage.job.algorithm.group)) is None:
             if (self.stage.folder / "fatal").exists():
                 raise TrainingError(
                     "process.failed",
                     "Another conversation of the group could not be played. The log contains its error.",
                 )
             await asyncio.sleep(GROUP_PAUSE)
-        z = credit(group, [uid] * len(group), self.stage.credit).z[place]
+        z = credit(group, [uid] * len(group), self.stage.job.credit).z[place]
         return [0.0] * (len(rewards) - 1) + [float(z)] if rewards else []
 
     def _output(self, trajectory: Trajectory, tokens: _Tokens, rewards: list[float]) -> TurnRewards:
@@ -426,7 +426,7 @@ def _phase(row: dict[str, Any]) -> Phase:
 
 def _is_trained(trajectory: Trajectory, stage: StageFile) -> bool:
     """Return True if the trajectory has a score, and marks where a recipe leaves out what its judge could not judge."""
-    return trajectory.admitted and None not in adjusted_rewards(trajectory, stage.terms)
+    return trajectory.admitted and None not in adjusted_rewards(trajectory, stage.job.credit.terms)
 
 
 def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
@@ -434,7 +434,7 @@ def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
 
     Empty without a score.
     """
-    adjusted = adjusted_rewards(trajectory, stage.terms)
+    adjusted = adjusted_rewards(trajectory, stage.job.credit.terms)
     rewards = [r for r in adjusted if r is not None]
     if not trajectory.admitted or len(rewards) != len(trajectory.turns):
         return []

@@ -10,18 +10,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.prompt import PromptStyle
-from userrl_core.judging.config import InterventionConfig
-from userrl_core.rewards import CreditConfig
-from userrl_core.rewards.judge import JudgeConfig
-from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.settings import Settings
 from userrl_core.sink import Sink
 from userrl_core.training.config import Cluster
-from userrl_core.training.jobs import RlJob, SftJob, User
+from userrl_core.training.jobs import RlJob, SftJob
 
 SINKS = "userrl.sinks"
 """Entry point group of sinks: a name and ``module:callable`` that opens one from keyword options."""
@@ -126,11 +121,8 @@ class HorizonFrom(Settings):
 class StageFile(Settings):
     """The settings that every process of a stage reads, as one JSON file: playing needs no recipe and no flow."""
 
-    stage: str
-    """Name in records."""
-
-    seed: int = 0
-    """Seed of every random draw of gyms and users."""
+    job: VerlJob
+    """The stage, as the trainer has it. Its validation tasks are left out."""
 
     horizons: tuple[HorizonFrom, ...]
     """Horizons by ascending steps."""
@@ -138,67 +130,29 @@ class StageFile(Settings):
     decided: bool = False
     """True if further horizons are decided during the stage, and read from its folder (`step_plan.decided_horizon`)."""
 
-    greedy_baseline: bool = False
-    """True if each group also plays one greedy conversation as its baseline (remax)."""
-
-    validation_horizon: PositiveInt
-    """Horizon in validation."""
-
-    on_format_error: Literal["end", "continue"] = "end"
-    """The effect of a reply without a readable call."""
-
-    prompt_style: PromptStyle = "full"
-    """The opening of conversations."""
-
-    gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Options per gym."""
-
-    users: User | dict[str, User] = "rule"
-    """The users, as in `RlJob.users`."""
-
-    policy: str = "policy"
-    """The acting policy's name in reports."""
-
-    max_tokens: PositiveInt
-    """Maximum tokens of one reply."""
-
-    assignment: Literal["turn", "trajectory", "group"] = "turn"
-    """Placement of rewards (PPO): on the last token of each turn, their sum on the last token, or there the score
-    normalised within its group.
-    """
-
-    group: PositiveInt = 1
-    """Trajectories per group."""
-
-    credit: CreditConfig = CreditConfig()
-    """Scoring and normalisation of a group."""
-
-    judge: JudgeConfig | None = None
-    """Judge of the turns of training conversations, each after its end."""
-
-    intervention: InterventionConfig | None = None
-    """Interruption of wrong steps in training conversations."""
-
-    attempts: NonNegativeInt = 0
-    """Number of trajectories after which a step's numbers are written, if none of our estimators sees the step; 0 otherwise."""
-
-    terms: OptionalTerms = OptionalTerms()
-    """Optional reward terms of the recipe; the log keeps raw rewards."""
-
-    step_timeout: PositiveFloat = 120.0
-    """Seconds for gym and user, per turn."""
-
-    policy_timeout: PositiveFloat = 600.0
-    """Seconds for the rollout engine, per reply."""
-
-    patience: NonNegativeFloat = 1800.0
-    """Seconds that a trajectory waits for its served user."""
-
     sink: SinkSpec | None = None
     """The turn log."""
 
     folder: Path
     """Folder for errors that end the stage (``fatal``) and for each step's statistics (``steps.jsonl``)."""
+
+    @property
+    def greedy_baseline(self) -> bool:
+        """True if each group also plays one greedy conversation as its baseline (remax)."""
+        return self.job.algorithm.name == "remax"
+
+    @property
+    def assignment(self) -> Literal["turn", "trajectory", "group"]:
+        """Placement of rewards (PPO): on the last token of each turn, their sum on the last token, or there the score
+        normalised within its group.
+        """
+        return self.job.algorithm.assignment if self.job.algorithm.name == "ppo" else "turn"
+
+    @property
+    def attempts(self) -> int:
+        """Number of trajectories after which a step's numbers are written, if none of our estimators sees the step; 0 otherwise."""
+        algorithm = self.job.algorithm
+        return algorithm.batch * algorithm.group if algorithm.name == "ppo" else 0
 
     def horizon(self, step: int) -> int:
         """Return the horizon of a step: a pure function, so a resumed run sees the same one."""
