@@ -14,7 +14,7 @@ from curricula.claims import CHECKS, Claim, claim_names, load_arm, load_claim
 from flows.cli.main import app
 from tests.makers import raises
 from tests.warehouse.makers import play
-from userrl.claims.code import measuring_code, registration, training_code
+from userrl.claims.code import measuring_code, registration, statements, training_code
 from userrl.claims.register import as_registered, registered
 from userrl.claims.reproduction import asked, request_of
 from userrl.reports.claim_document import claim_document
@@ -116,6 +116,26 @@ def test_runs_of_other_code_are_listed_apart_and_in_no_verdict(
     assert [arm.measured.seeds for arm in table.arms] == [(101,)]
     assert {code: [arm.arm for arm in arms] for code, arms in table.other_code.items()} == {"other": ["mean", "r2g"]}
     assert "trained by other code (other)" in claim_document(table).markdown()
+
+
+def test_the_code_hash_ignores_texts_and_sees_every_statement() -> None:
+    source = b'''"""A module."""  # why
+
+LIMIT = 3  # "three"
+"""The limit."""
+
+
+def area(side: float) -> str:
+    """Return the area.
+
+    side: in metres.
+    """
+    return f"# {side * side}"
+'''
+    bare = b'LIMIT = 3\ndef area(side: float) -> str:\n    return f"# {side * side}"'
+    assert statements(source) == bare
+    assert statements(source.replace(b"The limit", "Größer".encode())) == bare
+    assert statements(source.replace(b"= 3", b"= 4")) != bare
 
 
 def test_the_hash_is_of_everything_in_the_file_and_of_the_recipes(tmp_path: Path) -> None:
