@@ -411,6 +411,7 @@ CODES: dict[str, Explained] = {
             "There are no conversations of the kind that was asked for.",
             "Choose another run or phase, or play some.",
         ),
+        ("run.no_curve", "No training or validation step has finished.", "Wait for the first steps of a stage."),
         ("run.no_report", "The run has no report yet.", "Wait until the run has finished."),
         ("run.no_such_run", "No run has this name.", "List all runs with `userrl runs list`."),
         (

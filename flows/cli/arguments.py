@@ -7,8 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+
+def run_names(incomplete: str) -> list[str]:
+    """Return the runs of this home that begin with a text, newest first, for completion in a shell."""
+    from userrl.machine.home import runs_dir
+
+    files = sorted(runs_dir().glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    return [name for name in ("latest", *(file.parent.name for file in files)) if name.startswith(incomplete)]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-RunName = Annotated[str, typer.Argument(help="A run's id or the beginning of it, a run's name, or latest.")]
+RunName = Annotated[
+    str,
+    typer.Argument(help="A run's id or the beginning of it, a run's name, or latest.", autocompletion=run_names),
+]
 Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Also write one HTML file; FILE.md writes Markdown with its figures."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -28,6 +28,8 @@ COMMANDS = {
     "branch": "looking.branch",
     "view": "looking.view",
     "runs": "runs",
+    "checkpoints": "looking.checkpoints",
+    "plot": "looking.plot",
     "recipe": "training.recipe",
     "tasks": "tasks",
     "model": "models",
@@ -79,13 +81,27 @@ app = typer.Typer(
     help="Train agents that learn by talking to users. Runs and data are stored in .userrl/ here, or in $USERRL_HOME.",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        from userrl.machine.code_version import code_version
+
+        commit = code_version()
+        print(f"userrl {version('userrl')}" + (f" (commit {commit})" if commit else ""))
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None: ...
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:

@@ -111,7 +111,7 @@ class Figure:
     lines only. lines: the figure in a terminal. An output that shows the lines never draws.
     """
 
-    draw: Callable[[], str] | None
+    draw: Callable[..., str] | None
     caption: str
     lines: tuple[str, ...] = ()
     kind: str = "figure"

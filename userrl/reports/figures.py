@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ from userrl.machine.foreign_text import plain
 SIGMA = 2.0
 """Sigma of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
 COLORS = ("#1f6fb4", "#c8501e", "#3b8a3f", "#8250a0", "#8a6d1a", "#5b6670")
+DOTS_PER_INCH = 160
+FORMATS: Mapping[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""The formats of a drawing's file by suffix, with metadata that is left out so that equal drawings are equal files."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "userrl",
@@ -67,8 +75,11 @@ def smoothed(values: Sequence[float]) -> list[float]:
     return smooth
 
 
-def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> str:
-    """Draw panels in a grid, with one legend for all if their curves have the same names."""
+def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9, path: Path | None = None) -> str:
+    """Draw panels in a grid, with one legend for all if their curves have the same names.
+
+    path: a file to write as well. Its suffix chooses the format, which must be one of `FORMATS`.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -89,6 +100,8 @@ def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> 
             for axes, labels in zip(grid.flat, names, strict=False):
                 if len(labels) > 1:
                     axes.legend(fontsize=8)
+        if path is not None:
+            figure.savefig(path, dpi=DOTS_PER_INCH, metadata=FORMATS[path.suffix.lower()])
         return _svg(figure)
 
 

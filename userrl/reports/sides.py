@@ -58,7 +58,7 @@ class PublishedRows:
 
 def find_sides(warehouse: Warehouse, texts: Sequence[str]) -> tuple[list[ComparedSide], list[PublishedRows]]:
     """Resolve each text to a side. Raises ConfigError with a sentence that says what to write instead."""
-    sides = [_side(warehouse, text) for text in texts if not text.startswith(PUBLISHED)]
+    sides = [find_side(warehouse, text) for text in texts if not text.startswith(PUBLISHED)]
     published = [_published(warehouse, text) for text in texts if text.startswith(PUBLISHED)]
     if not sides or len(sides) + len(published) < 2:
         raise ConfigError(
@@ -72,7 +72,8 @@ def find_sides(warehouse: Warehouse, texts: Sequence[str]) -> tuple[list[Compare
     return sides, published
 
 
-def _side(warehouse: Warehouse, text: str) -> ComparedSide:
+def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
+    """Resolve one text to a side with held-out evaluations. Raises ConfigError."""
     if "=" not in text:
         name, _, policy = text.partition(":")
         row = find_run(warehouse.root, name)

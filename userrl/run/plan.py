@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Literal
 
 from curricula import Recipe
 from curricula.shown import replacement
+from userrl.machine.code_version import code_version
 from userrl.machine.engine import who_plays
 from userrl.machine.home import check_writable, home, warehouse_dir
 from userrl.machine.pretrained import model_path
@@ -325,15 +325,3 @@ def _checked_start(init_from: str | None) -> str | None:
             "checkpoint.missing", f"init_from {init_from} is not a checkpoint: it has no config.json."
         )
     return init_from
-
-
-def code_version() -> str:
-    """Return the commit of the working tree, with ``+`` if it has changes; "" outside git."""
-    command = ["git", "describe", "--always", "--dirty=+"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=5, cwd=Path(__file__).parent, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()

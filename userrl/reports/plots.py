@@ -1,0 +1,64 @@
+"""Learning curves as a picture file: of one run with its branches, or of several runs and recipes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from userrl.machine.home import warehouse_dir
+from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
+from userrl.reports.figures import FORMATS, Panel, panels
+from userrl.reports.sides import PUBLISHED, TRAINED, find_side
+from userrl.run.run import Run, find
+from userrl_core.errors import ConfigError
+from warehouse import Warehouse, open_warehouse
+
+
+def plot_curves(sides: Sequence[str], path: Path) -> Path:
+    """Draw the training and validation scores of the sides by step into a file, and return its path.
+
+    A side is a run, finished or not, or a group of runs as `userrl.compare` takes it. A group is drawn as its mean over
+    seeds. The suffix of the path chooses the format. Raises ConfigError for another suffix, or without curves.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(
+            "argument.malformed", f"'{path}' has no suffix of a picture. Use one of: {', '.join(FORMATS)}."
+        )
+    if not sides:
+        raise ConfigError("argument.missing", "Name a run. `userrl runs list` shows all runs.")
+    if published := next((side for side in sides if side.startswith(PUBLISHED)), None):
+        raise ConfigError("compare.bad_sides", f"'{published}' has no learning curve. Name runs of this home.")
+    runs = {side: find(side) for side in sides if "=" not in side}
+    with open_warehouse(warehouse_dir()) as warehouse:
+        curves = [curve for side in sides for curve in _curves(warehouse, side, runs.get(side), alone=len(sides) == 1)]
+    if not curves:
+        raise ConfigError(
+            "run.no_curve", f"No training or validation step has finished yet in {', '.join(sides)}. Try again later."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names, marks = list(dict.fromkeys(curve.side for curve in curves)), stage_marks(curves)
+    drawn = [
+        Panel(
+            title,
+            [
+                mean_line(name, [curve for curve in curves if (curve.side, curve.phase) == (name, phase)])
+                for name in names
+            ],
+            marks=marks,
+        )
+        for phase, title in PHASES.items()
+    ]
+    panels(drawn, path=path)
+    return path
+
+
+def _curves(warehouse: Warehouse, side: str, run: Run | None, *, alone: bool) -> Iterator[RunCurve]:
+    """Yield the curves of a side. A run has a line for each branch."""
+    if run is None:
+        yield from side_curves(warehouse, find_side(warehouse, side))
+        return
+    points = curve_points(warehouse, run.id)
+    branches = sorted({point.branch for point in points if point.branch}) or [""]
+    for branch in branches:
+        name = (branch or TRAINED) if alone else f"{run.id} {branch}".strip()
+        yield from run_curves(points, name, run.info.seed, branch)
