@@ -12,7 +12,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import playable, published_tasks
 from userrl_core.gyms.registry import names, tasks
 
-MOST_OF_A_GYM = 0.5
+MAX_PER_GYM = 0.5
 """Share of a gym's training tasks that may be demonstrated. The rest is left for reinforcement learning (ours)."""
 
 Counted = Callable[[str, str, float], int | None]
@@ -70,7 +70,7 @@ def _demonstrated(merged: Merged, sizes: list[int]) -> int:
     if not merged.get("cold_start.enabled", True) and merged.get("model.path") is not None:
         return 0
     attempts, episodes = int(merged.get("demonstrations.attempts", 1)), merged.get("demonstrations.episodes")
-    limits = [int(size * MOST_OF_A_GYM) for size in sizes]
+    limits = [int(size * MAX_PER_GYM) for size in sizes]
     if episodes is not None:
         limits = [min(size, max(1, int(episodes) // max(attempts, 1))) for size in limits]
     return min(int(merged.get("demonstrations.top_k", 1000)), sum(limits))

@@ -84,7 +84,7 @@ class Replaced:
     by: str
 
 
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
 """Number of steps reserved for a stage given in seconds, until training shows its real end."""
 
 BranchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}$")]
@@ -192,8 +192,8 @@ class Recipe(Settings):
             check_options("openai", self.judge.options)
         if self.intervention is not None:
             check_options("openai", self.intervention.options)
-        if any(self._steps(stage) > MOST_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
-            raise ConfigError("recipe.invalid_value", f"a stage has at most {MOST_STEPS:,} steps; write fewer")
+        if any(self._steps(stage) > MAX_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
+            raise ConfigError("recipe.invalid_value", f"a stage has at most {MAX_STEPS:,} steps; write fewer")
         if self.branches and self.horizons is not None:
             raise ConfigError("recipe.conflict", "branches have their own horizons; omit the schedule or the branches")
         placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}
@@ -443,7 +443,7 @@ class Recipe(Settings):
         if stage.steps is not None:
             return stage.steps
         if stage.timed:
-            return MOST_STEPS
+            return MAX_STEPS
         if stage.tokens is not None:
             return max(round(stage.tokens / (self.algorithm.batch_tokens or stage.tokens)), 1)
         # Whole batches only, as in the released training: what is left of an epoch is not trained on.

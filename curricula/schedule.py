@@ -27,8 +27,8 @@ from pydantic import (
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
-MOST_TURNS = 10_000
-Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
+MAX_TURNS = 10_000
+Turns = Annotated[int, Field(gt=0, le=MAX_TURNS)]
 """A horizon."""
 
 Entry = Mapping[str, Any]

@@ -12,8 +12,8 @@ import yaml
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
-MOST_BYTES = 2**17
-MOST_NODES = 10_000
+MAX_BYTES = 2**17
+MAX_NODES = 10_000
 """Most values of a file with its aliases expanded, or of overrides. Our longest file, resolved, has 4,067 bytes and
 506 values.
 """
@@ -70,10 +70,10 @@ def stem(name: str | Path) -> str:
 def read(path: Path) -> Mapping[str, Any]:
     """Read one YAML mapping. Raises ConfigError for anything else, for unreadable or huge files and for a repeated key."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             raise ConfigError(
                 "file.unreadable",
-                f"{path} is larger than {MOST_BYTES >> 10} KB, and no settings are that long. Check that it is "
+                f"{path} is larger than {MAX_BYTES >> 10} KB, and no settings are that long. Check that it is "
                 "the right file.",
             )
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
@@ -104,10 +104,10 @@ def check_size(overrides: Mapping[str, Any]) -> None:
                 "recipe.bad_override", f"Override {value!a} contains half of a surrogate pair, which is not text."
             )
         number += 1
-        if number > MOST_NODES:
+        if number > MAX_NODES:
             raise ConfigError(
                 "recipe.bad_override",
-                f"The overrides have more than {MOST_NODES:,} values, and no settings are that long.",
+                f"The overrides have more than {MAX_NODES:,} values, and no settings are that long.",
             )
 
 
@@ -122,10 +122,8 @@ def _loader() -> type[yaml.SafeLoader]:
     class Strict(yaml.SafeLoader):
         def get_single_node(self) -> yaml.Node | None:
             node: yaml.Node | None = super().get_single_node()
-            if node is not None and _written_out(node, {}) > MOST_NODES:
-                raise yaml.composer.ComposerError(
-                    None, None, f"it has more than {MOST_NODES:,} values", node.start_mark
-                )
+            if node is not None and _written_out(node, {}) > MAX_NODES:
+                raise yaml.composer.ComposerError(None, None, f"it has more than {MAX_NODES:,} values", node.start_mark)
             return node
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -144,7 +142,7 @@ def _loader() -> type[yaml.SafeLoader]:
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     """Return the number of values in a node with each alias expanded. Each node is visited once."""
     if id(node) not in known:
-        known[id(node)] = MOST_NODES  # an alias to what it stands in has no end
+        known[id(node)] = MAX_NODES  # an alias to what it stands in has no end
         if isinstance(node, yaml.ScalarNode):
             if _torn(node.value):
                 raise yaml.composer.ComposerError(None, None, "half of a surrogate pair is no text", node.start_mark)

@@ -32,8 +32,8 @@ ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
 """Rooms from the ground up. A room imports those before it (warehouse and curricula do not import each other)."""
 PACKAGES = "packages"
 """The folder of the gyms that are separate packages."""
-MOST_FILES = 20
-MOST_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
+MAX_FILES = 20
+MAX_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
 """Maximum number of entries at the top of a room. The marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
 DRAWING, LINES = (
@@ -76,8 +76,8 @@ def measure() -> Structure:
             arrows[folders[source], folders[target]] += 1
     mutual = [(a, b) for a, b in sorted(arrows) if a < b and (b, a) in arrows and not _inside(a, b)]
     files = Counter(str(path.parent.relative_to(ROOT)) for path in sources())
-    crowded = [f"{folder}/ has {n} Python files" for folder, n in sorted(files.items()) if n > MOST_FILES]
-    for room, most in MOST_ENTRIES.items():
+    crowded = [f"{folder}/ has {n} Python files" for folder, n in sorted(files.items()) if n > MAX_FILES]
+    for room, most in MAX_ENTRIES.items():
         entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
         if len(entries) > most:
             crowded.append(f"{room}/ has {len(entries)} entries at its top")

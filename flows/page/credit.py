@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_push
+from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_bias
 from userrl_core.rewards.config import FORM_MEANINGS
 from warehouse.query.browse import StoredConversation
 
@@ -63,7 +63,7 @@ def mean_advantage_bias(members: Sequence[StoredConversation], run: dict[str, An
     credits = _assigned(
         members, run, CreditSettings("equalized", "sum", 1.0)
     )  # only tells which trajectories scored below the mean, which is not used here
-    return measure_push(logged, [0] * len(members), credits, _tokens(members)).group
+    return measure_bias(logged, [0] * len(members), credits, _tokens(members)).group
 
 
 def advantage_meaning(run: dict[str, Any], settings: CreditSettings) -> str:

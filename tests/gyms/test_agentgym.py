@@ -23,7 +23,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.served.bounded import MOST_BYTES
+from userrl_core.served.bounded import MAX_BYTES
 from userrl_gym_agentgym.client import Session, open_session
 from userrl_gym_agentgym.protocols import PROTOCOLS
 
@@ -202,7 +202,7 @@ async def test_more_than_one_action_in_a_message_is_no_step() -> None:
         ((200, b"<html>"), "did not answer with JSON"),
         ((200, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
         ((500, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
-        ((200, b" " * (MOST_BYTES + 1)), "/step sent a reply that is longer than 32 MB."),
+        ((200, b" " * (MAX_BYTES + 1)), "/step sent a reply that is longer than 32 MB."),
     ],
 )
 async def test_a_step_that_fails_is_null_sent_once_and_its_session_closed(answer: Any, said: str) -> None:

@@ -23,7 +23,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.served.bounded import MOST_BYTES
+from userrl_core.served.bounded import MAX_BYTES
 
 
 def every_task() -> list[Task]:
@@ -162,7 +162,7 @@ async def test_a_web_search_that_fails_is_an_error_without_key_or_body_and_not_a
     ("reply", "says"),
     [
         (gzipped_gigabyte(), "sent a compressed reply, though a plain one was asked for."),
-        (b" " * (MOST_BYTES + 1), "sent a reply that is longer than 32 MB."),
+        (b" " * (MAX_BYTES + 1), "sent a reply that is longer than 32 MB."),
     ],
 )
 async def test_a_web_search_that_would_fill_the_memory_is_one_sentence_and_a_null_reward(monkeypatch, reply, says):

@@ -59,7 +59,7 @@ async def test_the_judge_reads_policy_instruction_gold_calls_and_numbered_turns_
     assert task.payload["instruction"] in prompt
     assert json.dumps(task.payload["actions"][-1]["kwargs"]) in prompt
     assert f"[Turn {len(trajectory.turns)}]" in prompt
-    assert prompt.count(BY_RULE.grounds(trajectory).policy) == 1  # type: ignore[union-attr]
+    assert prompt.count(BY_RULE.reference(trajectory).policy) == 1  # type: ignore[union-attr]
 
 
 async def test_unusable_marks_are_asked_for_again() -> None:

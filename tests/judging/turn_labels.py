@@ -140,7 +140,7 @@ def marks(half: str, folder: Path | None) -> dict[tuple[str, int], int]:
             f"the turns of {spec['id']} have changed since they were labelled"
         )
         tau = gym_class("tau")
-        grounds = tau.grounds(trajectory.task, parse_config(tau, OPTIONS))
-        assert grounds is not None
-        found |= {(spec["id"], n): mark for n, mark in enumerate(rule_scores(trajectory, grounds), 1)}
+        reference = tau.reference(trajectory.task, parse_config(tau, OPTIONS))
+        assert reference is not None
+        found |= {(spec["id"], n): mark for n, mark in enumerate(rule_scores(trajectory, reference), 1)}
     return found

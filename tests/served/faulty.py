@@ -32,7 +32,7 @@ GYMS = ("travel", "intention", "persuade", "turtle")
 SERVED = ("intention", "persuade", "turtle")
 """Gyms whose user, or judge, is asked over HTTP as well."""
 HORIZON = 8
-MOST_TOKENS = 200_000
+MAX_TOKENS = 200_000
 """More than all attempts of one call here can have."""
 
 
@@ -68,8 +68,8 @@ def play(conversations: int, share: float, folder: Path, *, timeout: float = 3.0
     with open_warehouse(folder) as warehouse:
         question = f"""
             select sum(attempts), count(*) filter (estimated),
-                   count(*) filter (prompt_tokens not between 0 and {MOST_TOKENS}
-                                    or completion_tokens not between 0 and {MOST_TOKENS} or price < 0),
+                   count(*) filter (prompt_tokens not between 0 and {MAX_TOKENS}
+                                    or completion_tokens not between 0 and {MAX_TOKENS} or price < 0),
                    count(*) filter (error is not null and error not like 'HTTP4%' and error not in ('HTTP302', 'Cancelled')
                                     and not (estimated and prompt_tokens > 0))
             from model_calls_all"""

@@ -18,7 +18,7 @@ from tests.makers import raises
 from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
 from userrl_core.errors import JudgeError, PolicyError, UserError
 from userrl_core.records import ModelCall
-from userrl_core.served.bounded import MOST_BYTES
+from userrl_core.served.bounded import MAX_BYTES
 from userrl_core.served.client import ChatServer, ToolsRefused, client_for, close_clients
 from userrl_core.served.health import probe
 from userrl_core.served.prices import price_of
@@ -538,7 +538,7 @@ async def test_a_small_reply_that_unpacks_to_a_gigabyte_is_refused(status: int) 
 
 async def test_a_reply_without_an_end_is_cut_off() -> None:
     with (
-        MockServer(lambda _: Answer(body=b" " * (MOST_BYTES + 1))) as server,
+        MockServer(lambda _: Answer(body=b" " * (MAX_BYTES + 1))) as server,
         raises("user.no_reply"),
     ):
         await client_for(server_at(server, retries=0)).complete(HELLO, role="user", ledger=[])

@@ -33,7 +33,7 @@ ENV = {
     "RAY_gcs_server_request_timeout_seconds": "600",
     "RAY_worker_niceness": "0",  # Ray's 15 starves a worker beside other tests
 }
-MOST_SAMPLED = 24
+MAX_SAMPLED = 24
 
 
 class _Device(types.ModuleType):
@@ -169,7 +169,7 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
                 chosen = self.rng.randrange(len(self.replies)) if temperature else len(prompt) % len(self.replies)
                 return [*self.replies[chosen], self.end][:most]
             ids: list[int] = []
-            while len(ids) < min(most, MOST_SAMPLED) and (not ids or ids[-1] != self.end):
+            while len(ids) < min(most, MAX_SAMPLED) and (not ids or ids[-1] != self.end):
                 logits = self.model(torch.tensor([prompt + ids])).logits[0, -1].float()
                 ids.append(
                     int(torch.multinomial(torch.softmax(logits / temperature, -1), 1))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.records import Judgement, Trajectory
-from userrl_core.rewards import Credits, assign_credit, measure_push, turn_advantages
+from userrl_core.rewards import Credits, assign_credit, measure_bias, turn_advantages
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
 
@@ -148,7 +148,7 @@ def test_push_in_sql_is_what_the_trainer_logged(played: tuple[Warehouse, list[Tr
         members = [t for t in trajectories if t.context.step == row["step"]]
         credits = trained_on(members, shaping, form)
         tokens = [[turn.completion_tokens for turn in t.turns] for t in members]
-        push = measure_push(credits.advantages, [t.group for t in members], credits, tokens)
+        push = measure_bias(credits.advantages, [t.group for t in members], credits, tokens)
         found = row["push_group"], row["push_turn"], row["silent_below"]
         assert found == pytest.approx((push.group, push.turn, push.silent), abs=1e-6)
     assert [row["push_group"] < 1e-9 for row in rows] == [False, False, False, True, True]

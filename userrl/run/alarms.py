@@ -22,7 +22,7 @@ from userrl_core.json_files import GrowingLines
 from userrl_core.measure.collapse import ValidationScores, fallen
 from userrl_core.measure.collapse_rule import MIN_FALL
 from userrl_core.records import branch_of
-from userrl_core.rewards.push import WARN_ABOVE
+from userrl_core.rewards.bias import WARN_ABOVE
 from userrl_core.suggest import nearest
 from warehouse import Warehouse, open_warehouse
 from warehouse.write.turn_log import TurnLog

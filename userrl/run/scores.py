@@ -196,8 +196,8 @@ def _joined(values: Iterable[str]) -> str:
     """Join distinct values. Many kinds of data are shortened to their common part."""
     parts = sorted({part for value in values for part in value.split(", ")})
     return (
-        ", ".join(parts) if len(parts) <= MOST_NAMED else ", ".join(sorted({part.partition(":")[0] for part in parts}))
+        ", ".join(parts) if len(parts) <= MAX_NAMED else ", ".join(sorted({part.partition(":")[0] for part in parts}))
     )
 
 
-MOST_NAMED = 4
+MAX_NAMED = 4

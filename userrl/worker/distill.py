@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from curricula.pool import MOST_OF_A_GYM
+from curricula.pool import MAX_PER_GYM
 from curricula.recipe import Recipe
 from userrl.machine.hashes import file_hash
 from userrl.run.job import ProgressWriter, StageJob
@@ -150,7 +150,7 @@ def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
     """Return tasks to demonstrate and attempts at each: as many as requested, without using up the gym."""
     setup = recipe.demonstrations
     tasks = demonstration_tasks(recipe, gym, seed)
-    most = max(1, int(len(tasks) * MOST_OF_A_GYM)) if recipe.stages else len(tasks)
+    most = max(1, int(len(tasks) * MAX_PER_GYM)) if recipe.stages else len(tasks)
     if setup.episodes is None:
         return tasks[:most], setup.attempts
     n = max(setup.attempts, -(-setup.episodes // most))

@@ -20,7 +20,7 @@ from userrl_core.audit.rules import AuditedRule, Padded, frozen, paid
 from userrl_core.audit.utility import gap, least_error, return_from, utilities
 from userrl_core.measure.interval import Interval, resampled
 from userrl_core.rewards.advantage import assign_credit
-from userrl_core.rewards.push import Push, measure_push
+from userrl_core.rewards.bias import MeanAdvantageBias, measure_bias
 from userrl_core.rewards.shaping import Floats
 
 RANKED_FROM = 0.3
@@ -162,7 +162,7 @@ class Measures:
     mean: float
     rms: float
     significant: int
-    push: Push
+    push: MeanAdvantageBias
     kinds: dict[str, Interval]
     corrected: float = math.nan
     median: float = math.nan
@@ -206,7 +206,7 @@ def measure(
         float(every.mean()),
         float(np.sqrt((every**2).mean())),
         significant,
-        push_of([group.own for group in groups], rule, gamma, k),
+        bias_of([group.own for group in groups], rule, gamma, k),
         by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
         corrected_cosine(
             float(_cosine(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
@@ -243,14 +243,14 @@ def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[st
     return found
 
 
-def push_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float) -> Push:
+def bias_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float) -> MeanAdvantageBias:
     """Measure how far the rule's advantages are from averaging 0 in the real groups. This needs no continuations."""
     plain = replace(rule, aggregation="token_mean")
     advantages = [row for own in groups for row in own.ragged(paid(plain, own, gamma, k))]
     rewards = [row for own in groups for row in own.ragged(own.rewards)]
     tokens = [[int(n) for n in row] for own in groups for row in own.ragged(own.tokens)]
     ids = [n for n, own in enumerate(groups) for _ in own.turns]
-    return measure_push(
+    return measure_bias(
         advantages, ids, assign_credit(rewards, ids, turn_tokens=tokens, score=rule.score, gamma=gamma), tokens
     )
 

@@ -76,7 +76,7 @@ class RewardBounds(NamedTuple):
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
 
 
-class Grounds(Protocol):
+class ReferenceSolution(Protocol):
     """The knowledge about a task that a judge of turns needs (TARL appendix C): its reference solution and rules."""
 
     @property
@@ -98,7 +98,7 @@ class Grounds(Protocol):
         """Return the numbers of the turns that deviate from the gold calls, ascending."""
         ...
 
-    def departs(self, turns: Sequence[Turn], answer: str) -> bool:
+    def deviates(self, turns: Sequence[Turn], answer: str) -> bool:
         """Return whether an answer after these turns would deviate from the gold calls."""
         ...
 
@@ -277,7 +277,7 @@ class Gym(Generic[C]):
         return total
 
     @classmethod
-    def grounds(cls, task: Task, config: C) -> Grounds | None:
+    def reference(cls, task: Task, config: C) -> ReferenceSolution | None:
         """Return the knowledge that a judge of turns needs; None for a gym whose turns are not judged."""
         return None
 

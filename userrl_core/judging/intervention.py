@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.base import Grounds, parse_config
+from userrl_core.gyms.base import ReferenceSolution, parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.judging.config import InterventionConfig
 from userrl_core.judging.served import case
@@ -38,14 +38,14 @@ class StepVerifier:
         """
         gym = gym_class(trajectory.task.gym)
         config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
-        grounds: Grounds | None = gym.grounds(trajectory.task, config)
-        if grounds is None or step.choice is None:
+        reference: ReferenceSolution | None = gym.reference(trajectory.task, config)
+        if reference is None or step.choice is None:
             return False
         if self._server is None:
-            return step.choice == "answer" and grounds.departs(trajectory.turns, step.content or "")
+            return step.choice == "answer" and reference.deviates(trajectory.turns, step.content or "")
         try:
             answer = await client_for(self._server).complete(
-                messages(trajectory, step, grounds), role="judge", ledger=ledger, schema=StepVerdict
+                messages(trajectory, step, reference), role="judge", ledger=ledger, schema=StepVerdict
             )
         except JudgeError:
             return False  # the ledger's row says why
@@ -71,11 +71,11 @@ First think in `thought`; then say in `verdict` whether the step is fine or wron
 {rule}"""
 
 
-def messages(trajectory: Trajectory, step: Turn, grounds: Grounds) -> list[Message]:
+def messages(trajectory: Trajectory, step: Turn, reference: ReferenceSolution) -> list[Message]:
     """Return the verifier's prompt."""
     return [
         {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
-        {"role": "user", "content": f"{case(trajectory, grounds)}\n\n# The next step\n{quote(step.message)}"},
+        {"role": "user", "content": f"{case(trajectory, reference)}\n\n# The next step\n{quote(step.message)}"},
     ]
 
 

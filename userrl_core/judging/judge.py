@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.base import Grounds, Gym, parse_config
+from userrl_core.gyms.base import Gym, ReferenceSolution, parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.judging.rule import rule_scores
 from userrl_core.judging.served import ServedJudge
@@ -22,7 +22,7 @@ def judge_server(config: JudgeConfig) -> ChatServer | None:
 
 def is_judged(gym: str) -> bool:
     """Return True for a gym whose turns are judged, because it defines its gold calls."""
-    return gym_class(gym).grounds.__func__ is not Gym.grounds.__func__  # type: ignore[attr-defined]
+    return gym_class(gym).reference.__func__ is not Gym.reference.__func__  # type: ignore[attr-defined]
 
 
 class TurnJudge:
@@ -42,25 +42,25 @@ class TurnJudge:
         rewards = [reward for reward in trajectory.rewards if reward is not None]
         if not trajectory.admitted or not rewards or len(rewards) < len(trajectory.turns):
             return None
-        grounds = self.grounds(trajectory)
-        if grounds is None:
+        reference = self.reference(trajectory)
+        if reference is None:
             return Judgement("", None, None, "", [reward * self.config.terminal for reward in rewards])
-        by_rule = rule_scores(trajectory, grounds)
+        by_rule = rule_scores(trajectory, reference)
         calls: list[ModelCall] = []
         scores: list[int] | None = by_rule
         if self.served is not None:
             try:
-                scores = await self.served.scores(trajectory, grounds, calls)
+                scores = await self.served.scores(trajectory, reference, calls)
             except JudgeError:
                 scores = None  # the ledger's row says why
         return self._judgement(trajectory, scores, by_rule, calls)
 
-    def grounds(self, trajectory: Trajectory) -> Grounds | None:
+    def reference(self, trajectory: Trajectory) -> ReferenceSolution | None:
         """Return the reference solution that the judge gets for the trajectory's task."""
         gym = gym_class(trajectory.task.gym)
         config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
-        grounds: Grounds | None = gym.grounds(trajectory.task, config)
-        return grounds
+        reference: ReferenceSolution | None = gym.reference(trajectory.task, config)
+        return reference
 
     def _judgement(
         self, trajectory: Trajectory, scores: list[int] | None, by_rule: list[int], calls: list[ModelCall]

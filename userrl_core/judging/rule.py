@@ -8,23 +8,23 @@ look-up, needless handovers. 1 marks all others. docs/turn-judge.md gives its ag
 
 from __future__ import annotations
 
-from userrl_core.gyms.base import Grounds
+from userrl_core.gyms.base import ReferenceSolution
 from userrl_core.records import Flag, Trajectory, Turn
 
 MALFORMED = Flag.FORMAT_ERROR | Flag.DISALLOWED | Flag.EXTRA_CALLS
 
 
-def rule_scores(trajectory: Trajectory, grounds: Grounds) -> list[int]:
+def rule_scores(trajectory: Trajectory, reference: ReferenceSolution) -> list[int]:
     """Return a mark per turn, [T]."""
     turns = trajectory.turns
-    departures = grounds.departures(turns)
+    departures = reference.departures(turns)
     flawed = {turn.number for turn in turns if turn.flags & MALFORMED or turn.info.get("tool_error")}
-    flawed |= {*departures, *grounds.slips(turns)}
+    flawed |= {*departures, *reference.slips(turns)}
     deviation = None
     if trajectory.stop_reason != "success" and departures:
-        deviation = min(grounds.origin(turns, departure) for departure in departures)
+        deviation = min(reference.origin(turns, departure) for departure in departures)
         flawed -= {departure for departure in departures if not _acts(turns[departure - 1])}
-        flawed |= set(grounds.by_products(turns, deviation))
+        flawed |= set(reference.by_products(turns, deviation))
     return [-1 if t.number == deviation else 0 if t.number in flawed else 1 for t in trajectory.turns]
 
 

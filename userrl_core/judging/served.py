@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
 
-from userrl_core.gyms.base import Grounds
+from userrl_core.gyms.base import ReferenceSolution
 from userrl_core.records import Message, ModelCall, Trajectory, Turn
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -59,32 +59,32 @@ class ServedJudge:
     def __init__(self, server: ChatServer) -> None:
         self.server = server
 
-    async def scores(self, trajectory: Trajectory, grounds: Grounds, ledger: list[ModelCall]) -> list[int]:
+    async def scores(self, trajectory: Trajectory, reference: ReferenceSolution, ledger: list[ModelCall]) -> list[int]:
         """Return a mark per turn, [T]. Raises JudgeError when the model gives no fitting marks after all retries."""
         schema = turn_marks(len(trajectory.turns))
         answer = await client_for(self.server).complete(
-            messages(trajectory, grounds), role="judge", ledger=ledger, schema=schema
+            messages(trajectory, reference), role="judge", ledger=ledger, schema=schema
         )
         return [int(getattr(answer.parsed, _field(turn.number))) for turn in trajectory.turns]
 
 
-def messages(trajectory: Trajectory, grounds: Grounds) -> list[Message]:
+def messages(trajectory: Trajectory, reference: ReferenceSolution) -> list[Message]:
     """Return the judge's prompt."""
     return [
         {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
-        {"role": "user", "content": case(trajectory, grounds)},
+        {"role": "user", "content": case(trajectory, reference)},
     ]
 
 
-def case(trajectory: Trajectory, grounds: Grounds) -> str:
+def case(trajectory: Trajectory, reference: ReferenceSolution) -> str:
     """Return the judge's view of a conversation: policy, instruction, gold calls, and its numbered turns."""
-    gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in grounds.gold)
+    gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in reference.gold)
     opening_texts = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
     # The opening may hold the whole policy, which stands above.
-    opening = "\n".join(opening_texts).replace(grounds.policy, "(the policy)")
+    opening = "\n".join(opening_texts).replace(reference.policy, "(the policy)")
     return _CASE.format(
-        policy=grounds.policy,
-        instruction=quote(grounds.instruction),
+        policy=reference.policy,
+        instruction=quote(reference.instruction),
         gold=gold or "(none: no data may be changed)",
         opening=quote(opening),
         turns="\n\n".join(_shown(turn) for turn in trajectory.turns),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-LEAST_FALL = 0.05
+MIN_FALL = 0.05
 """Smallest fall that counts."""
 
 
@@ -44,7 +44,7 @@ def forgotten(
             continue
         best = max(before, key=lambda name: before[name].score)
         fall, error = before[best].score - score.score, math.hypot(score.stderr, before[best].stderr)
-        if fall > max(LEAST_FALL, 2 * error):
+        if fall > max(MIN_FALL, 2 * error):
             lost.append(Forgotten(gym, actor, score, best, before[best]))
     return lost
 

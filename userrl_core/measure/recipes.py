@@ -15,7 +15,7 @@ from scipy import stats
 
 from userrl_core.measure.interval import Interval, t_interval
 
-MOST_SEEDS = 10_000
+MAX_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _smallest(visible: Callable[[int], float], effect: float) -> int:
     """Return the smallest n at which the detectable effect is at most this one."""
     if effect <= 0:
         raise ValueError("No number of seeds shows an effect of nothing.")
-    return next((n for n in range(2, MOST_SEEDS) if visible(n) <= effect), MOST_SEEDS)
+    return next((n for n in range(2, MAX_SEEDS) if visible(n) <= effect), MAX_SEEDS)
 
 
 def deviation_limit(deviation: float, seeds: int, level: float = 0.8) -> float:

@@ -9,21 +9,21 @@ from userrl_core.rewards.advantage import (
     spread_to_tokens,
     turn_advantages,
 )
+from userrl_core.rewards.bias import MeanAdvantageBias, measure_bias
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.optional import OptionalTerms, adjusted_rewards
-from userrl_core.rewards.push import Push, measure_push
 
 __all__ = [
     "CreditConfig",
     "Credits",
     "Diagnostics",
+    "MeanAdvantageBias",
     "OptionalTerms",
-    "Push",
     "adjusted_rewards",
     "assign_credit",
     "credit",
     "greedy_scores",
-    "measure_push",
+    "measure_bias",
     "spread_to_tokens",
     "turn_advantages",
 ]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 
-MOST_BYTES = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 """Maximum size of one reply. A chat completion of a million tokens takes a tenth of it."""
 PLAIN = {"Accept-Encoding": "identity"}
 """Headers of a client with these hooks."""
@@ -74,6 +74,6 @@ class _BoundedBlocking(httpx2.SyncByteStream):
 
 def _added(bytes_read: int, chunk: bytes) -> int:
     bytes_read += len(chunk)
-    if bytes_read > MOST_BYTES:
-        raise Unbounded(f"sent a reply that is longer than {MOST_BYTES >> 20} MB")
+    if bytes_read > MAX_BYTES:
+        raise Unbounded(f"sent a reply that is longer than {MAX_BYTES >> 20} MB")
     return bytes_read

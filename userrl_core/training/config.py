@@ -20,7 +20,7 @@ from userrl_core.settings import MOST, Count, Settings
 Template = Literal["chatml", "lean"]
 CallForm = Literal["json", "lean", "line"]
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-MOST_WEIGHTS = 10**9
+MAX_WEIGHTS = 10**9
 """Maximum weights of a model from scratch. A machine with one process has neither memory nor data for more."""
 
 
@@ -86,11 +86,11 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ModelConfig:
-        if self.path is None and self.weights > MOST_WEIGHTS:
+        if self.path is None and self.weights > MAX_WEIGHTS:
             raise ConfigError(
                 "model.unsupported",
                 f"a model from scratch of {self.weights:,} weights cannot be trained here (at most "
-                f"{MOST_WEIGHTS:,}); reduce hidden_size or mlp, or give a checkpoint as path",
+                f"{MAX_WEIGHTS:,}); reduce hidden_size or mlp, or give a checkpoint as path",
             )
         if self.heads % self.kv_heads:
             raise ConfigError("model.unsupported", f"kv_heads {self.kv_heads} must divide heads {self.heads}")

@@ -31,7 +31,7 @@ CACHE_SHARE = 0.6
 """Share of free memory for keys and values; the rest is for reading prompts, logits and unusable fragments."""
 COLUMNS_AHEAD = 256
 """Spare columns of a large cache beyond its current need."""
-MOST_ROWS = 256
+MAX_ROWS = 256
 """Maximum conversations in one lock-step batch."""
 
 Rows = list[tuple[str, str]]
@@ -133,7 +133,7 @@ def rows_that_fit(free: int, token_bytes: int, tokens: int) -> int:
 
 
 def _conversations(shape: ModelShape, width: int, free: float, longest: int) -> int:
-    return min(rows_that_fit(max(int(free), 0), shape.kv_bytes * width // 2, longest), MOST_ROWS)
+    return min(rows_that_fit(max(int(free), 0), shape.kv_bytes * width // 2, longest), MAX_ROWS)
 
 
 def _update(shape: ModelShape, model: ModelConfig, resident_bytes: int, tokens: int) -> float:

@@ -39,7 +39,7 @@ UNPINNED_TRIES = 4
 finds the files of many running runs unmoved.
 """
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Maximum threads of an untrusted query, whose memory is limited."""
 
 
@@ -174,7 +174,7 @@ class Connection:
                 allowed = [*files.files(), *self._trials()]
                 for setting in [
                     # Every thread keeps buffers for each list of live files.
-                    f"SET threads = {min(MOST_THREADS, os.cpu_count() or 1)}",
+                    f"SET threads = {min(MAX_THREADS, os.cpu_count() or 1)}",
                     *settings,
                     f"SET allowed_paths = {file_list(allowed)}",
                     "SET enable_external_access = false",

@@ -92,7 +92,7 @@ CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 
 
 -- Mean-advantage bias (push) of the trained advantages per step: how far they deviate from a mean of 0, within a group, and
 -- within a group and turn number. A turn is weighted by its share of its trajectory's tokens. Also the share without any
--- gradient among trajectories below their group's mean. Agrees with userrl_core.rewards.push to 1e-6.
+-- gradient among trajectories below their group's mean. Agrees with userrl_core.rewards.bias to 1e-6.
 CREATE OR REPLACE MACRO push(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, with_rounding := 'none') AS TABLE
     WITH scored AS (
         FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof,

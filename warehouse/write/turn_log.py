@@ -30,8 +30,8 @@ from warehouse.files.layout import claim, run_dir
 from warehouse.files.runs import register_run
 from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
-MOST_WRITERS = 2**16 - 1
-MOST_TRAJECTORIES = 2**24 - 1
+MAX_WRITERS = 2**16 - 1
+MAX_TRAJECTORIES = 2**24 - 1
 
 
 class TurnLog:
@@ -84,10 +84,10 @@ class TurnLog:
                     f"Run {run_id} has no incarnation {join} to join. Pass the parent log's `incarnation`.",
                 )
             number = claim(run / "writers")
-            if number > MOST_WRITERS:
+            if number > MAX_WRITERS:
                 raise LogError(
                     "log.full",
-                    f"Run {run_id} has had {MOST_WRITERS} writers, the most a run can have. Start a new run "
+                    f"Run {run_id} has had {MAX_WRITERS} writers, the most a run can have. Start a new run "
                     "with fresh=true.",
                 )
             return cls(run, row, join, number, segment_rows)
@@ -103,9 +103,9 @@ class TurnLog:
     def begin(self, trajectory: Trajectory) -> int:
         """Assign the trajectory its globally unique id (also set on it)."""
         n = next(self._ids)
-        if n > MOST_TRAJECTORIES:
+        if n > MAX_TRAJECTORIES:
             raise LogError(
-                "log.full", f"One process can log {MOST_TRAJECTORIES} trajectories. Open a new turn log to continue."
+                "log.full", f"One process can log {MAX_TRAJECTORIES} trajectories. Open a new turn log to continue."
             )
         traj_id = self.run_no << 40 | self.writer << 24 | n
         trajectory.traj_id = traj_id

@@ -24,7 +24,7 @@ from warehouse.files.seal import seal
 SEGMENT_ROWS = 5_000
 SEGMENT_BYTES = 64 * 2**20
 SYNC_SECONDS = 0.2
-MOST_UNSEALED = 8
+MAX_UNSEALED = 8
 KEEP_SEALED_LIVE_SECONDS = 2.0
 """Seconds that a sealed segment's live file stays, so that running queries can still open it."""
 
@@ -157,7 +157,7 @@ class WriteAheadLog:
     def _roll(self, table: str, *, wait: bool = True) -> None:
         self._full.append(self._open.pop(table))
         self._wake.set()
-        while wait and len(self._full) >= MOST_UNSEALED and self._failure is None:
+        while wait and len(self._full) >= MAX_UNSEALED and self._failure is None:
             self._room.wait()
 
     def _fail(self, error: Exception, live: _LiveFile | None = None, *, reported: bool = True) -> NoReturn:

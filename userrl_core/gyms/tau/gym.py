@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Literal, Protocol
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
-from userrl_core.gyms.tau.grounds import TauGrounds
 from userrl_core.gyms.tau.outfitter import tiny
 from userrl_core.gyms.tau.outfitter.tiny import TerseUser
+from userrl_core.gyms.tau.reference import TauReference
 from userrl_core.gyms.tau.rule_user import RuleTauUser, disclosures
 from userrl_core.gyms.tau.stopping import STOP, STOP_TOKEN
 from userrl_core.gyms.tau.stores import Store, open_database
@@ -125,11 +125,11 @@ class TauGym(Gym[TauConfig]):
         return conversation(task)
 
     @classmethod
-    def grounds(cls, task: Task, config: TauConfig) -> TauGrounds:
+    def reference(cls, task: Task, config: TauConfig) -> TauReference:
         """Return policy, instruction and gold actions. Raises TaskError if the domain's data are missing."""
         domain = load_domain(task.payload["domain"], config.database or task.payload["database"])
         gold = tuple((action["name"], dict(action["kwargs"])) for action in task.payload["actions"])
-        return TauGrounds(domain, task.payload["instruction"], gold, task.payload.get("tables", domain.base))
+        return TauReference(domain, task.payload["instruction"], gold, task.payload.get("tables", domain.base))
 
     def opening(self) -> str:
         """Return the policy and the customer's first message."""

@@ -14,7 +14,7 @@ from userrl_core.gyms.travel.tiny import CATEGORIES
 from userrl_core.gyms.travel.world import Aspect, HistoryLine, MessageReading, Preference, SearchJudgement, World
 from userrl_core.records import Task
 
-MOST_CATEGORIES = 3
+MAX_CATEGORIES = 3
 """A message that names more categories of one aspect than this is too vague."""
 _QUESTION_STARTS = (
     "do",
@@ -87,7 +87,7 @@ class RuleTravelUser:
         }
         if not strength:
             return MessageReading("too_vague" if any(word in _GENERAL_WORDS for word in message_words) else "other")
-        if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MOST_CATEGORIES:
+        if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MAX_CATEGORIES:
             return MessageReading("too_vague")
         held_preferences = [p for p in candidates if (p.aspect, p.category) in strength]
         if not held_preferences:

@@ -20,7 +20,7 @@ from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge, judge_server
 from userrl_core.judging.metrics import intervention_metrics, judge_metrics
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
-from userrl_core.rewards import Credits, greedy_scores, measure_push
+from userrl_core.rewards import Credits, greedy_scores, measure_bias
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
@@ -170,7 +170,7 @@ class _Stage:
         if self.verifier is not None:
             metrics |= intervention_metrics(batch.trajectories)
         metrics |= credits.diagnostics.metrics() | advantages.metrics | self.curriculum.metrics()
-        metrics |= measure_push(advantages.turns, batch.groups, credits, batch.turn_tokens).metrics()
+        metrics |= measure_bias(advantages.turns, batch.groups, credits, batch.turn_tokens).metrics()
         metrics |= {
             "groups/resampled/count": float(resampled),
             "groups/trained/share": float(advantages.trains.mean()) if len(batch) else 0.0,

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards import CreditConfig, Credits, credit, measure_push
+from userrl_core.rewards import CreditConfig, Credits, credit, measure_bias
 from userrl_core.training.verl.credit_actor import record_credits
 
 NAME = "userrl"
@@ -86,7 +86,7 @@ class TurnBatch:
             [row.tolist() for row in self.credits.shaped],
             turns,
             self.credits.diagnostics.metrics()
-            | measure_push(turns, self.groups, self.credits, self.tokens).metrics()
+            | measure_bias(turns, self.groups, self.credits, self.tokens).metrics()
             | dict(numbers or {}),
         )
 

@@ -23,9 +23,9 @@ from userrl_core.training.verl.config import refuse_what_verl_cannot
 from userrl_core.training.verl.flags import micro_tokens
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
-SPARE, MOST_SHARE = 3.0, 0.8
+SPARE, MAX_SHARE = 3.0, 0.8
 """GB left free when an engine's share is proposed, for new weights in transfer, and the largest share proposed."""
-FILLED, MOST_CONVERSATIONS = 0.9, 4
+FILLED, MAX_CONVERSATIONS = 0.9, 4
 """Share of the update's free memory that micro_tokens auto fills, and the maximum full-length conversations in a pass."""
 
 
@@ -111,7 +111,7 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
         conversations=room * GB / (shape.kv_bytes * kv_heads * longest),
         card=cluster.memory_gb,
         engine_share=cluster.engine_share,
-        best_share=min(max(cluster.memory_gb - resident - RESERVED - SPARE, 0.0) / cluster.memory_gb, MOST_SHARE),
+        best_share=min(max(cluster.memory_gb - resident - RESERVED - SPARE, 0.0) / cluster.memory_gb, MAX_SHARE),
     )
 
 
@@ -135,7 +135,7 @@ def settle(job: VerlJob, model: str | Path | None = None) -> VerlJob:
         one = micro_tokens(job)
         per_token = (needs.activations + needs.logits) / one
         free = needs.card - needs.update + per_token * one
-        chosen["micro_tokens"] = max(one, min(int(FILLED * free / per_token), MOST_CONVERSATIONS * one))
+        chosen["micro_tokens"] = max(one, min(int(FILLED * free / per_token), MAX_CONVERSATIONS * one))
     return job.model_copy(update={"cluster": plain.model_copy(update=chosen)})
 
 

@@ -32,7 +32,7 @@ BELOW = -1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class MeanAdvantageBias:
     """The mean-advantage bias of a batch.
 
     group, turn: see above; 0 where every advantage is 0. silent: of the trajectories that score below their group's
@@ -53,12 +53,12 @@ class Push:
         }
 
 
-def measure_push(
+def measure_bias(
     advantages: Sequence[Floats] | Sequence[Sequence[float]],
     groups: Sequence[Hashable],
     credits: Credits,
     turn_tokens: TurnTokens | None = None,
-) -> Push:
+) -> MeanAdvantageBias:
     """Measure the advantages that are trained on. They may differ from ``credits``, which is used only for scores
     below the mean.
 
@@ -75,7 +75,7 @@ def measure_push(
     mass = float(np.abs(pushed_NT).sum())
     below_N = credits.signal & (credits.z < BELOW)
     silent_N = below_N & ~advantage_NT.any(axis=1)
-    return Push(
+    return MeanAdvantageBias(
         group=float(np.abs(of_turn_GT.sum(axis=1)).sum()) / mass if mass else 0.0,
         turn=float(np.abs(of_turn_GT).sum()) / mass if mass else 0.0,
         silent=float(silent_N.sum()) / max(int(below_N.sum()), 1),

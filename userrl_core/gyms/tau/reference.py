@@ -24,8 +24,8 @@ LOOKED_UP = ("order_id", "reservation_id", "item", "booking_id")
 
 
 @dataclass(frozen=True, slots=True)
-class TauGrounds:
-    """Implements `gyms.base.Grounds`. gold: the gold actions, reads too. base: the records before them."""
+class TauReference:
+    """Implements `gyms.base.ReferenceSolution`. gold: the gold actions, reads too. base: the records before them."""
 
     domain: Domain
     instruction: str
@@ -59,7 +59,7 @@ class TauGrounds:
                 turn_numbers.add(writes[last][0] if last < len(writes) else turns[-1].number)
         return sorted(turn_numbers)
 
-    def departs(self, turns: Sequence[Turn], answer: str) -> bool:
+    def deviates(self, turns: Sequence[Turn], answer: str) -> bool:
         """Return whether this call would be a successful write that is not among the open gold writes."""
         try:
             call = self.domain.read(answer)

@@ -1,11 +1,11 @@
-"""Push: how far a rule's advantages fail to average 0; and the form that is centred by construction."""
+"""The mean-advantage bias: how far a rule's advantages are from a mean of 0. And the form that is centred by construction."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.rewards import assign_credit, measure_push
+from userrl_core.rewards import assign_credit, measure_bias
 
 GOLDEN_D = [[0.2, 0.4], [0.2, 0.4], [0.2, 0.4], [0.2, 0.45]]
 ONE_GROUP = ["g"] * 4
@@ -27,7 +27,7 @@ def split(members):
 
 def pushed(rewards, groups, tokens=None, **settings):
     credits = assign_credit(rewards, groups, turn_tokens=tokens, **settings)
-    return measure_push(credits.advantages, groups, credits, tokens)
+    return measure_bias(credits.advantages, groups, credits, tokens)
 
 
 def test_nearly_equal_turns_are_all_pushed_down_in_form_paper_and_compared_in_form_centred():
