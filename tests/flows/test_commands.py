@@ -138,6 +138,12 @@ def test_help_loads_neither_torch_nor_prefect_nor_duckdb(tmp_path):
     assert "HEAVY []" in done.stdout
 
 
+def test_a_command_that_starts_a_run_loads_no_statistics():
+    """`scipy.stats` alone is half of the start of every process of a run."""
+    code = "import sys, flows.cli.quickstart, userrl.stages.here; print('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_path):
     from curricula import load
 
@@ -167,6 +173,7 @@ def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.full  # tests/sweeps/test_sweep_machines.py waits for a clock too: its flow trains
 @pytest.mark.timeout(1200)
 def test_a_cron_schedule_really_fires(tmp_path):
     """With the pins in place: newer SQLAlchemy leaves everything healthy and no scheduled run ever appears."""

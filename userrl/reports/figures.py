@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import gaussian_filter1d
+import scipy
 
 from userrl.machine.foreign_text import plain
 
@@ -71,8 +71,8 @@ class Panel:
 
 def smoothed(values: Sequence[float]) -> list[float]:
     """Smooth with a Gaussian of sigma 2. The end values are repeated."""
-    smooth: list[float] = gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest").tolist()
-    return smooth
+    smooth = scipy.ndimage.gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest")
+    return [float(value) for value in smooth]
 
 
 def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9, path: Path | None = None) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 from userrl_core.audit.rules import AuditedRule, Padded, frozen, paid
 from userrl_core.audit.utility import gap, least_error, return_from, utilities
@@ -270,7 +270,7 @@ def correlation(a: Floats, b: Floats) -> float:
 
 def rank_correlation(a: Floats, b: Floats) -> float:
     """Return Spearman's correlation, or 0 if either array is constant."""
-    found = correlation(rankdata(np.round(a, 12)), rankdata(np.round(b, 12)))
+    found = correlation(scipy.stats.rankdata(np.round(a, 12)), scipy.stats.rankdata(np.round(b, 12)))
     return 0.0 if np.isnan(found) else found
 
 

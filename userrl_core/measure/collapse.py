@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from userrl_core.measure.collapse_rule import MIN_FALL, min_fall
 from userrl_core.measure.interval import Interval, share_interval
@@ -107,4 +107,4 @@ def collapsed_seeds(
     if first is None:
         return CollapsedSeeds(side, share, fallen)
     counts = [[len(seeds), of - len(seeds)] for seeds, of in ((first.seeds, first.share.units), (fallen, len(falls)))]
-    return CollapsedSeeds(side, share, fallen, float(stats.fisher_exact(counts).pvalue))
+    return CollapsedSeeds(side, share, fallen, float(scipy.stats.fisher_exact(counts).pvalue))

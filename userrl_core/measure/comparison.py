@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from userrl_core.measure.checkpoints import Consistency, Resolution, consistency, difference, mean_score, resolution
 from userrl_core.measure.collapse import CollapsedSeeds, collapsed_seeds, far_below
@@ -238,13 +238,13 @@ def _pair_recipes(
     differences = np.array([by_seed[1][seed] - by_seed[0][seed] for seed in common])
     interval = seed_difference_interval(differences)
     tested = not interval.values and differences.std() > 0
-    p = float(stats.ttest_1samp(differences, 0).pvalue) if tested else math.nan
+    p = float(scipy.stats.ttest_1samp(differences, 0).pvalue) if tested else math.nan
     if one["source"].str.starts_with("published").all():
         interval = _over_tasks_too(one, other, common) or interval
     left_out = len(set(by_seed[0]) ^ set(by_seed[1]))
     if interval.values:
         return PairedDifference(a.name, b.name, which, row, interval, p, left_out, less.deviation)
-    flipped = stats.permutation_test((differences,), np.mean, permutation_type="samples", vectorized=False)
+    flipped = scipy.stats.permutation_test((differences,), np.mean, permutation_type="samples", vectorized=False)
     return PairedDifference(a.name, b.name, which, row, interval, p, left_out, less.deviation, float(flipped.pvalue))
 
 

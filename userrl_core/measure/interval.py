@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from userrl_core.number_format import with_limits
 
@@ -43,7 +43,9 @@ def t_interval(values_M: np.ndarray, level: float = 0.95) -> Interval:
     mean = float(values_M.mean())
     if values_M.size == 1:
         return Interval(mean, -math.inf, math.inf, 1, "t")
-    half = float(stats.t.ppf((1 + level) / 2, values_M.size - 1) * values_M.std(ddof=1) / math.sqrt(values_M.size))
+    half = float(
+        scipy.stats.t.ppf((1 + level) / 2, values_M.size - 1) * values_M.std(ddof=1) / math.sqrt(values_M.size)
+    )
     return Interval(mean, mean - half, mean + half, int(values_M.size), "t")
 
 
@@ -81,7 +83,7 @@ def welch(a_S: np.ndarray, b_S: np.ndarray, level: float = 0.95) -> Interval:
     if error == 0:
         return Interval(estimate, estimate, estimate, int(min(a_S.size, b_S.size)), "Welch")
     freedom = sum(parts) ** 2 / sum(part**2 / (values.size - 1) for part, values in zip(parts, (a_S, b_S), strict=True))
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    half = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * error
     return Interval(estimate, estimate - half, estimate + half, int(min(a_S.size, b_S.size)), "Welch")
 
 
@@ -90,7 +92,7 @@ def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Int
 
     a, b: a count and a total each.
     """
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(scipy.stats.norm.ppf((1 + level) / 2))
     shares, limits = [], []
     for count, of in (a, b):
         p = count / of
@@ -105,7 +107,7 @@ def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Int
 
 def share_interval(count: int, of: int, level: float = 0.95) -> Interval:
     """Return a share, such as the share of collapsed seeds, with Clopper and Pearson's exact limits."""
-    found = stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
+    found = scipy.stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
     return Interval(count / of, float(found.low), float(found.high), of, "Clopper-Pearson")
 
 

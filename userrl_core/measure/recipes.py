@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from userrl_core.measure.interval import Interval, t_interval
 
@@ -61,7 +61,7 @@ def welch_seeds_needed(a: float, b: float, effect: float, alpha: float = 0.05) -
 
 
 def _quantiles(alpha: float, freedom: float) -> float:
-    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(0.8, freedom))
+    return float(scipy.stats.t.ppf(1 - alpha / 2, freedom) + scipy.stats.t.ppf(0.8, freedom))
 
 
 def _smallest(visible: Callable[[int], float], effect: float) -> int:
@@ -73,7 +73,7 @@ def _smallest(visible: Callable[[int], float], effect: float) -> int:
 
 def deviation_limit(deviation: float, seeds: int, level: float = 0.8) -> float:
     """Return the upper one-sided limit of a deviation that was estimated from this many seeds."""
-    return deviation * math.sqrt((seeds - 1) / float(stats.chi2.ppf(1 - level, seeds - 1)))
+    return deviation * math.sqrt((seeds - 1) / float(scipy.stats.chi2.ppf(1 - level, seeds - 1)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

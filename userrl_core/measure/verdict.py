@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from userrl_core.measure.interval import MIN_SEEDS, Interval, newcombe, t_interval, welch
 from userrl_core.measure.recipes import seeds_needed, welch_seeds_needed
@@ -210,7 +210,7 @@ def combined(shares: Word, scores: Word | None) -> Word:
 
 def compare_shares(more: tuple[int, int], than: tuple[int, int], alpha: float, *, more_is_collapse: bool) -> Shares:
     """Compare two shares of collapsed runs, each a count and a total. They are never declared equal."""
-    p = float(stats.fisher_exact([[more[0], more[1] - more[0]], [than[0], than[1] - than[0]]]).pvalue)
+    p = float(scipy.stats.fisher_exact([[more[0], more[1] - more[0]], [than[0], than[1] - than[0]]]).pvalue)
     interval = newcombe(more, than, 1 - alpha)
     claimed = (interval.estimate > 0) == more_is_collapse
     word: Word = "undecided" if p >= alpha else "reproduced" if claimed else "the reverse"
@@ -259,13 +259,13 @@ def _scores(
 def _p(a: np.ndarray, b: np.ndarray) -> float:
     if a.std() + b.std() < 1e-12:
         return float(a.mean() == b.mean())
-    return float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    return float(scipy.stats.ttest_ind(a, b, equal_var=False).pvalue)
 
 
 def _p_paired(differences: np.ndarray) -> float:
     if differences.std() < 1e-12:
         return float(differences.mean() == 0)
-    return float(stats.ttest_1samp(differences, 0).pvalue)
+    return float(scipy.stats.ttest_1samp(differences, 0).pvalue)
 
 
 def _needed(
@@ -288,7 +288,7 @@ def _needed(
         if scores.interval is scores.paired:
             pairs = scores.runs[0]
             half = (scores.interval.high - scores.interval.low) / 2
-            deviation = half * math.sqrt(pairs) / float(stats.t.ppf(1 - alpha / 2, pairs - 1))
+            deviation = half * math.sqrt(pairs) / float(scipy.stats.t.ppf(1 - alpha / 2, pairs - 1))
             n = seeds_needed(deviation, effect, alpha)
         else:
             n = welch_seeds_needed(float(a.std(ddof=1)), float(b.std(ddof=1)), effect, alpha)
@@ -299,11 +299,14 @@ def _needed(
 
 def _power(shares: Shares, seeds: int, alpha: float) -> float:
     """Return the chance that Fisher's test decides with this number of seeds, at the observed shares."""
-    chances = [stats.binom.pmf(np.arange(seeds + 1), seeds, count / of) for count, of in (shares.more, shares.than)]
+    chances = [
+        scipy.stats.binom.pmf(np.arange(seeds + 1), seeds, count / of) for count, of in (shares.more, shares.than)
+    ]
     decided = [
         (i, j)
         for i in range(seeds + 1)
         for j in range(seeds + 1)
-        if chances[0][i] * chances[1][j] > 1e-9 and stats.fisher_exact([[i, seeds - i], [j, seeds - j]]).pvalue < alpha
+        if chances[0][i] * chances[1][j] > 1e-9
+        and scipy.stats.fisher_exact([[i, seeds - i], [j, seeds - j]]).pvalue < alpha
     ]
     return float(sum(chances[0][i] * chances[1][j] for i, j in decided))
