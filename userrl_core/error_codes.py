@@ -181,6 +181,21 @@ CODES: dict[str, Explained] = {
             "Correct the file at the place that the message names.",
         ),
         (
+            "gate.bad_policy",
+            "The policy of a release gate has an unknown key, rule, metric or population, or cannot be read.",
+            "Correct the key that the message names; docs/comparing.md shows a policy.",
+        ),
+        (
+            "gate.bad_sides",
+            "A release gate was asked about sides that cannot be paired.",
+            "Name two runs, or two recipes with several seeds each.",
+        ),
+        (
+            "gate.score_range",
+            "A score is outside the range that the limits of a release gate assume.",
+            "Write the smallest and largest possible score into the policy.",
+        ),
+        (
             "gym.bad_option",
             "The gym does not have this option, or the option has an unusable value.",
             "Use one of the options in the message.",

@@ -105,7 +105,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. Exit status: 0 done, 1 failed (one sentence on stderr), 2 wrong call."""
+    """Run the command line. Exit status: 0 done, 1 failed (one sentence on stderr), 2 wrong call.
+
+    `userrl compare --policy` also returns 3 (FAIL) and 4 (INCONCLUSIVE).
+    """
     try:
         app()
     except UserRLError as error:

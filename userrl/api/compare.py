@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,21 +12,25 @@ if TYPE_CHECKING:
 
     from userrl.reports.comparison_report import ComparisonReport
     from userrl.reports.document import Document
+    from userrl.reports.gate import Gate
+    from userrl.reports.gate_policy import GatePolicy
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """A comparison: its report, and the document that shows it."""
+    """A comparison: its report, and the document that shows it. gate: the answers to a policy, if one was given."""
 
     report: ComparisonReport
     document: Document
+    gate: Gate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole report as JSON."""
         from userrl.reports.comparison_document import comparison_sentences
         from userrl.reports.comparison_report import as_json
 
-        return as_json(self.report, comparison_sentences(self.report))
+        values = as_json(self.report, comparison_sentences(self.report))
+        return values if self.gate is None else {**values, "gate": self.gate.as_json()}
 
     def to_polars(self) -> pl.DataFrame:
         """Return the mean scores with 95 % limits: one row per side, checkpoint (best, last) and table row."""
@@ -53,20 +58,29 @@ class ComparedSides:
         return self.document.text()
 
 
-def compare(*sides: str) -> ComparedSides:
+def compare(*sides: str, policy: str | Path | Mapping[str, Any] | GatePolicy | None = None) -> ComparedSides:
     """Compare the second and later sides with the first.
 
     A side is a run (``latest``, ``RUN:SFT``), a group of runs (``recipe=naive-sum,seed=*``), a served model
     (``model=gpt-4o``) or ``published:MODEL``. Runs are compared over their tasks, recipes over their seeds. Published rows
-    are shown and never subtracted. Raises ConfigError with one sentence.
+    are shown and never subtracted. policy: the rules of a release gate, as a YAML file or a mapping; the result then has a
+    ``gate`` with PASS, FAIL or INCONCLUSIVE. Raises ConfigError with one sentence.
     """
     from userrl.machine.home import warehouse_dir
     from userrl.reports.comparison_document import comparison_document
     from userrl.reports.comparison_report import comparison_report
+    from userrl.reports.document import Document
+    from userrl.reports.gate import apply_gate, gate_section
+    from userrl.reports.gate_policy import read_policy
     from userrl.reports.sides import find_sides
     from warehouse import open_warehouse
 
+    rules = None if policy is None else read_policy(policy)
     with open_warehouse(warehouse_dir()) as opened:
         ours, published = find_sides(opened, list(sides))
         report = comparison_report(opened, ours)
-    return ComparedSides(report, comparison_document(report, published))
+        gate = None if rules is None else apply_gate(opened, report, rules)
+    document = comparison_document(report, published)
+    if gate is not None:
+        document = Document(document.title, (*document.blocks, *gate_section(gate)))
+    return ComparedSides(report, document, gate)

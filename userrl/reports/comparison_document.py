@@ -275,10 +275,7 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
     }
     rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*columns).rows()]
     yield TableBlock(tuple(columns.values()), tuple(tuple(map(str, row)) for row in rows))
-    ways = report.settings.group_by("gym").agg(
-        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
-    )
-    if different := sorted(gym for gym, count in ways.iter_rows() if count > 1):
+    if different := different_settings(report):
         yield Text(
             f"Settings differ: {', '.join(different)} was evaluated with different data, users, horizons or task versions. "
             "This may explain the differences above.",
@@ -294,6 +291,14 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
     ]
     if notes:
         yield Items(tuple(notes))
+
+
+def different_settings(report: ComparisonReport) -> list[str]:
+    """Return the gyms that were evaluated with different data, users, horizons or task versions."""
+    ways = report.settings.group_by("gym").agg(
+        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
+    )
+    return sorted(gym for gym, count in ways.iter_rows() if count > 1)
 
 
 def _published(published_rows: PublishedRows) -> Iterator[Block]:

@@ -168,7 +168,7 @@ def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
         for side in sides
         for which in WHICH
         for row in rows
-        if not (own := _of(table, side, which, row)).is_empty()
+        if not (own := scores_of(table, side, which, row)).is_empty()
     ]
     pair = {"recipes": _pair_recipes, "checkpoints": _pair_checkpoints}.get(question)
     paired = [
@@ -197,26 +197,27 @@ def _rows(table: pl.DataFrame) -> list[str]:
     return [ALL, *(gyms["gym"].to_list() if len(gyms) > 1 else []), *tiers]
 
 
-def _of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
+def scores_of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
+    """Return one side's rows of a checkpoint and a row of the comparison."""
     own = table.filter(pl.col("side") == side.name, pl.col("which") == which)
     return own.filter("shared") if row == ALL else own.filter((pl.col("gym") == row) | (pl.col("tier") == row))
 
 
-def _by_seed(own: pl.DataFrame) -> dict[int, float]:
+def mean_by_seed(own: pl.DataFrame) -> dict[int, float]:
     """Return each seed's mean over tasks, with equal weights."""
     return dict(own.group_by("seed").agg(pl.col("score").mean()).sort("seed").iter_rows())
 
 
 def _score(own: pl.DataFrame, side: ComparedSide) -> Interval:
     if side.of_recipe:
-        return score_interval(np.array(list(_by_seed(own).values())))
+        return score_interval(np.array(list(mean_by_seed(own).values())))
     return mean_score(own["scores"].to_list())
 
 
 def _pair_checkpoints(
     table: pl.DataFrame, a: ComparedSide, b: ComparedSide, which: str, row: str
 ) -> PairedDifference | None:
-    one, other = (_of(table, side, which, row) for side in (a, b))
+    one, other = (scores_of(table, side, which, row) for side in (a, b))
     both = one.join(other, on="task").sort("task")
     if both.is_empty():
         return None
@@ -228,9 +229,9 @@ def _pair_checkpoints(
 def _pair_recipes(
     table: pl.DataFrame, a: ComparedSide, b: ComparedSide, which: str, row: str
 ) -> PairedDifference | None:
-    one, other = (_of(table, side, which, row) for side in (a, b))
+    one, other = (scores_of(table, side, which, row) for side in (a, b))
     one, other = one.join(other, on="task", how="semi"), other.join(one, on="task", how="semi")
-    by_seed = [_by_seed(own) for own in (one, other)]
+    by_seed = [mean_by_seed(own) for own in (one, other)]
     common = sorted(set(by_seed[0]) & set(by_seed[1]))
     if len(common) < 2:
         return None
@@ -285,7 +286,7 @@ def _agreement(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[Attem
     """Return the agreement of single runs that tried each task at least twice."""
     agreement = []
     for side in sides:
-        scores = _of(table, side, "best", ALL)["scores"].to_list() if not side.of_recipe else []
+        scores = scores_of(table, side, "best", ALL)["scores"].to_list() if not side.of_recipe else []
         attempts = min((len(row) for row in scores), default=0)
         if attempts > 1 and len(scores) > 1:
             alike = consistency([row[:attempts] for row in scores])
@@ -316,7 +317,7 @@ def _seeds_to_decide(less: PairedDifference) -> SeedsToDecide:
 
 
 def _tasks_to_decide(table: pl.DataFrame, a: ComparedSide, b: ComparedSide) -> TasksToDecide:
-    both = _of(table, a, "best", ALL).join(_of(table, b, "best", ALL), on="task")
+    both = scores_of(table, a, "best", ALL).join(scores_of(table, b, "best", ALL), on="task")
     scores = both["scores"].to_list(), both["scores_right"].to_list()
     attempts = min((len(row) for side in scores for row in side), default=0)
     enough = len(both) > 1 and attempts > 1

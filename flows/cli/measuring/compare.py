@@ -1,14 +1,24 @@
-"""``userrl compare``: a comparison of checkpoints or recipes."""
+"""``userrl compare``: a comparison of checkpoints or recipes, and a release gate."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import Html, Json
 from flows.cli.terminal import plain, plain_json
+
+
+class Format(StrEnum):
+    """What is printed."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+    junit = "junit"
 
 
 def compare(
@@ -19,6 +29,17 @@ def compare(
             help="Runs (latest, RUN:SFT), groups ('recipe=naive-sum,seed=*'), served models (model=gpt-4o), published:MODEL.",
         ),
     ],
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rules that B, compared with A, must keep (YAML). The answer is PASS (exit status 0), FAIL (3) or "
+            "INCONCLUSIVE (4).",
+        ),
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="What is printed; with a policy, markdown and junit are the gate alone.")
+    ] = Format.text,
     html: Html = None,
     as_json: Json = False,
 ) -> None:
@@ -27,10 +48,25 @@ def compare(
     Published rows are shown separately and never subtracted.
 
     Example: userrl compare 'recipe=equalized-r2g,seed=*' 'recipe=naive-sum,seed=*'
+
+    A policy file is, for example: rules: [{rule: not worse by more than .02}, {rule: cost at most 1.2 x, metric: tokens}]
     """
     import userrl
+    from userrl_core.errors import ConfigError
 
-    comparison = userrl.compare(*sides)
-    print(plain_json(comparison.as_json(), indent=1) if as_json else plain(str(comparison)))
+    if format is Format.junit and policy is None:
+        raise ConfigError("argument.missing", "JUnit output lists the rules of a policy. Give --policy FILE.")
+    comparison = userrl.compare(*sides, policy=policy)
+    gate = comparison.gate
+    if as_json or format is Format.json:
+        print(plain_json(comparison.as_json(), indent=1))
+    elif format is Format.junit and gate is not None:
+        print(gate.junit(), end="")
+    elif format is Format.markdown:
+        print((comparison.document if gate is None else gate.document()).markdown())
+    else:
+        print(plain(str(comparison)).rstrip())
     if html is not None:
         print(f"wrote {', '.join(map(str, comparison.write(html)))}", file=sys.stderr)
+    if gate is not None and gate.exit_status:
+        raise typer.Exit(gate.exit_status)
