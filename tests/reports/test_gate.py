@@ -97,11 +97,10 @@ def test_an_undecided_rule_counts_as_the_policy_says(home: Path) -> None:
 
 
 def test_an_unknown_price_is_not_a_price_of_nothing(home: Path) -> None:
-    gate = gated(home, "base", "same", {"rules": [{"rule": "cost at most 1.2 x"}]})
-    assert gate.answer == "INCONCLUSIVE"
-    assert "the dollars of 400 of 400 tasks are not known" in gate.results[0].sentence
-    tokens = gated(home, "base", "same", {"rules": [{"rule": "cost at most 1.2 x", "metric": "tokens"}]})
-    assert tokens.answer == "PASS"
+    rules = [{"rule": "cost at most 1.2 x"}, {"rule": "cost at most 1.2 x", "metric": "tokens"}]
+    dollars, tokens = gated(home, "base", "same", {"rules": rules}).results
+    assert (dollars.answer, tokens.answer) == ("INCONCLUSIVE", "PASS")
+    assert "the dollars of 400 of 400 tasks are not known" in dollars.sentence
 
 
 def test_mistakes_in_a_policy_name_the_nearest_word(home: Path, tmp_path: Path) -> None:
@@ -119,14 +118,19 @@ def test_mistakes_in_a_policy_name_the_nearest_word(home: Path, tmp_path: Path) 
         (tmp_path / "policy.yaml").write_text(text)
         with raises("gate.bad_policy", fact):
             read_policy(tmp_path / "policy.yaml")
-    with raises("gate.bad_policy", "did you mean 'travel'?"):
-        gated(home, "base", "same", {"rules": [{"rule": "better", "population": "travle"}]})
-    with raises("gate.bad_policy", "--attempts 2"):
-        gated(home, "base", "same", {"rules": [{"rule": "better", "metric": "pass^2"}]})
-    with raises("gate.score_range"):
-        gated(home, "base", "same", {"scores": [0, 0.5], "rules": [{"rule": "better"}]})
-    with raises("gate.bad_sides"):
-        gated(home, "base", "recipe=steady,seed=*", NOT_WORSE)
+    with open_warehouse(home / "warehouse") as warehouse:
+        report = comparison_report(warehouse, find_sides(warehouse, ["base", "same"])[0])
+
+        def refused(code: str, fact: str, policy: dict[str, object]) -> None:
+            with raises(code, fact):
+                apply_gate(warehouse, report, read_policy(policy))
+
+        refused("gate.bad_policy", "did you mean 'travel'?", {"rules": [{"rule": "better", "population": "travle"}]})
+        refused("gate.bad_policy", "--attempts 2", {"rules": [{"rule": "better", "metric": "pass^2"}]})
+        refused("gate.score_range", "[0, 0.5]", {"scores": [0, 0.5], "rules": [{"rule": "better"}]})
+        sides, _ = find_sides(warehouse, ["base", "recipe=steady,seed=*"])
+        with raises("gate.bad_sides"):
+            apply_gate(warehouse, comparison_report(warehouse, sides), read_policy(NOT_WORSE))
 
 
 def test_the_script_of_the_docs_ends_with_the_exit_status_of_the_gate(home: Path, tmp_path: Path) -> None:
