@@ -24,7 +24,7 @@ from scipy import stats
 from userrl_core.measure.bounded import lower_limit, p_above, p_below, upper_limit
 from userrl_core.measure.checkpoints import Scores
 from userrl_core.measure.interval import MIN_SEEDS, Interval
-from userrl_core.measure.recipes import MOST_SEEDS, seeds_needed
+from userrl_core.measure.recipes import MAX_SEEDS, seeds_needed
 
 Answer = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 CHANCE = 0.8
@@ -112,7 +112,7 @@ def difference_of_seeds(
         decision = _student(difference_S, bound, level)
         deviation = float(difference_S.std(ddof=1))
         seeds = seeds_needed(deviation, gap, 2 * level) if gap > 0 else None
-        needed = Needed(seeds=seeds if seeds is not None and seeds < MOST_SEEDS else None)
+        needed = Needed(seeds=seeds if seeds is not None and seeds < MAX_SEEDS else None)
     return decision if decision.answer != "INCONCLUSIVE" else replace(decision, needed=needed)
 
 
@@ -245,7 +245,7 @@ def _attempts_needed(
 
 def _seeds_for_share(share: float, of: int, most: float, level: float) -> int | None:
     """Return the smallest number of seeds, above the present one, that decides if the share stays as observed."""
-    for n in range(of + 1, MOST_SEEDS):
+    for n in range(of + 1, MAX_SEEDS):
         count = round(share * n)
         if stats.binom.cdf(count, n, most) <= level or stats.binom.sf(count - 1, n, most) <= level:
             return n
