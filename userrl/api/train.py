@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,12 +79,14 @@ def train(
     hours: float | None = None,
     dollars: float | None = None,
     wandb: Literal["offline", "online", "off"] = "off",
+    track: Sequence[Literal["tensorboard", "mlflow"]] = (),
     progress: bool = True,
 ) -> TrainedRun:
     """Train a recipe and return its run: demonstrations, cold start, RL stages, held-out evaluation.
 
     recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. hours, dollars: limits after which training
-    stops with a checkpoint. Called again with the same arguments, it reuses finished stages and continues a killed one.
+    stops with a checkpoint. track: trackers that also get the numbers. Called again with the same arguments, it reuses
+    finished stages and continues a killed one.
     Raises ConfigError, CheckpointError or TrainingError with one sentence.
     """
     from userrl.api.progress import ProgressLine
@@ -101,6 +103,7 @@ def train(
         "keep_checkpoints": keep_checkpoints,
         "budget": {"hours": hours, "money": dollars} if hours or dollars else None,
         "wandb": wandb,
+        "track": tuple(track),
     }
     plan = plan_run(_request(values))
     line = ProgressLine() if progress else None

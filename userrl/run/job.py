@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, PositiveInt
 from curricula import Recipe
 from curricula.validation import validated
 from userrl.machine.home import relocated
-from userrl.run.request import Backend, RunBudget, Wandb
+from userrl.run.request import Backend, RunBudget, Tracker, Wandb
 from userrl.run.results import RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
@@ -105,6 +105,9 @@ class StageOptions(Settings):
 
     wandb: Wandb = "offline"
     """Weights & Biases logging, in addition to the warehouse."""
+
+    track: tuple[Tracker, ...] = ()
+    """Other trackers of the same numbers."""
 
     budget: RunBudget = RunBudget()
     """The run's budget."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -191,6 +192,7 @@ class RunPlan:
             options=StageOptions(
                 keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
                 wandb=self.request.wandb,
+                track=self.request.track,
                 budget=self.request.budget or RunBudget(),
             ),
         )
@@ -202,6 +204,8 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     only: nothing is trained, so only the needs of this one stage are checked. A dry run is refused nothing that this machine
     lacks, because it shows what would be needed.
     """
+    if not request.dry_run:
+        _check_trackers(request.track)
     drafted = drafted_here(request.recipe, request.profile, request.overrides)
     recipe = drafted.recipe
     alarm_rules(recipe.alarms)
@@ -325,3 +329,14 @@ def _checked_start(init_from: str | None) -> str | None:
             "checkpoint.missing", f"init_from {init_from} is not a checkpoint: it has no config.json."
         )
     return init_from
+
+
+def _check_trackers(names: Iterable[str]) -> None:
+    """Raise ConfigError for a tracker whose package is not installed."""
+    for name in names:
+        if find_spec(name) is None:
+            raise ConfigError(
+                "install.missing",
+                f"{name} is not installed. Run pip install -c constraints.txt -e '.[{name}]' in the checkout, "
+                "then try again.",
+            )

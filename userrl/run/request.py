@@ -20,6 +20,7 @@ M = TypeVar("M", bound=Settings)
 T = TypeVar("T")
 Backend = Literal["local", "verl"]
 Wandb = Literal["offline", "online", "off"]
+Tracker = Literal["tensorboard", "mlflow"]
 
 
 def _choice(*names: str, none: bool = False) -> WithJsonSchema:
@@ -111,6 +112,9 @@ class TrainRequest(RunRequest):
 
     wandb: Wandb = "offline"
     """Weights & Biases logging, in addition to the warehouse."""
+
+    track: tuple[Tracker, ...] = ()
+    """Other trackers: TensorBoard's event files, MLflow's files or the server of $MLFLOW_TRACKING_URI."""
 
 
 class DistillRequest(RunRequest):

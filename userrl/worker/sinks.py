@@ -1,14 +1,10 @@
-"""The destinations of a worker's records: the warehouse's turn log, and optionally Weights & Biases."""
+"""The destinations of a worker's records: the warehouse's turn log, and optionally experiment trackers."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from userrl.machine.home import home
 from userrl.run.job import StageJob
 from userrl.run.run import run_fields
 from userrl_core.records import CheckpointRecord, Trajectory
@@ -16,138 +12,84 @@ from userrl_core.sink import Sink
 from warehouse.write.turn_log import TurnLog
 
 
+class Tracker(Protocol):
+    """A stage's run in an experiment tracker."""
+
+    def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
+        """Log one step."""
+        ...
+
+    def played(self, trajectory: Trajectory) -> None:
+        """Take note of a conversation."""
+        ...
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """Log a checkpoint by reference."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left and finish."""
+        ...
+
+
 def open_sink(job: StageJob) -> Sink:
     """Open the job's sinks according to its options."""
     # Used only by a job started on its own. A flow has already registered its run.
     fields = run_fields(job.recipe, seed=job.seed, backend=job.backend)
-    if job.options.wandb == "off":
+    trackers = open_trackers(job)
+    if not trackers:
         return TurnLog.open(job.warehouse, job.run_id, run_fields=fields)
     log = TrackedLog.open(job.warehouse, job.run_id, run_fields=fields)
     assert isinstance(log, TrackedLog)
-    log.tracker = WandbRun(job)
+    log.trackers = trackers
     return log
 
 
-SAMPLED = 64
-"""Number of conversations that a stage shows, sampled uniformly from all it plays."""
+def open_trackers(job: StageJob) -> tuple[Tracker, ...]:
+    """Return the trackers of the job's options. A tracker's package is imported with its first record."""
+    trackers: list[Tracker] = []
+    if job.options.wandb != "off":
+        from userrl.worker.wandb_run import WandbRun
 
+        trackers.append(WandbRun(job))
+    if "tensorboard" in job.options.track:
+        from userrl.worker.tensorboard_run import TensorboardRun
 
-class WandbRun:
-    """A stage's run in Weights & Biases, started with the first number or conversation. Offline it only writes files.
+        trackers.append(TensorboardRun(job))
+    if "mlflow" in job.options.track:
+        from userrl.worker.mlflow_run import MlflowRun
 
-    A run of ours is a group there, and each stage a run of the group. It has numbers by step, a table of sampled
-    conversations with their rewards, and checkpoints as references to their paths. The config has the recipe and the path of
-    the report.
-    """
-
-    def __init__(self, job: StageJob) -> None:
-        self._job = job
-        self._run: Any = None
-        self._draw = random.Random(job.seed)
-        self._played = 0
-        self._samples: list[Trajectory] = []
-
-    def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
-        """Log one step."""
-        self._started().log({**values, "stage": stage, "step": step})
-
-    def played(self, trajectory: Trajectory) -> None:
-        """Offer a conversation for the table. All have the same chance (reservoir sampling)."""
-        self._played += 1
-        if len(self._samples) < SAMPLED:
-            self._samples.append(trajectory)
-        elif (place := self._draw.randrange(self._played)) < SAMPLED:
-            self._samples[place] = trajectory
-
-    def checkpoint(self, record: CheckpointRecord) -> None:
-        """Log a checkpoint by reference. The weights stay in their folder."""
-        import wandb
-
-        about = {"step": record.step, "sha256": record.sha256, "parent": record.parent, "validation": record.score}
-        artifact = wandb.Artifact(record.id, type="checkpoint", metadata=about)
-        artifact.add_reference(Path(record.path).absolute().as_uri(), checksum=False)
-        self._started().log_artifact(artifact)
-
-    def close(self) -> None:
-        """Show the sampled conversations and finish, if there is anything to show."""
-        if self._samples:
-            import wandb
-
-            table = wandb.Table(columns=[*TABLE], data=[_row(trajectory) for trajectory in self._samples])
-            self._started().log({f"conversations/{self._job.stage}": table})
-        if self._run is not None:
-            self._run.finish()
-
-    def _started(self) -> Any:
-        if self._run is None:
-            self._run = self._start()
-        return self._run
-
-    def _start(self) -> Any:
-        os.environ.setdefault("WANDB_SILENT", "true")
-        import wandb
-
-        folder = home() / "wandb"
-        folder.mkdir(parents=True, exist_ok=True)
-        job, recipe = self._job, self._job.recipe
-        report = (job.folder.parent.parent / "report.md").absolute().as_uri()
-        return wandb.init(
-            project="userrl",
-            group=job.run_id,
-            name=f"{job.run_id}/{job.stage}",
-            job_type=job.kind,
-            tags=[f"recipe:{recipe.name}"[:64], f"profile:{recipe.profile}"[:64], f"seed:{job.seed}"],
-            notes=f"Report: {report}",
-            dir=str(folder),
-            mode=job.options.wandb,  # type: ignore[arg-type]
-            config={"recipe": recipe.resolved(), "seed": job.seed, "profile": recipe.profile, "report": report},
-            settings=wandb.Settings(x_disable_stats=True, console="off", quiet=True),
-        )
-
-
-TABLE = ("step", "phase", "gym", "task", "policy", "score", "rewards", "ended", "conversation")
-
-
-def _row(trajectory: Trajectory) -> list[Any]:
-    where = trajectory.context
-    opening = [f"{message['role']}: {message['content']}" for message in trajectory.messages]
-    turns = [f"[{turn.number}] agent: {turn.message}\n[{turn.number}] {turn.observation}" for turn in trajectory.turns]
-    return [
-        where.step,
-        where.phase,
-        trajectory.task.gym,
-        trajectory.task.id,
-        where.policy,
-        trajectory.score,
-        ", ".join("null" if reward is None else f"{reward:g}" for reward in trajectory.rewards),
-        trajectory.stop_reason,
-        "\n".join((*opening, *turns)),
-    ]
+        trackers.append(MlflowRun(job))
+    return tuple(trackers)
 
 
 class TrackedLog(TurnLog):
-    """A turn log that also sends numbers, sampled conversations and checkpoints to Weights & Biases."""
+    """A turn log that also sends numbers, conversations and checkpoints to trackers."""
 
-    tracker: WandbRun
+    trackers: tuple[Tracker, ...]
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
-        """Log to both."""
+        """Log to all."""
         super().metrics(values, stage=stage, step=step)
-        self.tracker.log(values, stage, step)
+        for tracker in self.trackers:
+            tracker.log(values, stage, step)
 
     def end(self, trajectory: Trajectory) -> None:
-        """Log to both."""
+        """Log to all."""
         super().end(trajectory)
-        self.tracker.played(trajectory)
+        for tracker in self.trackers:
+            tracker.played(trajectory)
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        """Log to both."""
+        """Log to all."""
         super().checkpoint(record)
-        self.tracker.checkpoint(record)
+        for tracker in self.trackers:
+            tracker.checkpoint(record)
 
     def close(self) -> None:
-        """Close both; the log in any case."""
+        """Close all; the log in any case."""
         try:
-            self.tracker.close()
+            for tracker in self.trackers:
+                tracker.close()
         finally:
             super().close()

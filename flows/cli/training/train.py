@@ -9,6 +9,8 @@ import typer
 
 from flows.cli.terminal import plain
 
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+
 
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A recipe's name, or a YAML file.")] = None,
@@ -24,6 +26,12 @@ def train(
     init_from: Annotated[str | None, typer.Option(help="A checkpoint to start from.")] = None,
     until: Annotated[str | None, typer.Option(help="The last stage to run.")] = None,
     hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work, with a checkpoint.")] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track", help="Also log to tensorboard, mlflow or wandb, as files in the home; may be repeated."
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a new run even if one with these values exists.")
     ] = False,
@@ -46,6 +54,11 @@ def train(
         return
     if recipe is None:
         raise ConfigError("argument.missing", "Name a recipe. `userrl train --list` shows all recipes.")
+    trackers = track or []
+    if unknown := next((name for name in trackers if name not in TRACKERS), None):
+        raise ConfigError(
+            "argument.unknown_value", f"There is no tracker '{unknown}'. Use one or more of {', '.join(TRACKERS)}."
+        )
     overrides = parse_changes(values or [])
     if dry_run:
         print(plain(str(planned(recipe, profile=profile, seed=seed, name=name, overrides=overrides))))
@@ -62,6 +75,8 @@ def train(
             until=until,
             hours=hours,
             fresh=fresh,
+            wandb="offline" if "wandb" in trackers else "off",
+            track=[name for name in trackers if name != "wandb"],  # type: ignore[misc]
         )
     except KeyboardInterrupt:
         print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
