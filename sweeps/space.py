@@ -17,6 +17,7 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    ValidationError,
     model_validator,
 )
 
@@ -34,6 +35,18 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 QUERIES = Path(__file__).parent / "queries"
 
 EXAMPLE = "`recipe: equalized-r2g` and `parameters: {gamma: {key: credit.gamma, options: [0.6, 0.8]}}`"
+WHOLE_EXAMPLE = """
+recipe: equalized-r2g
+parameters:
+  gamma: {key: credit.gamma, options: [0.6, 0.8, 0.9]}
+  rate: {kind: range, key: algorithm.lr, low: 1.0e-4, high: 1.0e-2, log: true}
+  batch: {kind: range, key: algorithm.batch, low: 4, high: 16, step: 4, integer: true}
+  reward:
+    options:
+      sums: {credit.shaping: naive, credit.score: sum}
+      turns: {credit.shaping: equalized, credit.score: r2g}
+"""
+"""A file of a space with each form of a parameter."""
 
 
 class Options(Settings):
@@ -261,7 +274,7 @@ class Space(Settings):
     def _default_kind(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and isinstance(data.get("parameters"), Mapping):
             parameters = {
-                name: {"kind": "options", **p} if isinstance(p, Mapping) and "kind" not in p else p
+                name: {"kind": _kind(p), **p} if isinstance(p, Mapping) and "kind" not in p else p
                 for name, p in data["parameters"].items()
             }
             return {**data, "parameters": parameters}
@@ -311,4 +324,22 @@ def load_space(name_or_path: str | Path) -> Space:
             "sweep.bad_space",
             f"Sweep {path.name} has no {' and no '.join(missing)}. A sweep file needs a recipe and parameters: {EXAMPLE}.",
         )
-    return validated(Space, values, f"sweep {path.name}")
+    try:
+        return validated(Space, values, f"sweep {path.name}")
+    except ConfigError as error:
+        if values["parameters"] and not _concerns_a_parameter(error):
+            raise
+        raise ConfigError(
+            error.code, f"{error} A file with each form of a parameter:\n{WHOLE_EXAMPLE.rstrip()}"
+        ) from error
+
+
+def _kind(parameter: Mapping[str, Any]) -> str:
+    """Return the kind of a parameter that names none: a range if it has a limit, else options."""
+    return "range" if parameter.keys() & {"low", "high"} else "options"
+
+
+def _concerns_a_parameter(error: ConfigError) -> bool:
+    """Return whether the first problem of an invalid space is the form of its parameters."""
+    cause = error.__cause__
+    return isinstance(cause, ValidationError) and cause.errors()[0]["loc"][:1] == ("parameters",)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import optuna
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from flows.cli.training.sweep import app
 from sweeps.launcher import Status
 from sweeps.results import table
-from sweeps.study import open_study, planned
+from sweeps.study import open_study, planned, progress
 from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
 from userrl.reports.sweep_document import sweep_document, trials_document
 from userrl_core.json_files import write_json
@@ -115,3 +118,40 @@ def test_the_status_counts_no_repeat_and_names_no_best_before_a_trial_is_done(
         sweep.study.add_trial(trial)
     told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
     assert told[0] == "gammas: 2 of 3 trials done, recipe equalized-r2g, profile laptop"
+
+
+INTERRUPTED = """
+import sys
+import duckdb
+import userrl
+from flows.cli.main import main
+
+def sweep(*given, **named):
+    connection = duckdb.connect()
+    relation = connection.sql("select 1")
+    raise KeyboardInterrupt
+
+userrl.sweep = sweep
+sys.argv = ["userrl", "sweep", "run", "gamma"]
+main()
+"""
+
+
+def test_after_ctrl_c_one_line_says_how_to_go_on_and_duckdb_says_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "\nstopped; its trials leave checkpoints. Run it again to go on\n"
+
+
+def test_the_best_is_named_by_its_recipe_and_the_trials_never_exceed_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    sweep = make_sweep(make_space(), tmp_path, WritingLauncher(tmp_path / "warehouse", peak_at_08))
+    sweep.run()
+    write_json(tmp_path / "sweeps" / "gammas" / "space.json", {"space": sweep.space.model_dump(mode="json")})
+    told = CliRunner().invoke(app, ["best", "gammas"]).output
+    assert told.startswith("# equalized-r2g with credit.gamma=0.8; trial 2: ")
+    assert yaml.safe_load(told)["name"] == "equalized-r2g-gammas"
+    fewer = sweep.space.model_copy(update={"budget": sweep.space.budget.model_copy(update={"trials": 3})})
+    assert progress(fewer, sweep.study) == "4 of 4 trials"

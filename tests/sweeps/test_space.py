@@ -8,10 +8,12 @@ from typing import Any
 import optuna
 import pytest
 
+from curricula import load
 from sweeps.objective import Point
 from sweeps.pruning import should_prune
-from sweeps.space import EXAMPLE, SPACES, Pruning, Space, load_space
+from sweeps.space import EXAMPLE, SPACES, WHOLE_EXAMPLE, Pruning, Space, load_space
 from tests.makers import raises
+from userrl_core.errors import ConfigError
 
 RULE = Pruning(percentile=50, min_trials=2)
 
@@ -60,7 +62,29 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
 def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, code: str, fact: str) -> None:
     with raises(code, fact) as caught:
         load_space(write(tmp_path, text))
-    assert "\n" not in str(caught.value)
+    sentence, _, example = str(caught.value).partition("\n")
+    assert example in ("", WHOLE_EXAMPLE.rstrip())
+    assert sentence.endswith("A file with each form of a parameter:") == bool(example)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ["{}", "[credit.gamma]", "{g: [0.6]}", "{g: 0.6}", "{g: {key: credit.gamma, low: 0}}", "{g: {kind: x}}"],
+)
+def test_a_wrong_parameter_is_answered_with_an_example_that_loads(tmp_path: Path, parameters: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_space(write(tmp_path, HEAD + f"parameters: {parameters}\n"))
+    sentence, _, example = str(caught.value).partition("\n")
+    assert "parameters" in sentence
+    space = load_space(write(tmp_path, example))
+    assert list(space.parameters) == ["gamma", "rate", "batch", "reward"]
+    trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask()
+    assert load(space.recipe, profile="laptop", overrides=space.suggest(trial)).credit.gamma in (0.6, 0.8, 0.9)
+
+
+def test_a_parameter_with_limits_is_a_range(tmp_path: Path) -> None:
+    text = HEAD + "parameters: {g: {key: credit.gamma, low: 0, high: 1}}\n"
+    assert load_space(write(tmp_path, text)).parameters["g"].kind == "range"
 
 
 def test_a_file_without_a_name_is_called_as_it_is_and_its_example_loads(tmp_path: Path) -> None:
@@ -76,8 +100,6 @@ def test_an_unknown_name_shows_the_nearest_space() -> None:
 
 @pytest.mark.parametrize("path", sorted(SPACES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_space_loads_and_its_overrides_fit_its_recipe(path: Path) -> None:
-    from curricula import load
-
     space = load_space(path.stem)
     study = optuna.create_study(directions=[o.direction for o in space.objectives])
     for _ in range(4):

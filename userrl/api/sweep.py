@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SweptSpace:
-    """A finished sweep. best: the winner's overrides. claim: a sentence on what the sweep shows about the winner."""
+    """A finished sweep.
+
+    best: the winner's overrides. best_recipe: the winner's recipe and changed values. claim: a sentence on what the sweep
+    shows about the winner.
+    """
 
     name: str
     best: dict[str, Any]
     claim: str
     trials: int
+    best_recipe: str = ""
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per trial: state, values, parameters and run."""
@@ -63,7 +68,7 @@ def sweep(
     from userrl.machine.home import quiet_process
     from userrl.run.request import SweepRequest
     from userrl.trials.processes import ProcessLauncher
-    from userrl.trials.sweep import run_sweep
+    from userrl.trials.sweep import best_recipe, run_sweep
 
     quiet_process()
     values = {
@@ -77,4 +82,5 @@ def sweep(
         "renew": renew,
     }
     ended = run_sweep(validated(SweepRequest, values, "sweep"), ProcessLauncher, log_line)
-    return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials)
+    recipe = best_recipe(ended.space, ended.best.overrides)
+    return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials, recipe)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from optuna import Study
 
 from curricula import load
 from curricula.validation import validated
+from curricula.yaml_files import stem
 from sweeps.driver import Sweep
 from sweeps.launcher import Launcher
 from sweeps.results import Winner, draw, winner
@@ -119,12 +121,19 @@ def newest(name: str) -> int:
     return max(numbers, default=0)
 
 
+def best_recipe(space: Space, overrides: Mapping[str, Any]) -> str:
+    """Return a configuration in words: the recipe, and the values that its trial changed."""
+    changed = {key: value for key, value in overrides.items() if space.overrides.get(key) != value}
+    values = ", ".join(f"{key}={value}" for key, value in changed.items())
+    return f"{stem(space.recipe)} with {values}" if values else stem(space.recipe)
+
+
 def recipe_text(space: Space, best: Winner) -> str:
     """Return the winning recipe as YAML, which ``train`` takes as its recipe."""
     recipe = load(space.recipe, profile=space.profile, overrides=best.overrides)
     values = {
         **recipe.resolved(),
-        "name": f"{space.recipe}-{space.name}",
+        "name": f"{recipe.name}-{space.name}",
         "source": f"sweep {space.name}: {best.claim}",
     }
     return "# train it with `userrl train FILE`; the profile's sizes are already included\n" + str(

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import Html
 from flows.cli.terminal import plain
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, best recipe, report.")
 
@@ -35,11 +32,15 @@ def run(
     Example: userrl sweep run gamma --parallel 2
     """
     import userrl
-    from userrl.machine.interrupts import leave_on_term
+    from userrl.machine.interrupts import exit_at_once, leave_on_term
 
     leave_on_term()
-    done = userrl.sweep(space, parallel=parallel, trials=trials, storage=storage, renew=renew)
-    typer.echo(f"{done.name}: {done.claim}\nnext: userrl sweep best {done.name}")
+    try:
+        done = userrl.sweep(space, parallel=parallel, trials=trials, storage=storage, renew=renew)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        typer.echo("\nstopped; its trials leave checkpoints. Run it again to go on", err=True)
+        exit_at_once(stop.code if isinstance(stop, SystemExit) and isinstance(stop.code, int) else 130)
+    typer.echo(f"{done.name}: {done.best_recipe}; {done.claim}\nnext: userrl sweep best {done.name}")
 
 
 @app.command()
@@ -92,11 +93,11 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
     Example: userrl sweep best gamma > winner.yaml
     """
     from sweeps.results import winner
-    from userrl.trials.sweep import open_sweep, recipe_text
+    from userrl.trials.sweep import best_recipe, open_sweep, recipe_text
 
     space, study = open_sweep(name)
     best_so_far = winner(space, study)
-    typer.echo(f"# {best_so_far.claim}")
+    typer.echo(f"# {best_recipe(space, best_so_far.overrides)}; {best_so_far.claim}")
     typer.echo(recipe_text(space, best_so_far), nl=False)
 
 
