@@ -10,7 +10,7 @@ Importing it is quick and loads no torch. State is stored in ``.userrl/`` in the
 ``$USERRL_HOME``.
 """
 
-from userrl.api.audit import audit_credit, audit_judge
+from userrl.api.audit import audit_credit, audit_judge, audit_user
 from userrl.api.branch import branch
 from userrl.api.compare import compare
 from userrl.api.evaluate import evaluate
@@ -27,6 +27,7 @@ from userrl.api.warehouse import sql, warehouse
 __all__ = [
     "audit_credit",
     "audit_judge",
+    "audit_user",
     "branch",
     "compare",
     "evaluate",

@@ -1,4 +1,4 @@
-"""``userrl.audit_credit`` and ``userrl.audit_judge``: audits of the training signal."""
+"""``userrl.audit_credit``, ``userrl.audit_judge`` and ``userrl.audit_user``: audits of the training signal and of users."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from userrl.audits.credit import CreditAudit
     from userrl.audits.judge import JudgeAudit
+    from userrl.audits.user import UserAuditReport
 
 
 def audit_credit(
@@ -62,3 +63,15 @@ def audit_judge(
 
     quiet_process()
     return audit(run, judge, repeats=repeats, phase=phase, most=most)
+
+
+def audit_user(run: str, *, phase: str = "evaluate") -> UserAuditReport:
+    """Report the errors of the users in a run's stored conversations, with a verdict for every failure.
+
+    phase: train, validate, evaluate, distill or play. No model is called. Raises ConfigError with one sentence.
+    """
+    from userrl.audits.user import audit_user as audit
+    from userrl.machine.home import quiet_process
+
+    quiet_process()
+    return audit(run, phase=phase)

@@ -13,8 +13,13 @@ SAID = """select traj_id, turn, choice, content, thought, message, observation, 
                  completion_tokens, info"""
 
 
-def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) -> Iterator[Any]:
-    """Yield a run's finished, admitted conversations with their turns. Raises ConfigError if a task was not stored."""
+def stored_conversations(
+    run_id: str, phase: str, gyms: Sequence[str] | None, *, lenient: bool = False
+) -> Iterator[Any]:
+    """Yield a run's finished, admitted conversations with their turns.
+
+    Raises ConfigError if a task was not stored; lenient gives such a conversation an empty task instead.
+    """
     from userrl.machine.home import warehouse_dir
     from warehouse import open_warehouse
 
@@ -27,6 +32,8 @@ def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) ->
         for row in warehouse.sql(turns_sql, run=run_id, phase=phase).pl().to_dicts():
             turns.setdefault(row.pop("traj_id"), []).append(_turn(row))
     for row in rows:
+        if lenient and row["payload"] is None:
+            row["payload"] = "{}"
         yield _trajectory(row, turns.get(row["traj_id"], []))
 
 
@@ -83,4 +90,5 @@ def _trajectory(row: dict[str, Any], turns: list[Any]) -> Any:
         stop_reason=row["stop_reason"],
         score=row["score"],
         user=row["user_name"],
+        traj_id=row["traj_id"],
     )

@@ -1,4 +1,4 @@
-"""``userrl audit credit`` and ``userrl audit judge``: audits of the training signal."""
+"""``userrl audit credit``, ``userrl audit judge`` and ``userrl audit user``: audits of the training signal and of users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.cli.terminal import plain_json
 
 app = typer.Typer(
     name="audit",
-    help="Audit the training signal: credit rules and turn judges.",
+    help="Audit the training signal and the users: credit rules, turn judges, simulated users.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -93,6 +93,24 @@ def judge(
     print(plain_json(done.as_json(), indent=1) if as_json else done)
     if not done.marked:
         raise typer.Exit(1)
+
+
+@app.command()
+def user(
+    run: RunName,
+    phase: Annotated[
+        str, typer.Option(help="Phase of the conversations: train, validate, evaluate, distill or play.")
+    ] = "evaluate",
+    as_json: Json = False,
+) -> None:
+    """Show the errors of users, and whose error each failed conversation shows.
+
+    Example: userrl audit user latest
+    """
+    import userrl
+
+    done = userrl.audit_user(run, phase=phase)
+    print(plain_json(done.as_json(), indent=1) if as_json else done)
 
 
 def _judge(text: str | None) -> str | dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""Tests of the audit of users, of their style and of their distance."""

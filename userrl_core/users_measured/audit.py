@@ -1,0 +1,160 @@
+"""The audit of users over many conversations: errors by kind, a verdict for every failure, and scores with and without them.
+
+Suspect tasks are listed apart: no attempt solves them, or their gold writes break a rule of the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from userrl_core.gyms.tau import airline
+from userrl_core.gyms.tau.tools import Domain
+from userrl_core.measure.checkpoints import mean_score
+from userrl_core.measure.interval import Interval, share_interval
+from userrl_core.records import Task, Trajectory
+from userrl_core.users_measured import tau
+from userrl_core.users_measured.conversation import Conversation, conversation
+from userrl_core.users_measured.findings import BY_WORDS, VERDICTS, Audited, Found, verdict
+from userrl_core.users_measured.games import GAMES
+from userrl_core.users_measured.policy import broken_rules
+
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {}
+"""Kinds recognised by words, as checked by hand: findings that were right, and findings that were checked."""
+NEEDED_PRECISION = 0.7
+UNSOLVED = "no attempt solves it"
+LEAST_ATTEMPTS = 2
+"""Attempts at a task below which an unsolved one says nothing about the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserAudit:
+    """All audited conversations of a run, with their scores.
+
+    score: mean over tasks. without: the same over conversations in which the user made no certain error, solved or not. None
+    where no conversation is left. suspects: reasons by task.
+    """
+
+    rows: tuple[Audited, ...]
+    score: Interval | None
+    without: Interval | None
+    suspects: Mapping[str, tuple[str, ...]]
+
+    @property
+    def failed(self) -> list[Audited]:
+        """The failed conversations whose gym knows the truth."""
+        return [row for row in self.rows if row.verdict is not None]
+
+    def verdicts(self, *, suspect: bool | None = None) -> dict[str, int]:
+        """Count the verdicts of failed conversations; of suspect tasks, of the others, or of all (None)."""
+        chosen = [row for row in self.failed if suspect is None or bool(row.suspect) == suspect]
+        return {name: sum(row.verdict == name for row in chosen) for name in VERDICTS}
+
+    def kinds(self) -> dict[str, tuple[int, int, Interval]]:
+        """Return each kind of user error: findings, conversations with one, and their share with exact limits.
+
+        A kind counts only the conversations in which it is visible.
+        """
+        names = {kind: None for row in self.rows for kind in row.user}
+        table = {}
+        for kind in names:
+            visible = [row.user[kind] for row in self.rows if kind in row.user]
+            count = sum(bool(findings) for findings in visible)
+            table[kind] = (sum(map(len, visible)), count, share_interval(count, len(visible)))
+        return table
+
+    def agent_kinds(self) -> dict[str, int]:
+        """Return the number of failed conversations with each kind of agent error."""
+        kinds: dict[str, int] = {}
+        for row in self.failed:
+            for kind in sorted({finding.kind for finding in row.agent or ()}):
+                kinds[kind] = kinds.get(kind, 0) + 1
+        return kinds
+
+
+def possible(kind: str) -> bool:
+    """Return whether a kind is only possible: recognised by words, and not yet found right often enough by hand."""
+    right, checked = HAND_CHECKED.get(kind, (0, 0))
+    return kind in BY_WORDS and (not checked or right / checked < NEEDED_PRECISION)
+
+
+def certain_error(row: Audited) -> bool:
+    """Return whether the user made an error that can explain a failure, of a kind that is not only possible."""
+    return any(finding.harmful and not possible(kind) for kind, found in row.user.items() for finding in found)
+
+
+def known(task: Task) -> bool:
+    """Return whether a task holds the truth that an audit needs."""
+    return task.gym in GAMES or tau.readable(task.payload)
+
+
+def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -> UserAudit:
+    """Audit every conversation.
+
+    policy: tau-bench's airline with its data, for the rules that gold writes may break; without it they are not checked.
+    """
+    talks = [_keyed(trajectory) for trajectory in trajectories]
+    suspects = _suspects(talks, policy)
+    rows = tuple(replace(audited(talk), suspect=suspects.get(talk.task.key, ())) for talk in talks)
+    return UserAudit(rows, _score(rows), _score([row for row in rows if not certain_error(row)]), suspects)
+
+
+def audited(talk: Conversation) -> Audited:
+    """Return the errors of one conversation, with the verdict if it failed."""
+    found = _found(talk)
+    failed = found is not None and not talk.solved
+    found = found or Found()
+    return Audited(
+        talk.key,
+        talk.task.key,
+        talk.task.gym,
+        talk.score,
+        talk.solved,
+        talk.stopped,
+        found.identifiers,
+        found.user,
+        found.agent,
+        found.goal,
+        verdict(found) if failed else None,
+    )
+
+
+def _found(talk: Conversation) -> Found | None:
+    if talk.task.gym in GAMES:
+        return GAMES[talk.task.gym](talk)
+    return tau.audited(talk) if tau.readable(talk.task.payload) else None
+
+
+def _keyed(trajectory: Trajectory) -> Conversation:
+    return conversation(trajectory, str(trajectory.traj_id) if trajectory.traj_id is not None else "")
+
+
+def _suspects(talks: list[Conversation], policy: Domain | None) -> dict[str, tuple[str, ...]]:
+    by_task: dict[str, list[Conversation]] = {}
+    for talk in talks:
+        by_task.setdefault(talk.task.key, []).append(talk)
+    reasons = {}
+    for key, attempts in by_task.items():
+        found = [UNSOLVED] if len(attempts) >= LEAST_ATTEMPTS and not any(talk.solved for talk in attempts) else []
+        payload = attempts[0].task.payload
+        if policy is not None and tau.readable(payload) and _of_airline(payload):
+            found += broken_rules(policy, payload["actions"])
+        if found:
+            reasons[key] = tuple(found)
+    return reasons
+
+
+def _of_airline(payload: Mapping[str, object]) -> bool:
+    if "domain" in payload:
+        return payload["domain"] == "airline"
+    names = {action["name"] for action in payload["actions"]}  # type: ignore[attr-defined]
+    return names <= airline.TOOLS.keys()
+
+
+def _score(rows: Iterable[Audited]) -> Interval | None:
+    """Return the mean score over tasks with limits over tasks, or None without scores."""
+    by_task: dict[str, list[float]] = {}
+    for row in rows:
+        if row.score is not None:
+            by_task.setdefault(row.task, []).append(row.score)
+    return mean_score(list(by_task.values())) if by_task else None
