@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from userrl_core.gyms.tau import airline
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.measure.checkpoints import mean_score
-from userrl_core.measure.interval import Interval, share_interval
+from userrl_core.measure.interval import Interval, share_interval, t_interval
 from userrl_core.records import Task, Trajectory
 from userrl_core.users_measured import tau
 from userrl_core.users_measured.conversation import Conversation, conversation
@@ -152,9 +154,16 @@ def _of_airline(payload: Mapping[str, object]) -> bool:
 
 
 def _score(rows: Iterable[Audited]) -> Interval | None:
-    """Return the mean score over tasks with limits over tasks, or None without scores."""
+    """Return the mean score over tasks with limits over tasks, or None without scores.
+
+    Unequal numbers of attempts hide how much attempts resemble each other, so t limits over the tasks' means are used then.
+    """
     by_task: dict[str, list[float]] = {}
     for row in rows:
         if row.score is not None:
             by_task.setdefault(row.task, []).append(row.score)
-    return mean_score(list(by_task.values())) if by_task else None
+    if not by_task:
+        return None
+    means_M = np.array([sum(scores) / len(scores) for scores in by_task.values()])
+    unequal = len({len(scores) for scores in by_task.values()}) > 1
+    return t_interval(means_M) if unequal and np.ptp(means_M) > 0 else mean_score(list(by_task.values()))

@@ -31,7 +31,8 @@ Record = Mapping[str, Any]
 
 def broken_rules(domain: Domain, actions: list[Record]) -> tuple[str, ...]:
     """Return the rules that the gold writes break, as sentences, in the order of the writes."""
-    database, cabins, broken = Database(domain.base), {}, []
+    database, broken = Database(domain.base), []
+    cabins: dict[str, str] = {}
     for action in actions:
         name, arguments = str(action["name"]), action["kwargs"]
         if name not in airline.WRITES:
