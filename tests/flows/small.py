@@ -25,6 +25,23 @@ OVERRIDES: dict[str, Any] = {
 }
 PROGRAM = """
 import json, sys
+from userrl.machine.home import quiet_process
+quiet_process()
+from curricula.validation import validated
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
+from userrl.stages.here import train_here
+
+def say(text, *words):
+    print(text % words if words else text, flush=True)
+
+report = train_here(plan_run(validated(TrainRequest, json.loads(sys.argv[1]), "train")), say=say)
+print("RESULT " + json.dumps(report.model_dump(mode="json")), flush=True)
+"""
+"""A run as `userrl train` does it: the stages of the flow, without Prefect and its server, which are most of a small run's time."""
+
+FLOW = """
+import json, sys
 from flows.train import train
 said = "RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str)
 sys.stdout.write(said + "\\n")  # in one piece, before the server that ends says so on the same pipe
@@ -50,12 +67,12 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def start(home: Path, **parameters: Any) -> subprocess.Popen[str]:
-    """A flow as a plain Python process."""
+def start(home: Path, *, flow: bool = False, **parameters: Any) -> subprocess.Popen[str]:
+    """Start a run in a process. flow: as a Prefect flow with a temporary server."""
     home.mkdir(parents=True, exist_ok=True)
     given = {"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off", **parameters}
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, json.dumps(given)],
+        [sys.executable, "-c", FLOW if flow else PROGRAM, json.dumps(given)],
         env=environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -65,7 +82,7 @@ def start(home: Path, **parameters: Any) -> subprocess.Popen[str]:
 
 
 def result(process: subprocess.Popen[str], timeout: float = 900) -> tuple[dict[str, Any], str]:
-    """What the flow returned, and what it said."""
+    """Return the report of a run, and all that it printed."""
     said, _ = process.communicate(timeout=timeout)
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
     assert lines, said[-3000:]

@@ -37,10 +37,10 @@ def weights(home: Path, stage: str) -> str:
     return json.loads((stage_folder(home, stage) / "result.json").read_text())["value"]["sha256"]
 
 
-def begun(home: Path):
-    """A flow whose second stage is long enough to be killed in the middle by a test that is not always awake."""
+def begun(home: Path, **how: bool):
+    """A run whose second stage is long enough to be killed in the middle by a test that is not always awake."""
     stages = [OVERRIDES["stages"][0], {**OVERRIDES["stages"][1], "steps": 26}]
-    return start(home, overrides={**OVERRIDES, "stages": stages})
+    return start(home, overrides={**OVERRIDES, "stages": stages}, **how)
 
 
 def ask(home: Path, text: str):
@@ -58,7 +58,7 @@ def uninterrupted(tmp_path_factory):
 def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, tmp_path):
     whole, _ = uninterrupted
     home = tmp_path / "killed"
-    flow = begun(home)
+    flow = begun(home, flow=True)
     wait_for(lambda: (home / "runs").is_dir() and any((home / "runs").iterdir()))
     progress = stage_folder(home, "rl-2") / "progress.jsonl"
     wait_for(lambda: any(line["step"] >= 7 for line in lines(progress)))
@@ -68,7 +68,7 @@ def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, t
     flow.wait()
     assert not (stage_folder(home, "rl-2") / "result.json").exists()
 
-    _, said = result(begun(home))
+    _, said = result(begun(home, flow=True))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(flow.pid, signal.SIGKILL)  # the killed flow's temporary Prefect server, which only Prefect could end
 
@@ -90,7 +90,7 @@ def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, t
 def test_the_same_parameters_again_reuse_every_stage_and_say_so(uninterrupted):
     home, summary = uninterrupted
     before = ask(home, "select count(*) from turns_all")
-    again, said = result(begun(home))
+    again, said = result(begun(home, flow=True))
     assert again["table"] == summary["table"]
     for stage in ("distill", "sft", "rl-1", "rl-2", "evaluate"):
         assert f"{stage}: reused" in said

@@ -54,7 +54,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     }
     with pytest.MonkeyPatch.context() as patch:
         on_cpu(patch)
-        done, said = result(start(home, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
+        done, said = result(start(home, flow=True, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
     return done, home, said
 
 
