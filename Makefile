@@ -4,13 +4,14 @@ VENV := .venv
 INSTALL := $(VENV)/bin/python scripts/install.py
 SAY := @printf '%s\n'
 .DEFAULT_GOAL := help
-.PHONY: help run install test test-fast test-slow test-vllm venv-verl-cpu check clean lock
+.PHONY: help run install test test-fast test-slow test-full test-vllm venv-verl-cpu check clean lock
 
 help:
 	$(SAY) 'make run        install the packages of a run and run train/horizon-fork (parameters: make run seed=1)'
 	$(SAY) 'make test       install the packages of tests; check style, types and import contracts; run the tests'
 	$(SAY) 'make test-fast  run the tests without server, Ray and browser: a minute or two on two cores'
 	$(SAY) 'make test-slow  run the tests that kill processes, wait for schedules or train for a while'
+	$(SAY) 'make test-full  run the slow tests with every recipe, hostile statement and share of faults'
 	$(SAY) 'make test-vllm  test verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
 
 $(VENV)/bin/python:
@@ -63,6 +64,10 @@ test-fast: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile
+
+# The cases that `make test-slow` leaves out: tests with the marker full.
+test-full: $(VENV)/.dev
+	@$(VENV)/bin/python -m pytest -m slow --full -n 2 --dist loadfile
 
 # The trainer's environment with vLLM for CPUs. It is separate, as on a GPU host, because vLLM and Prefect conflict.
 VLLM_CPU := .venv-verl-cpu

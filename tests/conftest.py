@@ -1,4 +1,5 @@
-"""Settings of all tests: the same examples of properties on every machine, and the tests that `make test-fast` leaves out.
+"""Settings of all tests: the same examples of properties on every machine, the tests that `make test-fast` leaves out, and the
+order of test files among several workers.
 
 A property is tried without a deadline: a failure is due to a change, not to the draw or the machine. `HYPOTHESIS_PROFILE=explore
 pytest` searches for new examples; add a failing one to the test as an `@example`.
@@ -7,6 +8,7 @@ pytest` searches for new examples; add a failing one to the test as an `@example
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -25,12 +27,50 @@ NOT_FAST = {
 }
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
 
+LONGEST = (
+    "verl/test_verl_stages.py",
+    "flows/test_laptop_recipes.py",
+    "verl/test_verl_algorithms.py",
+    "sweeps/test_sweep_machines.py",
+    "verl/test_verl_flow.py",
+    "sweeps/test_sweep_survival.py",
+    "flows/test_survival.py",
+    "flows/test_fork.py",
+)
+"""Test files that take minutes, the longest first. With `--dist loadfile`, a long file that begins last leaves a core idle."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the longest files, and leave out tests with the marker full unless they are asked for."""
+    place = {f"tests/{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+    left_out = [] if config.getoption("--full") else [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also run the further cases of slow tests (marker full)")
     parser.addoption("--fast", action="store_true", help="leave out the folders of tests/conftest.py's NOT_FAST")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether a folder is left out. Its modules are not imported: that alone takes longer than many tests."""
+    """Whether a folder or module is left out. It is not imported: that alone takes longer than many tests."""
+    if collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        return True if no_test_of(collection_path.read_text(), config.option.markexpr) else None
     left_out = collection_path.parent == Path(__file__).parent and collection_path.name in NOT_FAST
     return True if left_out and config.getoption("--fast") else None
+
+
+def no_test_of(module: str, wanted: str) -> bool:
+    """Whether the text of a test module shows that it has no test with the wanted markers."""
+    if wanted == "slow":
+        return "mark.slow" not in module
+    whole = re.search(r"^pytestmark = \[?pytest\.mark\.(slow|vllm)\b", module, re.MULTILINE)
+    return whole is not None and f"not {whole[1]}" in wanted

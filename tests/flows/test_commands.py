@@ -1,5 +1,6 @@
 """Bad input at the door: one sentence, exit 1; a wrong call exits 2; nothing heavy is imported for help."""
 
+import json
 import os
 import resource
 import shlex
@@ -22,35 +23,54 @@ def run(*command, home, **environment):
     return subprocess.run([sys.executable, "-m", *command], env=given, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        (["-p", "recipe=equalised-r2g"], "There is no recipe 'equalised-r2g' (did you mean 'equalized-r2g'?)"),
-        (["-p", "sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
-        (["-p", 'overrides={"stages.0.horizon": 0}'], "stages.0.horizon"),
-        (["-p", 'overrides={"demonstrations.top_k": -1}'], "demonstrations.top_k"),
-        (["-p", "init_from=/nowhere/at/all"], "is not a checkpoint"),
-        (["-p", "until=rl-9"], "until is 'rl-9'"),
-        (["-p", 'budget={"hours": 0}'], "budget.hours"),
-        (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
-        (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop trains a model from scratch"),
-        (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
-        (["-p", "seed=-1"], "below 2 to the 63rd"),
-        (["-p", "seed"], "-p needs KEY=VALUE"),
-        (["-p", "seed=abc"], "seed: input should be a valid integer"),
-        (["sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
-        (["overrides={credit.gamma:0.5}"], "The shell removes double quotes"),
-        (["budget=5"], "budget: give keys with values"),
-        (["--deployment", "sweep/gamma", "paralel=1"], "Sweep: unknown key 'paralel' (did you mean 'parallel'?)"),
-        (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters, sentence, tmp_path):
-    done = run("flows.cli.quickstart", *parameters, home=tmp_path)
-    assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("error: ")
-    assert sentence in line
+BAD_INPUT = [
+    (["-p", "recipe=equalised-r2g"], "There is no recipe 'equalised-r2g' (did you mean 'equalized-r2g'?)"),
+    (["-p", "sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
+    (["-p", 'overrides={"stages.0.horizon": 0}'], "stages.0.horizon"),
+    (["-p", 'overrides={"demonstrations.top_k": -1}'], "demonstrations.top_k"),
+    (["-p", "init_from=/nowhere/at/all"], "is not a checkpoint"),
+    (["-p", "until=rl-9"], "until is 'rl-9'"),
+    (["-p", 'budget={"hours": 0}'], "budget.hours"),
+    (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
+    (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop trains a model from scratch"),
+    (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
+    (["-p", "seed=-1"], "below 2 to the 63rd"),
+    (["-p", "seed"], "-p needs KEY=VALUE"),
+    (["-p", "seed=abc"], "seed: input should be a valid integer"),
+    (["sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
+    (["overrides={credit.gamma:0.5}"], "The shell removes double quotes"),
+    (["budget=5"], "budget: give keys with values"),
+    (["--deployment", "sweep/gamma", "paralel=1"], "Sweep: unknown key 'paralel' (did you mean 'parallel'?)"),
+    (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
+]
+EACH = """
+import json, os, sys
+from flows.cli.quickstart import main
+
+for parameters in json.loads(sys.argv[1]):
+    reads, writes = os.pipe()
+    if os.fork() == 0:
+        os.dup2(writes, 2)
+        os._exit(main(parameters))
+    os.close(writes)
+    with open(reads) as pipe:
+        said = pipe.read()
+    print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), said]), flush=True)
+"""
+"""Each call in a fork of one process, as its imports take more time than it does."""
+
+
+def test_bad_input_is_refused_in_one_sentence_before_anything_starts(tmp_path):
+    calls = json.dumps([parameters for parameters, _ in BAD_INPUT])
+    given = {**os.environ, "USERRL_HOME": str(tmp_path), "NO_COLOR": "1"}
+    given.pop("PREFECT_API_URL", None)
+    done = subprocess.run([sys.executable, "-c", EACH, calls], env=given, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for (parameters, sentence), (code, said) in zip(BAD_INPUT, answers, strict=True):
+        assert code == 1, parameters
+        (line,) = said.strip().splitlines()
+        assert line.startswith("error: ")
+        assert sentence in line
     assert not (tmp_path / "logs").exists()
 
 

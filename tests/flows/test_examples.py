@@ -44,6 +44,7 @@ def test_a_served_model_is_evaluated(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full  # tests/sweeps/test_sweep_survival.py runs a sweep of four trials and its confirmation
 def test_two_gammas_are_swept_and_the_winner_is_confirmed(tmp_path: Path) -> None:
     said = run("two_gammas.py", "2", home=tmp_path)
     assert said.splitlines()[-1].startswith("2 trials; ")

@@ -171,7 +171,7 @@ async def test_a_server_that_is_killed_and_restarted_in_mid_episode_costs_null_r
 
 
 @pytest.mark.slow
-async def test_a_thousand_episodes_leave_no_session_no_thread_and_no_memory() -> None:
+async def test_hundreds_of_episodes_leave_no_session_no_thread_and_no_memory() -> None:
     """AgentGym-RL 3.2.3: what leaked there was TextCraft's recipes and sessions that nobody closed."""
     process = psutil.Process()
     with gym_server("textcraft", options=TINY) as (server, address):
@@ -189,9 +189,9 @@ async def test_a_thousand_episodes_leave_no_session_no_thread_and_no_memory() ->
         await play(100)
         gc.collect()
         memory, threads = process.memory_info().rss, threading.active_count()
-        await play(900)
+        await play(300)
         gc.collect()
         assert len(server) == 0
         assert threading.active_count() <= threads + 2
         assert process.memory_info().rss <= 1.1 * memory
-        assert 'created_total{gym="textcraft"} 1000' in server.metrics()
+        assert 'created_total{gym="textcraft"} 400' in server.metrics()

@@ -1,4 +1,7 @@
-"""Each recipe that a laptop runs, from demonstrations to the report, with two steps a stage."""
+"""Each recipe that a laptop runs, from demonstrations to the report, with two steps a stage.
+
+`make test-slow` runs one of each kind, `make test-full` all.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,48 @@ SMALL: dict[str, Any] = {
     "evaluate.validation_tasks": 4,
 }
 
+FEW_EPISODES: dict[str, Any] = {
+    "demonstrations.episodes": 6,
+    "demonstrations.top_k": 4,
+    "cold_start.batch": 2,
+    "algorithm.batch": 1,
+    "algorithm.group": 2,
+    "evaluate.tasks": 1,
+    "evaluate.validation_tasks": 1,
+}
+
+ALIKE = {
+    "agentevol": "test_agentevol",
+    "em-r2g-no-sft": "equalized-r2g-no-sft",
+    "equalized-r2g": "em-r2g",
+    "equalized-sum": "em-r2g",
+    "fixed-babyai": "scaling-inter-babyai",
+    "fixed-sciworld": "scaling-inter-sciworld",
+    "fixed-textcraft": "fixed-searchqa",
+    "fixed-webarena": "scaling-inter-webarena",
+    "grpo": "tarl",
+    "grpo-vs-reinforce-babyai": "grpo-vs-reinforce",
+    "grpo-vs-reinforce-searchqa": "grpo-vs-reinforce",
+    "naive-sum": "em-r2g",
+    "ppo": "ppo-per-turn",
+    "reinforce-pp": "grpo-vs-reinforce",
+    "scaling-inter-babyai-paper": "scaling-inter-babyai",
+    "scaling-inter-sciworld-paper": "scaling-inter-sciworld",
+    "scaling-inter-searchqa": "scaling-inter-searchqa-paper",
+    "scaling-inter-textcraft": "scaling-inter-textcraft-paper",
+    "scaling-inter-webarena-paper": "scaling-inter-webarena",
+    "sft-agentgym-babyai": "sft-agentgym",
+    "sft-agentgym-searchqa": "sft-agentgym",
+    "tarl-entropy-mask": "grpo-entropy-mask",
+    "tarl-neither": "tarl-no-judge",
+    "tarl-no-math": "grpo-entropy-mask",
+    "tarl-ppo": "tarl-ppo-turn",
+}
+"""Recipes that differ only in numbers, or in the gym, from one that `make test-slow` runs: that one."""
+
+RECIPES = [
+    pytest.param(name, marks=[pytest.mark.full] if name in ALIKE else []) for name in sorted(curricula.recipe_names())
+]
 
 STEP_TOKENS = 400
 
@@ -47,7 +92,7 @@ def two_steps_a_stage(name: str) -> dict[str, Any]:
     if recipe.evolve is not None:
         small |= {"evolve.iterations": 2, "evolve.tasks": 30}
     if "sciworld" in name or "webarena" in name:  # a turn takes the simulator or the browser its time
-        small |= {"demonstrations.episodes": 6, "demonstrations.top_k": 4, "cold_start.batch": 2}
+        small |= FEW_EPISODES
     if schedule and schedule["kind"] == "scaling_inter":
         return small | {"schedule.every": 2, f"stages.0.{unit}": 2 * step * len(recipe.planned_stages)}
     if schedule and schedule["kind"] == "adaptive":
@@ -92,7 +137,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", sorted(curricula.recipe_names()))
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_laptop_recipe_runs_to_its_report_on_the_gym_that_its_name_says(name: str, home: Path) -> None:
     if missing := [
         reason for gym in curricula.load(name, "laptop", check=False).training_gyms if (reason := unavailable(gym))

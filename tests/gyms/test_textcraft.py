@@ -280,7 +280,7 @@ def _made_of(fetched: set[str], ways: list[Any], goal: str, crafts: int) -> bool
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("depth", "goals"), [(1, 125), (2, 291)])
+@pytest.mark.parametrize(("depth", "goals"), [(1, 125), pytest.param(2, 291, marks=pytest.mark.full)])
 def test_no_published_goal_of_depth_1_or_2_can_be_made_in_fewer_turns_than_the_plan_takes(
     depth: int, goals: int
 ) -> None:

@@ -11,7 +11,7 @@ from tests.server_faults import FAULTS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(share, marks=pytest.mark.full) for share in (0.2, 0.5)] + [0.3])
 def test_no_fault_of_a_server_becomes_a_reward_and_every_request_is_in_the_ledger(tmp_path: Path, share: float) -> None:
     outcome = play(40, share, tmp_path, timeout=60.0)
     assert outcome.wrong == []

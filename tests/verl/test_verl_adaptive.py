@@ -19,7 +19,7 @@ from userrl_core.rollout import run_episodes
 from userrl_core.training.verl.rl import run_rl
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 class Watching(TwoStages):

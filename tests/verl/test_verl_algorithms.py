@@ -23,7 +23,9 @@ CRITIC = (
 )
 
 
-@pytest.mark.parametrize("name", ["rloo", "ppo", "reinforce_pp", "remax"])
+@pytest.mark.parametrize(
+    "name", ["rloo", "ppo", *(pytest.param(name, marks=pytest.mark.full) for name in ("reinforce_pp", "remax"))]
+)
 def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
