@@ -23,6 +23,7 @@ LORA = LoraSettings(rank=4, alpha=8)
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_two_stages_of_verl_train_adapters_and_leave_ordinary_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

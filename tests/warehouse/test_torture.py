@@ -20,6 +20,7 @@ def test_fifteen_kills_lose_nothing_double_nothing_and_fool_no_reader(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_warehouse_stands_a_tenth_of_the_attack() -> None:
     command = [sys.executable, "scripts/warehouse_safety.py", "--kills", "30", "--flips", "20", "--seed", "1"]
