@@ -14,6 +14,7 @@ from userrl.api.audit import audit_credit, audit_judge, audit_user
 from userrl.api.branch import branch
 from userrl.api.compare import compare
 from userrl.api.evaluate import evaluate
+from userrl.api.imports import import_logs
 from userrl.api.play import play
 from userrl.api.recipes import recipe, recipes
 from userrl.api.report import report
@@ -31,6 +32,7 @@ __all__ = [
     "branch",
     "compare",
     "evaluate",
+    "import_logs",
     "play",
     "recipe",
     "recipes",

@@ -262,9 +262,29 @@ CODES: dict[str, Explained] = {
             "Choose a batch that is a multiple of the number in the message.",
         ),
         (
+            "import.broken_file",
+            "A file of conversations is damaged, or it breaks the rules of its format. Nothing was imported.",
+            "Correct the file at the place in the message, or give the right --format.",
+        ),
+        (
+            "import.not_supported",
+            "A variant of a format cannot be imported.",
+            "Save the conversations in the form that the message names.",
+        ),
+        (
             "import.run_exists",
             "The run to import is already in the warehouse.",
             "Nothing is left to do, unless you want another warehouse.",
+        ),
+        (
+            "import.too_large",
+            "A line or a value of a file is beyond the size limit, or an archive inflates too far. Nothing was imported.",
+            "Check the file. Split it, if it is sound.",
+        ),
+        (
+            "import.unknown_format",
+            "A file is in no format that can be imported.",
+            "Give --format, or convert the file to chat lines with messages.",
         ),
         (
             "install.missing",

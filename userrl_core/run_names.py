@@ -15,25 +15,28 @@ _ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-")
 
 
 class RunName(NamedTuple):
-    """The identifiers of a run. created: Unix seconds."""
+    """The identifiers of a run. created: Unix seconds. imported: it holds the conversations of another tool."""
 
     id: str
     name: str
     created: float
+    imported: bool = False
 
 
 def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     """Return the id of a run by its id, its name (the newest), a unique beginning of its id, or ``latest``.
 
-    latest: the newest run, except evaluations, separate demonstrations and claims, which concern other runs. where:
-    folder of the runs, for the error message. Raises ConfigError naming the nearest id when no run or several match.
+    latest: the newest run, except imported runs, and except evaluations, separate demonstrations and claims, which concern
+    other runs. where: folder of the runs, for the error message. Raises ConfigError naming the nearest id when no run or
+    several match.
     """
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
-    if not ordered:
+    own = [run for run in ordered if not run.imported]
+    if not (own if text == "latest" else ordered):
         raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
-        trained = [run for run in ordered if not _ABOUT_ANOTHER.match(run.name)]
-        return (trained or ordered)[-1].id
+        trained = [run for run in own if not _ABOUT_ANOTHER.match(run.name)]
+        return (trained or own)[-1].id
     exact = [run for run in ordered if run.id == text] or [run for run in ordered if run.name == text]
     if exact:
         return exact[-1].id

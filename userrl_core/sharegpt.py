@@ -34,8 +34,7 @@ def read_conversations(path: Path, gyms: Collection[str] = ()) -> list[dict[str,
     it when no assistant turn is a call that one of these gyms allows.
     """
     chats = [
-        read_chat(_messages(row, f"{path}, entry {n}"), f"{path}, entry {n}")
-        for n, row in enumerate(read_rows(path), 1)
+        read_chat(chat_of(row, f"{path}, entry {n}"), f"{path}, entry {n}") for n, row in enumerate(read_rows(path), 1)
     ]
     if gyms and not any(map(_calls(gyms), _replies(chats))):
         raise TaskError(
@@ -61,7 +60,7 @@ def _replies(chats: Sequence[Mapping[str, Any]]) -> list[str]:
     return [message["content"] for chat in chats for message in chat["messages"] if message["role"] == "assistant"]
 
 
-def _messages(row: Any, where: str) -> Any:
+def chat_of(row: Any, where: str) -> Any:
     """Return a ShareGPT row as a chat of messages; a row that has messages already is unchanged."""
     if not isinstance(row, dict) or "conversations" not in row:
         return row

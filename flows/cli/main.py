@@ -33,6 +33,7 @@ COMMANDS = {
     "recipe": "training.recipe",
     "tasks": "tasks",
     "model": "models",
+    "import": "looking.imports",
     "sql": "looking.sql",
     "warehouse": "warehouse",
     "server": "server",
@@ -69,7 +70,7 @@ class Commands(TyperGroup):
         group = getattr(module, "app", None)
         if group is None:
             group = typer.Typer(add_completion=False)
-            group.command(cmd_name)(getattr(module, cmd_name))
+            group.command(cmd_name)(getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"))
         command = get_command(group)
         inner = command.commands.get(cmd_name, command) if isinstance(command, TyperGroup) else command
         inner.name = cmd_name

@@ -124,6 +124,13 @@ def turn(row: Mapping[str, Any], *, same: bool = False) -> None:
         said(row["observation"] or "", "text-sm")
 
 
+def place(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return stage, step and phase of a trajectory. An imported one has no stage."""
+    if row["stage"] is None:
+        return ("imported",)
+    return (str(row["stage"]), f"step {row['step']}", str(row["phase"]))
+
+
 def chip(text: str, *, kind: str = "") -> None:
     """Draw a short fact. kind: good, bad or odd."""
     ui.label(plain(text)).classes(f"chip {kind}")

@@ -24,8 +24,8 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     first = members[0].trajectory
     frame.heading(f"Group of {first['gym']} {first['task_id']}")
     with ui.row().classes("gap-2 items-center"):
-        for fact in (first["stage"], f"step {first['step']}", first["phase"], f"{len(members)} trajectories"):
-            frame.chip(str(fact))
+        for fact in (*frame.place(first), f"{len(members)} trajectories"):
+            frame.chip(fact)
         ui.link(str(first["run_id"]), f"/run/{first['run_id']}")
     members = _widest_first(members)
     alone = browse.parting([member.turns for member in members])
@@ -38,6 +38,8 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
                 ui.link(f"{rank}, {attempt(member.trajectory)}", f"/trajectory/{member.trajectory['traj_id']}")
             [turn, _] = browse.parting([member.turns for member in members[:2]])
             ui.label("(shown first below)" if turn is None else f"(shown first below; they diverge at turn {turn})")
+    elif first["stage"] is None:
+        ui.label("All scores are equal." if known else "No attempt has a score.").classes("quiet")
     else:
         ui.label("All scores are equal, so all advantages are zero and this group has no gradient.").classes("mark")
     runs = await frame.asked(lambda: warehouse.rows("FROM runs WHERE run_id = $run", run=first["run_id"]))

@@ -59,7 +59,7 @@ class ReplayPage:
         with ui.row().classes("gap-2 items-center"):
             outcome, kind = _outcome(row, self._shown.turns)
             frame.chip(outcome, kind=kind)
-            for fact in (row["stage"], f"step {row['step']}", row["phase"], row["policy"], f"user {row['user_name']}"):
+            for fact in *frame.place(row), row["policy"], f"user {row['user_name'] or 'not named'}":
                 frame.chip(str(fact or "–"))
             ui.link(str(row["run_id"]), f"/run/{row['run_id']}")
             ui.link("Group of this trajectory", f"/group/{row['traj_id']}")
@@ -195,7 +195,7 @@ class ReplayPage:
         """Add what needs the rest of the group or of the list, after the conversation itself is drawn."""
         members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
         self._say_where_to_look(members)
-        if len(members) > 1 and self._shown.turns:
+        if len(members) > 1 and self._shown.turns and self._shown.run.get("kind") is None:
             with self._control:
                 CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
         await self._find_neighbours()
@@ -216,7 +216,9 @@ class ReplayPage:
             default=None,
         )
         with self._hint:
-            if earning and earning[-1] == len(turns):
+            if any(turn["reward"] is None for turn in turns):
+                pass  # an imported conversation without turn rewards
+            elif earning and earning[-1] == len(turns):
                 ui.label("The last turn still earned a reward.")
             elif earning:
                 self._mark(earning[-1])
@@ -366,13 +368,18 @@ def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tupl
         return f"not scored: {row['reject_reason']}", "bad"
     kind = "good" if row["stop_reason"] == "success" else "odd"
     word = ended(row["stop_reason"], turns)
-    return f"{word}, score {frame.number(row['score'])}, {row['turns']} of {row['horizon']} turns", kind
+    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
+    return f"{word}, score {frame.number(row['score'])}, {row['turns']}{allowed} turns", kind
 
 
 def _cost(turn: Mapping[str, Any]) -> str:
-    prompt_tokens, reply_tokens = turn["prompt_tokens"] or 0, turn["completion_tokens"] or 0
-    seconds = f"{turn['policy_seconds'] or 0:.2f} s agent, {turn['env_seconds'] or 0:.2f} s user"
-    return f"{prompt_tokens:,} + {reply_tokens:,} tokens · {seconds}"
+    tokens = " + ".join(_whole(turn[name]) for name in ("prompt_tokens", "completion_tokens"))
+    agent, user = (frame.number(turn[name], 2) for name in ("policy_seconds", "env_seconds"))
+    return f"{tokens} tokens · {agent} s agent, {user} s user"
+
+
+def _whole(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
 
 
 def _asked(call: Mapping[str, Any]) -> None:

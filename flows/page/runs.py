@@ -12,14 +12,15 @@ from nicegui import ui
 from flows.page import charts, frame
 from flows.page.charts import Mark
 from flows.page.replies import show_replies
-from flows.page.report import show_report
+from flows.page.report import draw, show_report
+from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.run.ending import COLLAPSED, Ending, endings, in_a_word
 from userrl.run.results import validation_scores
 from userrl.run.run import Run, all_runs
 from userrl_core.records import branch_of
 from warehouse import Warehouse
-from warehouse.files.runs import find_run
+from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query import browse
 
 FOLLOW_SECONDS = 5.0
@@ -118,7 +119,7 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
                 "name": run_id,
                 "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
                 "curves": run_id != PEOPLE,
-                "state": _state(run),
+                "state": row["kind"] or _state(run),
                 "ending": word,
                 "kind": "bad" if COLLAPSED in word else "",
                 "best": frame.number(best, 2),
@@ -160,6 +161,10 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
         _facts_side_by_side(
             [_facts_row(rows[each_id], known.get(each_id), ended.get(each_id, [])) for each_id in run_ids]
         )
+    if len(run_ids) == 1 and run_row.get("kind") == IMPORTED:
+        draw((await frame.asked(lambda: import_document(summary(run_row["run_id"])))).blocks)
+        await _spread(warehouse, run_row["run_id"])
+        return
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
         await _spread(warehouse, run_row["run_id"])
@@ -172,11 +177,14 @@ def _facts(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> None:
     with ui.row().classes("gap-2 items-center"):
         if word := in_a_word(run_endings):
             frame.chip(word, kind="bad" if COLLAPSED in word else "good")
-        for fact in filter(None, (row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))):
+        for fact in filter(
+            None, (row.get("kind"), row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))
+        ):
             frame.chip(fact)
         ui.link("All trajectories", frame.address("/trajectories", run=row["run_id"]))
         ui.link("Failed trajectories", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
-        ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
+        if row.get("kind") is None:
+            ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
     for ending in run_endings:
         ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
 

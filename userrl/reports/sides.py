@@ -86,7 +86,10 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
         member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
         return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
     filters = _filters(text)
-    rows = [row for row in warehouse.sql("FROM runs").pl().to_dicts() if _fits(row, filters)]
+    everything = warehouse.sql("FROM runs").pl().to_dicts()
+    if "run_id" not in filters:  # imported conversations belong to no recipe; they are compared by the run's name
+        everything = [row for row in everything if row["kind"] is None]
+    rows = [row for row in everything if _fits(row, filters)]
     if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer run may have its seed
         rows = [row for row in rows if not (run_dir(warehouse.root, row["run_id"]) / RETIRED).exists()]
     policies = _policies(warehouse, [row["run_id"] for row in rows])
@@ -172,7 +175,7 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
 
 def _known(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
     """Say which values a filter could have named."""
-    runs = warehouse.rows("FROM runs ORDER BY created DESC")
+    runs = warehouse.rows("FROM runs WHERE kind IS NULL ORDER BY created DESC")
     for key, pattern in filters.items():
         values = list(dict.fromkeys(str(row[key]) for row in runs)) if key != "policy" else []
         if values and not any(fnmatchcase(value, pattern) for value in values) and not _RANGE.fullmatch(pattern):

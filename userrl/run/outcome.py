@@ -13,6 +13,7 @@ ENDED = {
     "format": "unreadable reply",
     "length": "reply cut at its limit",
     "error": "error",
+    "ended": "ended",
 }
 """Words by stop reason."""
 

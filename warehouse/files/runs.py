@@ -27,6 +27,8 @@ from warehouse.files.encode import fitting
 from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, sync, write_atomically
 
 RETIRED = "retired"
+IMPORTED = "imported"
+"""The kind of a run that holds conversations of another tool."""
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -111,6 +113,29 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
     return row
 
 
+def register_imported(root: Path, folder: Path, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the row of an imported run into its folder, which is not yet among the runs, and return it.
+
+    Settings of training are null. fields: columns of `runs` by name.
+    """
+    _stamp_format(root)
+    texts = dict.fromkeys(("name", "recipe", "recipe_hash", "backend", "profile", "code_version"), "")
+    objects = dict.fromkeys(("recipe_json", "environment"), "{}")
+    row = {
+        **dict.fromkeys(schema.types("runs")),
+        **texts,
+        **objects,
+        "created": time.time(),
+        **fields,
+        "run_id": run_id,
+        "kind": IMPORTED,
+        "run_no": claim(root / "numbers"),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "run.json", stamped(orjson.dumps(row)[:-1]))
+    return row
+
+
 def read_run(folder: Path) -> dict[str, Any] | None:
     """Return the row in a run's folder, or None. Raises LogError for a file without a valid row."""
     path = folder / "run.json"
@@ -125,6 +150,8 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         with suppress(orjson.JSONDecodeError):
             row = orjson.loads(content)
     texts, numbers = ("run_id", "name"), ("run_no", "gamma", "created")
+    if isinstance(row, dict) and row.get("kind") == IMPORTED:
+        numbers = ("run_no", "created")
     if not (
         isinstance(row, dict)
         and all(isinstance(row.get(key), str) for key in texts)
@@ -174,7 +201,11 @@ def find_run(root: Path, name: str) -> dict[str, Any]:
     if name in rows:
         return rows[name]
     current = [row for row in rows.values() if not (run_dir(root, row["run_id"]) / RETIRED).exists()]
-    return rows[choose_run(name, [RunName(row["run_id"], row["name"], row["created"]) for row in current], root)]
+    return rows[choose_run(name, [_names(row) for row in current], root)]
+
+
+def _names(row: Mapping[str, Any]) -> RunName:
+    return RunName(row["run_id"], row["name"], row["created"], row.get("kind") == IMPORTED)
 
 
 def retire_run(root: Path, run_id: str) -> None:

@@ -49,13 +49,14 @@ CREATE OR REPLACE MACRO micro_average(run := NULL, in_phase := 'evaluate', in_sp
     FROM gym_scores(run := run, in_phase := in_phase, in_split := in_split)
     GROUP BY run_id, policy, checkpoint, phase, split ORDER BY run_id, policy;
 
--- Number of the last turn with a reward other than zero, 0 without one, averaged (UserRL section 4.3); gym null: all.
+-- Number of the last turn with a reward other than zero, 0 without one, averaged (UserRL section 4.3); gym null: all. Like the
+-- next two queries, it is null for imported conversations without turn rewards.
 CREATE OR REPLACE MACRO effective_turns(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH each AS (
-        SELECT u.traj_id, max(u.turn) FILTER (u.reward <> 0) AS last
+        SELECT u.traj_id, CASE WHEN bool_and(u.reward IS NOT NULL) THEN coalesce(max(u.turn) FILTER (u.reward <> 0), 0) END AS last
         FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase) GROUP BY u.traj_id
     )
-    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(coalesce(each.last, 0)) AS effective_turns
+    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(CASE WHEN each.traj_id IS NULL THEN 0 ELSE each.last END) AS effective_turns
     FROM trajectories t LEFT JOIN each USING (traj_id)
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
       AND (in_split IS NULL OR t.split = in_split)
@@ -65,10 +66,10 @@ CREATE OR REPLACE MACRO effective_turns(run := NULL, in_phase := 'evaluate', in_
 -- Sum of r_t / t, averaged (UserRL section 4.3, the first turn has weight 1); gym null: all gyms.
 CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH each AS (
-        SELECT u.traj_id, sum(u.reward / u.turn) AS weighted
+        SELECT u.traj_id, CASE WHEN bool_and(u.reward IS NOT NULL) THEN sum(u.reward / u.turn) END AS weighted
         FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase) GROUP BY u.traj_id
     )
-    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(coalesce(each.weighted, 0)) AS time_weighted
+    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(CASE WHEN each.traj_id IS NULL THEN 0 ELSE each.weighted END) AS time_weighted
     FROM trajectories t LEFT JOIN each USING (traj_id)
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
       AND (in_split IS NULL OR t.split = in_split)
@@ -79,11 +80,12 @@ CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_sp
 -- travel's best and correct choices this way).
 CREATE OR REPLACE MACRO reward_counts(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH each AS (
-        SELECT u.traj_id, count(*) FILTER (u.reward = 1) AS ones, count(*) FILTER (u.reward = 0.8::DOUBLE) AS eights
+        SELECT u.traj_id, CASE WHEN bool_and(u.reward IS NOT NULL) THEN count(*) FILTER (u.reward = 1) END AS ones,
+               CASE WHEN bool_and(u.reward IS NOT NULL) THEN count(*) FILTER (u.reward = 0.8::DOUBLE) END AS eights
         FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase) GROUP BY u.traj_id
     )
-    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(coalesce(each.ones, 0)) AS avg_number_of_1,
-           avg(coalesce(each.eights, 0)) AS avg_number_of_08
+    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(CASE WHEN each.traj_id IS NULL THEN 0 ELSE each.ones END) AS avg_number_of_1,
+           avg(CASE WHEN each.traj_id IS NULL THEN 0 ELSE each.eights END) AS avg_number_of_08
     FROM trajectories t LEFT JOIN each USING (traj_id)
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
       AND (in_split IS NULL OR t.split = in_split)

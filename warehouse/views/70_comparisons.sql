@@ -31,7 +31,7 @@ CREATE OR REPLACE MACRO seed_scores(of_recipe := NULL, of_profile := NULL) AS TA
     SELECT r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step, count(*) AS tasks,
            avg(s.score) AS score
     FROM task_scores() s JOIN runs r USING (run_id)
-    WHERE (of_recipe IS NULL OR r.recipe = of_recipe) AND (of_profile IS NULL OR r.profile = of_profile)
+    WHERE r.kind IS NULL AND (of_recipe IS NULL OR r.recipe = of_recipe) AND (of_profile IS NULL OR r.profile = of_profile)
     GROUP BY r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step
     ORDER BY r.recipe, r.profile, r.seed, s.policy;
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,12 +27,19 @@ from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, T
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
 from warehouse.files.checksum import stamped
-from warehouse.files.layout import claim, run_dir
+from warehouse.files.layout import LIVE_LINE_BYTES, claim, run_dir
 from warehouse.files.runs import register_run
 from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
+<<<<<<< HEAD
 MAX_WRITERS = 2**16 - 1
 MAX_TRAJECTORIES = 2**24 - 1
+=======
+MOST_WRITERS = 2**16 - 1
+MOST_TRAJECTORIES = 2**24 - 1
+PLACE = ("stage", "step", "phase", "split", "gym", "task_id", "attempt", "group_id")
+"""The columns that the turns of a trajectory share with its row."""
+>>>>>>> 2e10cc6 (Import conversations of other tools as runs of their own kind)
 
 
 class TurnLog:
@@ -44,13 +52,14 @@ class TurnLog:
         """The start of the run that this log belongs to; worker processes need it as ``join``."""
         self.writer = writer
         self._run = run
-        self._gamma = float(row["gamma"])
+        self._gamma = math.nan if row["gamma"] is None else float(row["gamma"])
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
         self._wrote = False
         self._places: dict[int, bytes] = {}
         self._started: dict[int, float] = {}
         self._tasks: set[tuple[str, str, str]] = set()
+        self._imported_tasks: set[int] = set()
         self._versions: dict[int, tuple[Task, str]] = {}
         self._credited: dict[int, bytearray] = {}
         self._stamp()
@@ -102,6 +111,7 @@ class TurnLog:
 
     def begin(self, trajectory: Trajectory) -> int:
         """Assign the trajectory its globally unique id (also set on it)."""
+<<<<<<< HEAD
         n = next(self._ids)
         if n > MAX_TRAJECTORIES:
             raise LogError(
@@ -109,6 +119,9 @@ class TurnLog:
             )
         traj_id = self.run_no << 40 | self.writer << 24 | n
         trajectory.traj_id = traj_id
+=======
+        traj_id = trajectory.traj_id = self._new_id()
+>>>>>>> 2e10cc6 (Import conversations of other tools as runs of their own kind)
         context, task = trajectory.context, trajectory.task
         place = {
             "stage": context.stage,
@@ -262,6 +275,33 @@ class TurnLog:
         self._append("judgements", rows)
         self._model_calls(trajectory, turns[-1].number, judged.calls, len(turns[-1].model_calls))
 
+    def imported(
+        self,
+        trajectory: dict[str, Any],
+        turns: Sequence[dict[str, Any]],
+        calls: Sequence[dict[str, Any]],
+        payload: Mapping[str, Any],
+    ) -> int:
+        """Write the rows of a conversation that another tool recorded, and return its id.
+
+        A column that a row lacks is null. payload: the task; it is written once per task version. Raises TypeError for
+        values that are nested too deeply for JSON.
+        """
+        traj_id = self._new_id()
+        version = content_hash(payload)
+        place = {name: trajectory.pop(name, None) for name in PLACE}
+        head = encode.line({"traj_id": traj_id, **place})[1:-1] + b","
+        task = {"gym": place["gym"], "task_id": place["task_id"], "version": version, "split": place["split"]}
+        if payload and (key := hash(tuple(task.values()))) not in self._imported_tasks:
+            self._imported_tasks.add(key)
+            own = {"source": trajectory.get("source"), "tier": trajectory.get("tier")}
+            self._append("tasks", [{**task, **own, "payload": encode.text(payload)}])
+        of_call = {"traj_id": traj_id, **{name: place[name] for name in ("stage", "step", "phase", "gym")}}
+        self._append_small("model_calls", [self._line({**of_call, **row}) for row in calls])
+        self._append_small("turns", [self._line(row, head) for row in turns])
+        self._wal.append("trajectories", self._line({**trajectory, "task_version": version}, head))
+        return traj_id
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Write one line per task version not yet written by this log."""
         rows = []
@@ -348,6 +388,23 @@ class TurnLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _new_id(self) -> int:
+        n = next(self._ids)
+        if n > MOST_TRAJECTORIES:
+            raise LogError(
+                "log.full", f"One process can log {MOST_TRAJECTORIES} trajectories. Open a new turn log to continue."
+            )
+        return self.run_no << 40 | self.writer << 24 | n
+
+    def _append_small(self, table: str, lines: Sequence[bytes]) -> None:
+        """Append lines at once. Lines that are too long together are appended one by one, to stay in live files."""
+        if sum(map(len, lines)) <= LIVE_LINE_BYTES:
+            if lines:
+                self._wal.append(table, b"".join(lines), len(lines))
+            return
+        for line in lines:
+            self._wal.append(table, line)
 
     def _stamp(self) -> None:
         head = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.cli.arguments import Html, Json, RunName
-from flows.cli.terminal import plain
+from flows.cli.terminal import plain, plain_json
+
+if TYPE_CHECKING:
+    from userrl.reports.import_report import ImportedRun
 
 
 def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
     """Show a run's results: demonstrator, SFT and RL side by side on held-out tasks.
 
     For a run without a report, show its progress and exit with 1. latest: the newest run that has a report. people:
-    conversations of people compared with simulated users.
+    conversations of people compared with simulated users. An imported run has a report of scores, pass^k and costs.
 
     Example: userrl report latest --html report.html
     """
@@ -22,6 +27,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports import people_report
     from userrl.reports.curves import curve_points
     from userrl.reports.document import Document
+    from userrl.reports.import_report import find_imported
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
     from userrl.reports.run_so_far import run_so_far
     from userrl.reports.run_summary import run_summary
@@ -32,7 +38,13 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     if run == people_report.RUN:
         _people(html, as_json)
         return
-    meant = find(run)
+    try:
+        meant = find(run)
+    except ConfigError:
+        if imported := find_imported(run):
+            _imported(imported, html, as_json)
+            return
+        raise
     if run == "latest" and not has_report(meant):
         finished = [run_candidate for run_candidate in all_runs() if has_report(run_candidate)]
         if finished:
@@ -65,6 +77,17 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     with open_warehouse(warehouse_dir()) as warehouse:
         document = run_document(report, warehouse)
     print(f"wrote {', '.join(map(str, document.write(Path(html))))}")
+
+
+def _imported(run: ImportedRun, html: str | None, as_json: bool) -> None:
+    from userrl.reports.import_report import import_document
+
+    if as_json:
+        print(plain_json(asdict(run), indent=1))
+    elif html is None:
+        print(plain(str(run)), end="")
+    else:
+        print(f"wrote {', '.join(map(str, import_document(run).write(Path(html))))}")
 
 
 def _people(html: str | None, as_json: bool) -> None:

@@ -58,10 +58,10 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
     """Yield the printed lines. Escape sequences in model text are disarmed."""
     row = shown.trajectory
     yield (
-        f"trajectory {row['traj_id']}: {row['gym']} {plain(row['task_id'])}, run {row['run_id']}, {row['stage']} "
-        f"step {row['step']} ({row['phase']}), attempt {row['attempt'] + 1}"
+        f"trajectory {row['traj_id']}: {plain(row['gym'])} {plain(row['task_id'])}, run {row['run_id']}, {_place(row)}"
+        f"attempt {row['attempt'] + 1}"
     )
-    yield f"{plain(row['policy'] or 'the agent')} with {plain(row['user_name'] or 'no user')}: {_outcome(row)}"
+    yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row)}"
     for message in json.loads(row["messages"] or "[]"):
         if full or message["role"] != "system":
             yield from _said(message["role"], message["content"], full)
@@ -72,16 +72,31 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
         if turn["choice"] is None:
             yield from _said("message (no readable call)", turn["message"], full)
         else:
-            yield from _said(turn["choice"], turn["content"], full)
+            yield from _said(plain(turn["choice"]), turn["content"], full)
         yield from _said("reply", turn["observation"], full)
         signed = [f"{name} {number(turn[name], sign=True)}" for name in ("reward", "shaped", "advantage")]
-        yield (
-            f"-- turn {turn['turn']}: {', '.join(signed)}; {turn['completion_tokens']} tokens, {turn['policy_seconds']:.2f} s and "
-            f"{turn['env_seconds']:.2f} s"
-        )
+        yield f"-- turn {turn['turn']}: {', '.join(signed)}; {_cost(turn)}"
     if full and shown.task is not None:
         yield ""
         yield from _said("task", plain_json(shown.task, indent=1), full)
+
+
+def _place(row: dict[str, Any]) -> str:
+    """Return stage, step and phase; "" for an imported conversation, which has no stage."""
+    return "" if row["stage"] is None else f"{row['stage']} step {row['step']} ({row['phase']}), "
+
+
+def _user(row: dict[str, Any]) -> str:
+    imported = row.get("source", "") or ""
+    unknown = "a user the file does not name" if imported.startswith("imported:") else "no user"
+    return plain(row["user_name"] or unknown)
+
+
+def _cost(turn: dict[str, Any]) -> str:
+    """Return tokens and seconds; a dash for what an imported file does not give."""
+    tokens, seconds = turn["completion_tokens"], (turn["policy_seconds"], turn["env_seconds"])
+    policy, env = ("–" if value is None else f"{value:.2f}" for value in seconds)
+    return f"{'–' if tokens is None else tokens} tokens, {policy} s and {env} s"
 
 
 def _outcome(row: dict[str, Any]) -> str:
@@ -89,7 +104,8 @@ def _outcome(row: dict[str, Any]) -> str:
         return "in progress"
     if not row["admitted"]:
         return f"not scored ({plain(str(row['reject_reason']))})"
-    return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {number(row['score'])}"
+    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
+    return f"{row['stop_reason']} after {row['turns']}{allowed} turns, score {number(row['score'])}"
 
 
 def _said(speaker: str, text: str | None, full: bool) -> Iterator[str]:

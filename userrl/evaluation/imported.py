@@ -1,0 +1,33 @@
+"""Import of other tools' conversations.
+
+The id of a run is made from the format and the hash of the file. Importing a file again finds the run it has already.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from userrl.machine.hashes import file_hash
+from userrl.machine.home import warehouse_dir
+from userrl.reports.import_report import ImportedRun, summary
+from userrl_core.foreign.formats import AUTO, OURS, conversations, recognised
+from warehouse.upkeep.exchange import conversations as exports
+from warehouse.upkeep.exchange.imported import imported_run, store
+
+
+def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
+    """Import a file into this home's warehouse, all of it or nothing.
+
+    Returns one run. Our own exports may hold several, which keep their ids. name: the run's name, by default the file's
+    name. Raises ConfigError for a file that cannot be imported.
+    """
+    format = recognised(path, format)
+    root = warehouse_dir()
+    if format == OURS:
+        counts = exports.bring_in(root, exports.read_conversations(path))
+        return tuple(summary(run) for run in counts)
+    run_id = f"import-{format}-{file_hash(path)[:12]}"
+    again = imported_run(root, run_id) is not None
+    if not again:
+        store(root, run_id, conversations(path, format), format=format, name=name or path.stem)
+    return (summary(run_id, again=again),)

@@ -1,0 +1,178 @@
+"""Conversations of another tool, stored as a run of kind ``imported``.
+
+The run is written in a folder that no reader looks into and is renamed when it is complete. A file that turns out to be
+broken, a full disk or a killed process therefore leaves no part of a run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import LogError
+from userrl_core.foreign.conversation import ForeignCall, ForeignConversation, broken
+from warehouse.files import encode
+from warehouse.files.layout import claim, run_dir, sync
+from warehouse.files.lock import FolderLock
+from warehouse.files.runs import IMPORTED, read_run, register_imported
+from warehouse.write.turn_log import TurnLog
+from warehouse.write.wal import SEGMENT_ROWS
+
+PHASE = "evaluate"
+"""The phase of imported conversations: the one whose scores are compared."""
+STAGING = "importing"
+"""The folder of the warehouse that an import is written in. It also holds the lock of the importing process."""
+WAIT_SECONDS = 0.2
+
+
+def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:
+    """Return the row of an imported run, or None if there is no such run."""
+    row = read_run(run_dir(root, run_id))
+    return row if row is not None and row.get("kind") == IMPORTED else None
+
+
+def store(
+    root: Path, run_id: str, conversations: Iterable[ForeignConversation], *, format: str, name: str, **fields: Any
+) -> None:
+    """Store all conversations as a new run, or none of them.
+
+    format: stored in ``source``. name: the run's name, and the policy of conversations whose file names no model. fields:
+    further columns of `runs`. Raises ConfigError for a broken conversation, LogError when the run cannot be written.
+    """
+    target, place = run_dir(root, run_id), root / STAGING
+    folder = place / target.name
+    with _alone(place):
+        for left in place.glob("run=*"):  # what a killed import left
+            shutil.rmtree(left)
+        if target.exists():
+            return
+        try:
+            row = register_imported(root, folder, run_id, {"name": name, **fields})
+            with TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS) as log:
+                _write(log, conversations, format, name)
+            sync(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(target)
+            sync(target.parent)
+        except OSError as error:
+            if isinstance(error, LogError):
+                raise
+            raise LogError(
+                "log.cannot_write", f"The import cannot be written to {root}: {error.strerror or error}. Free space."
+            ) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Wait until no other process imports into this warehouse."""
+    while (lock := FolderLock.take_if_free(place)) is None:
+        time.sleep(WAIT_SECONDS)
+    with lock:
+        yield
+
+
+def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: str, name: str) -> None:
+    known: set[int] = set()
+    attempts: Counter[int] = Counter()
+    for item in conversations:
+        policy = item.policy or name
+        task = hash((item.gym, item.task_id, policy))
+        attempt = attempts[task] if item.attempt is None else item.attempt
+        attempts[task] += 1
+        if (key := hash((task, attempt))) in known:
+            broken(item.where, f"attempt {attempt + 1} at task {item.task_id} occurs twice in the file")
+        known.add(key)
+        try:
+            log.imported(
+                _trajectory(item, format, policy, attempt),
+                [_turn(item, number) for number in range(len(item.turns))],
+                _calls(item),
+                item.payload,
+            )
+        except (RecursionError, TypeError):
+            broken(item.where, "it is nested too deeply")
+    if not known:
+        broken(str(name), "the file has no conversation")
+
+
+def _trajectory(item: ForeignConversation, format: str, policy: str, attempt: int) -> dict[str, Any]:
+    rewards = [turn.reward for turn in item.turns if turn.reward is not None]
+    admitted = item.reject_reason is None
+    return {
+        "phase": PHASE,
+        "gym": item.gym,
+        "task_id": item.task_id,
+        "attempt": attempt,
+        "group_id": f"{policy}/{item.gym}/{item.task_id}",
+        "tier": "",
+        "source": f"{IMPORTED}:{format}",
+        "seed": item.seed,
+        "policy": policy,
+        "user_name": item.user,
+        "turns": len(item.turns),
+        "stop_reason": item.ending,
+        "score": item.score if admitted else None,
+        "return_sum": sum(rewards) if rewards and len(rewards) == len(item.turns) and admitted else None,
+        "admitted": admitted,
+        "reject_reason": item.reject_reason,
+        "prompt_tokens": _total(item.prompt_tokens, [turn.prompt_tokens for turn in item.turns]),
+        "completion_tokens": _total(item.completion_tokens, [turn.completion_tokens for turn in item.turns]),
+        "policy_seconds": _total(item.seconds, [turn.seconds for turn in item.turns]),
+        "messages": encode.text(item.opening),
+    }
+
+
+def _total(given: float | None, parts: list[Any]) -> float | None:
+    """Return the sum that the file gives, or the sum over turns if all turns have a value."""
+    if given is not None or not parts or None in parts:
+        return given
+    return sum(parts)
+
+
+def _turn(item: ForeignConversation, number: int) -> dict[str, Any]:
+    turn = item.turns[number]
+    info = {**turn.info, **item.info} if number == len(item.turns) - 1 else turn.info
+    return {
+        "turn": number + 1,
+        "choice": turn.choice,
+        "content": turn.content,
+        "thought": turn.thought,
+        "message": turn.message,
+        "observation": turn.observation,
+        "reward": turn.reward,
+        "prompt_tokens": turn.prompt_tokens,
+        "completion_tokens": turn.completion_tokens,
+        "policy_seconds": turn.seconds,
+        "info": encode.text(info) if info else None,
+    }
+
+
+def _calls(item: ForeignConversation) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, turn in enumerate(item.turns, 1):
+        _add(rows, number, turn.calls)
+    _add(rows, len(item.turns) + 1, item.calls)
+    return rows
+
+
+def _add(rows: list[dict[str, Any]], turn: int, calls: list[ForeignCall]) -> None:
+    rows += [
+        {
+            "turn": turn,
+            "n": n,
+            "role": call.role,
+            "model": call.model,
+            "prompt_tokens": call.prompt_tokens,
+            "completion_tokens": call.completion_tokens,
+            "seconds": call.seconds,
+            "price": call.price,
+        }
+        for n, call in enumerate(calls, 1)
+    ]
