@@ -89,7 +89,7 @@ def _from_start(start: bytes) -> str | None:
 
 def _from_keys(file: IO[bytes], name: str) -> str | None:
     """Return the format by the keys of the first object; None if no key decides."""
-    stream = JsonStream(file, name)
+    stream = JsonStream(file, name, "replace")  # the reader will say where the text is not UTF-8
     if stream.peek() == "[":
         first = next(stream.elements(), None)
         keys = first[1] if first is not None and isinstance(first[1], dict) else {}

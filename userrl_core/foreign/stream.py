@@ -56,8 +56,10 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place and the value of each object of a JSON list, or of a file with one object per line."""
     with path.open("rb") as file:
-        stream = JsonStream(file, str(path))
-        if stream.peek() == "[":
+        start = file.read(CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
+        file.seek(0)
+        if start.startswith(b"["):
+            stream = JsonStream(file, str(path))
             for where, value in stream.elements():
                 if not isinstance(value, dict):
                     broken(where, "an element of the list is not a JSON object")
@@ -75,11 +77,14 @@ def too_large(where: str, what: str) -> NoReturn:
 
 
 class JsonStream:
-    """One JSON document, read value by value. name: the file's name, for error messages."""
+    """One JSON document, read value by value.
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
+    name: the file's name, for error messages. errors: ``replace`` accepts text that is not UTF-8.
+    """
+
+    def __init__(self, file: IO[bytes], name: str, errors: str = "strict") -> None:
         self._file, self._name = file, name
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors)
         self._scan = json.JSONDecoder(parse_constant=self._no_number).raw_decode
         self._text, self._at, self._ended = "", 0, False
         self._line, self._line_at = 1, 0

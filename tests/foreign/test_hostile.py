@@ -1,0 +1,199 @@
+"""Hostile and damaged files: one sentence with the place, and nothing of the file is kept."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import userrl
+from tests.foreign.test_formats import DATA
+from tests.makers import raises
+from userrl_core.errors import ConfigError
+from userrl_core.foreign import stream
+
+CHAT = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}], "score": 1}\n'
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def refused(path: Path, home: Path, code: str, *facts: str, format: str = "auto") -> None:
+    with raises(code, *facts) as caught:
+        userrl.import_logs(path, format=format)
+    assert "\n" not in str(caught.value)
+    assert not list(home.glob("warehouse/runs/*"))
+    assert not list(home.glob("warehouse/importing/run=*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ('{"messages": [{"role": "user", "content": "Hi"}, {"role": "assis', "line 3: it is not JSON"),
+        ('{"messages": [], "score": NaN}', "line 3: it is not JSON"),
+        ('{"messages": [], "score": Infinity}', "line 3: it is not JSON"),
+        ('{"messages": [], "score": 1e999}', "line 3: "),
+        ('{"messages": [], "score": "high"}', "line 3: score is not a number"),
+        ('{"messages": {}}', "line 3: a chat needs a list 'messages'"),
+        ('{"messages": [7]}', "line 3: message 1 is not a JSON object"),
+        ('{"messages": [{"content": "Hi"}]}', "line 3: message 1 has no role"),
+        ('{"messages": [{"role": "assistant", "tool_calls": [{}]}]}', "line 3: a tool call has no name"),
+        ('{"messages": [], "usage": {"prompt_tokens": -1}}', "line 3: usage.prompt_tokens is not a whole number"),
+        ("[1, 2]", "line 3: the line is not a JSON object"),
+        ('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 3: it is nested too deeply"),
+        ('{"a": "\udcff"}', "line 3: it is not JSON"),
+    ],
+)
+def test_a_broken_line_is_named_and_nothing_is_kept(tmp_path: Path, home: Path, line: str, fact: str) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text(CHAT + CHAT + line + "\n", encoding="utf-8", errors="surrogateescape")
+    refused(path, home, "import.broken_file", fact, "Nothing was imported.")
+
+
+def test_content_nested_deeper_than_json_can_be_written_is_refused(tmp_path: Path, home: Path) -> None:
+    deep = "[" * 900 + "]" * 900
+    path = tmp_path / "results.jsonl"
+    path.write_text(f'{{"prompt": [], "completion": "Yes?", "reward": 1, "metrics": {deep}}}\n')
+    refused(path, home, "import.broken_file", "nested too deeply")
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.6, 0.99])
+def test_a_truncated_document_is_named_by_its_line(tmp_path: Path, home: Path, cut: float) -> None:
+    content = (DATA / "tau2.json").read_text()
+    path = tmp_path / "results.json"
+    path.write_text(content[: int(cut * len(content))])
+    refused(path, home, "import.broken_file", "line ", "Nothing was imported.")
+
+
+def test_a_document_with_a_number_that_is_none_is_named_by_its_line(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "results.json"
+    lines = (DATA / "tau2.json").read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if '"duration": 60.0' in line)
+    lines[at] = lines[at].replace("60.0", "NaN")
+    path.write_text("\n".join(lines))
+    refused(path, home, "import.broken_file", "NaN is not a number")
+
+
+def test_a_deeply_nested_document_is_refused(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('{"info": ' + "[" * 100_000 + "]" * 100_000 + ', "tasks": [], "simulations": []}')
+    refused(path, home, "import.broken_file", "line 1: it is nested too deeply")
+
+
+def test_text_after_the_document_is_refused(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text((DATA / "tau2.json").read_text() + "{}")
+    refused(path, home, "import.broken_file", "text follows the end")
+
+
+def test_an_attempt_that_occurs_twice_is_refused(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text((DATA / "nemo_gym.jsonl").read_text() + (DATA / "nemo_gym.jsonl").read_text())
+    refused(path, home, "import.broken_file", "line 3: attempt 1 at task 0 occurs twice")
+
+
+def test_a_file_without_conversations_is_refused(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('{"info": {}, "tasks": [], "simulations": []}')
+    refused(path, home, "import.broken_file", "no conversation")
+
+
+def test_a_line_and_a_value_beyond_the_limit_are_not_read_whole(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_BYTES", 2**20)
+    path = tmp_path / "chats.jsonl"
+    path.write_text(CHAT + '{"messages": "' + "x" * 2**21 + '"}\n')
+    refused(path, home, "import.too_large", "line 2: the line is larger than 1 MB")
+    path.write_text('{"info": {}, "tasks": [],\n "simulations": ["' + "x" * 2**22 + '"]}\n')
+    refused(path, home, "import.too_large", "line 2: a value is larger than 1 MB")
+
+
+def archive(path: Path, **members: str) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("header.json", '{"version": 2, "eval": {"task": "sums", "model": "m"}}')
+        for name, text in members.items():
+            file.writestr(f"samples/{name}.json", text)
+    return path
+
+
+def test_an_archive_that_inflates_too_far_is_refused(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "FREE_INFLATION", 2**20)
+    sample = '{"id": 1, "epoch": 1, "messages": [], "events": [' + ",".join(['"' + "0" * 2**16 + '"'] * 200) + "]}"
+    refused(archive(tmp_path / "bomb.eval", one=sample), home, "import.too_large", "inflates", "one.json")
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path) -> None:
+    content = bytearray((DATA / "inspect.eval").read_bytes())
+    (tmp_path / "cut.eval").write_bytes(content[: len(content) // 2])
+    refused(tmp_path / "cut.eval", home, "import.broken_file", "not a complete zip archive")
+    with zipfile.ZipFile(DATA / "inspect.eval") as file:
+        info = next(info for info in file.infolist() if info.filename.startswith("samples/"))
+    for at in range(info.header_offset + 200, info.header_offset + 230):
+        content[at] ^= 0xFF
+    (tmp_path / "bad.eval").write_bytes(content)
+    refused(tmp_path / "bad.eval", home, "import.broken_file", info.filename)
+
+
+def test_a_member_of_an_unknown_compression_is_refused(tmp_path: Path, home: Path) -> None:
+    path = archive(tmp_path / "odd.eval", one='{"id": 1, "epoch": 1, "messages": []}')
+    content = path.read_bytes()
+    at = content.rindex(b"PK\x01\x02")  # the last entry of the directory, with the method ten bytes into it
+    path.write_bytes(content[: at + 10] + struct.pack("<H", 99) + content[at + 12 :])
+    refused(path, home, "import.broken_file", "cannot be read")
+
+
+def test_an_archive_that_is_no_log_is_refused(tmp_path: Path, home: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as file:
+        file.writestr("a.txt", "text")
+    refused(tmp_path / "other.zip", home, "import.broken_file", "no header.json")
+
+
+def test_a_trace_whose_nodes_form_a_circle_is_refused(tmp_path: Path, home: Path) -> None:
+    message = {"role": "user", "content": "Hi"}
+    trace = {"nodes": [{"parent": 1, "message": message}, {"parent": 0, "message": message}]}
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [trace]}))
+    refused(tmp_path / "traces.jsonl", home, "import.broken_file", "form a circle")
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir()))
+def test_no_mutation_of_a_file_ends_in_anything_but_a_sentence(tmp_path: Path, home: Path, file: str) -> None:
+    """Values all over a document are replaced in turn by values of other kinds."""
+    if file.endswith(".eval"):
+        pytest.skip("an archive; inspect.json has the same content")
+    text = (DATA / file).read_text()
+    lines = text.splitlines() if file.endswith(".jsonl") else [text]
+    rows = [json.loads(line) for line in lines]
+    format = "tau2" if file.startswith("tau2") else "inspect" if file.startswith("inspect") else "verifiers"
+    format = "nemo-gym" if file.startswith("nemo") else format
+    from userrl_core.foreign.formats import conversations
+
+    path = tmp_path / file
+    found = places(rows[0])
+    for holder, key in found[:: max(1, len(found) // 80)]:
+        kept = holder[key]
+        for other in (None, -1.5, "text", [7], {"role": 3}):
+            holder[key] = other
+            path.write_text("\n".join(map(json.dumps, rows)))
+            with suppress(ConfigError):
+                list(conversations(path, format))
+        holder[key] = kept
+
+
+def places(value: object) -> list[tuple[dict, str]]:  # type: ignore[type-arg]
+    """Every key of every object inside a value, except those of events, which are not read."""
+    if isinstance(value, list):
+        return [place for item in value for place in places(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [(value, key) for key in value]
+    return own + [place for key, item in value.items() if key not in ("events", "plan") for place in places(item)]
