@@ -291,4 +291,8 @@ class _Bounded:
 
 def _problem(error: orjson.JSONDecodeError) -> str:
     detail = error.msg.split(": line")[0]
-    return "it is nested too deeply" if "recursion" in detail.lower() else f"it is not JSON ({detail})"
+    return (
+        "it is nested too deeply"
+        if {"recursion", "depth"} & {*detail.lower().split()}
+        else f"it is not JSON ({detail})"
+    )
