@@ -108,7 +108,7 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path, home: Path) -> 
 def test_a_line_and_a_value_beyond_the_limit_are_not_read_whole(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(stream, "MAX_BYTES", 2**20)
     path = tmp_path / "chats.jsonl"
     path.write_text(CHAT + '{"messages": "' + "x" * 2**21 + '"}\n')
     refused(path, home, "import.too_large", "line 2: the line is larger than 1 MB")

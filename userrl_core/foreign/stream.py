@@ -1,7 +1,7 @@
 """Bounded readers of JSON: line by line, element by element, and members of a zip archive.
 
-A file of any size is read with a buffer of one element. A line or an element of more than `MOST_BYTES` is refused,
-and so is an archive that inflates to more than `MOST_INFLATION` times its size.
+A file of any size is read with a buffer of one element. A line or an element of more than `MAX_BYTES` is refused,
+and so is an archive that inflates to more than `MAX_INFLATION` times its size.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import orjson
 from userrl_core.errors import ConfigError
 from userrl_core.foreign.conversation import broken
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """The largest line or element of a list, in bytes (characters in a JSON document)."""
-MOST_INFLATION = 200
+MAX_INFLATION = 200
 FREE_INFLATION = 256 * 2**20
 """Bytes that every archive may inflate to, whatever its size."""
 CHUNK = 2**20
@@ -35,9 +35,9 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each line's place (``FILE, line 3``) and its JSON object. Empty lines are skipped."""
     with path.open("rb") as file:
         number = 0
-        while line := file.readline(MOST_BYTES + 1):
+        while line := file.readline(MAX_BYTES + 1):
             number += 1
-            if len(line) > MOST_BYTES:
+            if len(line) > MAX_BYTES:
                 too_large(f"{path}, line {number}", "the line")
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -72,7 +72,7 @@ def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def too_large(where: str, what: str) -> NoReturn:
     """Raise the error of an element that is beyond the limit."""
     raise ConfigError(
-        "import.too_large", f"{where}: {what} is larger than {MOST_BYTES // 2**20} MB. Nothing was imported."
+        "import.too_large", f"{where}: {what} is larger than {MAX_BYTES // 2**20} MB. Nothing was imported."
     )
 
 
@@ -174,7 +174,7 @@ class JsonStream:
         if self._ended:
             return False
         left = len(self._text) - self._at
-        if left > MOST_BYTES:
+        if left > MAX_BYTES:
             too_large(self.where, "a value")
         self._line_now()
         block = self._file.read(max(CHUNK, left))
@@ -202,7 +202,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._left = max(FREE_INFLATION, MOST_INFLATION * path.stat().st_size)
+        self._left = max(FREE_INFLATION, MAX_INFLATION * path.stat().st_size)
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
@@ -220,7 +220,7 @@ class Archive:
         if self._left < 0:
             raise ConfigError(
                 "import.too_large",
-                f"{self._path}, member {name}: the archive inflates to more than {MOST_INFLATION} times its size. "
+                f"{self._path}, member {name}: the archive inflates to more than {MAX_INFLATION} times its size. "
                 "Nothing was imported.",
             )
 

@@ -31,15 +31,10 @@ from warehouse.files.layout import LIVE_LINE_BYTES, claim, run_dir
 from warehouse.files.runs import register_run
 from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
-<<<<<<< HEAD
 MAX_WRITERS = 2**16 - 1
 MAX_TRAJECTORIES = 2**24 - 1
-=======
-MOST_WRITERS = 2**16 - 1
-MOST_TRAJECTORIES = 2**24 - 1
 PLACE = ("stage", "step", "phase", "split", "gym", "task_id", "attempt", "group_id")
 """The columns that the turns of a trajectory share with its row."""
->>>>>>> 2e10cc6 (Import conversations of other tools as runs of their own kind)
 
 
 class TurnLog:
@@ -391,9 +386,9 @@ class TurnLog:
 
     def _new_id(self) -> int:
         n = next(self._ids)
-        if n > MOST_TRAJECTORIES:
+        if n > MAX_TRAJECTORIES:
             raise LogError(
-                "log.full", f"One process can log {MOST_TRAJECTORIES} trajectories. Open a new turn log to continue."
+                "log.full", f"One process can log {MAX_TRAJECTORIES} trajectories. Open a new turn log to continue."
             )
         return self.run_no << 40 | self.writer << 24 | n
 
