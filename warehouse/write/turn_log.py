@@ -106,17 +106,7 @@ class TurnLog:
 
     def begin(self, trajectory: Trajectory) -> int:
         """Assign the trajectory its globally unique id (also set on it)."""
-<<<<<<< HEAD
-        n = next(self._ids)
-        if n > MAX_TRAJECTORIES:
-            raise LogError(
-                "log.full", f"One process can log {MAX_TRAJECTORIES} trajectories. Open a new turn log to continue."
-            )
-        traj_id = self.run_no << 40 | self.writer << 24 | n
-        trajectory.traj_id = traj_id
-=======
         traj_id = trajectory.traj_id = self._new_id()
->>>>>>> 2e10cc6 (Import conversations of other tools as runs of their own kind)
         context, task = trajectory.context, trajectory.task
         place = {
             "stage": context.stage,
