@@ -149,9 +149,9 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     else:
         with suppress(orjson.JSONDecodeError):
             row = orjson.loads(content)
-    texts, numbers = ("run_id", "name"), ("run_no", "gamma", "created")
+    texts, numbers = ["run_id", "name"], ["run_no", "gamma", "created"]
     if isinstance(row, dict) and row.get("kind") == IMPORTED:
-        numbers = ("run_no", "created")
+        numbers.remove("gamma")
     if not (
         isinstance(row, dict)
         and all(isinstance(row.get(key), str) for key in texts)
