@@ -261,6 +261,8 @@ CODES: dict[str, Explained] = {
             "A batch cannot be divided evenly among minibatches or GPUs.",
             "Choose a batch that is a multiple of the number in the message.",
         ),
+        ("hub.failed", "A hub took no upload.", "Check the token, the model's name and the network, then repeat."),
+        ("hub.no_token", "There is no token for the hub.", "Set HF_TOKEN to a token with write access."),
         (
             "import.broken_file",
             "A file of conversations is damaged, or it breaks the rules of its format. Nothing was imported.",

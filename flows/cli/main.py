@@ -30,6 +30,7 @@ COMMANDS = {
     "runs": "runs",
     "checkpoints": "looking.checkpoints",
     "plot": "looking.plot",
+    "push": "looking.push",
     "recipe": "training.recipe",
     "tasks": "tasks",
     "model": "models",
