@@ -65,13 +65,14 @@ def audit_judge(
     return audit(run, judge, repeats=repeats, phase=phase, most=most)
 
 
-def audit_user(run: str, *, phase: str = "evaluate") -> UserAuditReport:
+def audit_user(run: str, *, phase: str = "evaluate", against: str | None = None) -> UserAuditReport:
     """Report the errors of the users in a run's stored conversations, with a verdict for every failure.
 
-    phase: train, validate, evaluate, distill or play. No model is called. Raises ConfigError with one sentence.
+    phase: train, validate, evaluate, distill or play. against: a run, such as people, whose users are the reference of a
+    distance. No model is called. Raises ConfigError with one sentence.
     """
     from userrl.audits.user import audit_user as audit
     from userrl.machine.home import quiet_process
 
     quiet_process()
-    return audit(run, phase=phase)
+    return audit(run, phase=phase, against=against)

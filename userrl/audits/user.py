@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
@@ -15,7 +17,11 @@ from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
+from userrl_core.records import Trajectory
 from userrl_core.users_measured.audit import UserAudit, audit, known, possible
+from userrl_core.users_measured.conversation import conversation
+from userrl_core.users_measured.distance import LEAST, Distance, Users, distance
+from userrl_core.users_measured.features import DIMENSIONS, FEATURES, fingerprint, typical
 from userrl_core.users_measured.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
 
 if TYPE_CHECKING:
@@ -27,13 +33,20 @@ SHOWN_TASKS = 12
 
 @dataclass(frozen=True, slots=True)
 class UserAuditReport:
-    """The audit of a run's users. unknown: conversations of gyms whose tasks do not hold the truth."""
+    """The audit of a run's users.
+
+    unknown: conversations of gyms whose tasks do not hold the truth. fingerprint: mean of each feature over conversations.
+    typical: utterances of middling length. distance: from the users of another run.
+    """
 
     run: str
     phase: str
     audit: UserAudit
     unknown: int
     policy_checked: bool
+    fingerprint: Mapping[str, float]
+    typical: Sequence[str]
+    distance: Distance | None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON, with every conversation."""
@@ -52,6 +65,9 @@ class UserAuditReport:
             },
             "agent_errors": self.audit.agent_kinds(),
             "suspect_tasks": {task: list(reasons) for task, reasons in self.audit.suspects.items()},
+            "fingerprint": dict(self.fingerprint),
+            "typical_utterances": list(self.typical),
+            "distance": None if self.distance is None else asdict(self.distance),
             "by_conversation": [asdict(row) for row in self.audit.rows],
         }
 
@@ -74,8 +90,11 @@ class UserAuditReport:
         return "\n".join(_lines(self))
 
 
-def audit_user(run: str, *, phase: str = "evaluate") -> UserAuditReport:
-    """Audit the users in a run's stored conversations of one phase. Raises ConfigError if there are none to audit."""
+def audit_user(run: str, *, phase: str = "evaluate", against: str | None = None) -> UserAuditReport:
+    """Audit the users in a run's stored conversations of one phase.
+
+    against: a run whose users are the reference of the distance. Raises ConfigError if there is nothing to audit.
+    """
     meant = find(run)
     stored = [one for one in stored_conversations(meant.id, phase, None, lenient=True) if one.turns]
     if not stored:
@@ -83,9 +102,38 @@ def audit_user(run: str, *, phase: str = "evaluate") -> UserAuditReport:
             "run.no_conversations",
             f"Run {meant.id} has no finished conversation of phase {phase}. Choose another with --phase.",
         )
-    policy = airline()
+    policy, users = airline(), fingerprints(meant.id, stored)
     return UserAuditReport(
-        meant.id, phase, audit(stored, policy=policy), sum(not known(one.task) for one in stored), policy is not None
+        meant.id,
+        phase,
+        audit(stored, policy=policy),
+        sum(not known(one.task) for one in stored),
+        policy is not None,
+        dict(zip(FEATURES, map(float, users.features.mean(0)), strict=True)) if len(users.features) else {},
+        typical([conversation(one).utterances() for one in stored]),
+        _against(users, against) if against is not None else None,
+    )
+
+
+def fingerprints(name: str, stored: Sequence[Trajectory]) -> Users:
+    """Return the fingerprints of conversations. Those without words of the user are left out."""
+    talks = [talk for talk in map(conversation, stored) if talk.utterances()]
+    features = np.array([list(fingerprint(talk.utterances()).values()) for talk in talks]).reshape(-1, len(FEATURES))
+    return Users(name, features, tuple(talk.task.key for talk in talks))
+
+
+def _against(user: Users, name: str) -> Distance:
+    """Return the distance from another run's users. Raises ConfigError for too few conversations."""
+    reference = find(name)
+    for phase in ("evaluate", "play"):
+        stored = [one for one in stored_conversations(reference.id, phase, None, lenient=True) if one.turns]
+        other = fingerprints(reference.id, stored)
+        if len(other.features) >= LEAST and len(user.features) >= LEAST:
+            return distance(user, other)
+    raise ConfigError(
+        "run.no_conversations",
+        f"A distance needs {LEAST} conversations with words of the user in both runs, in phase evaluate or play. "
+        f"{plain(user.name)} has {len(user.features)}.",
     )
 
 
@@ -124,6 +172,25 @@ def _lines(report: UserAuditReport) -> Iterator[str]:
             yield f"{kind:26}{count:>14}   {AGENT_ERRORS[kind]}"  # type: ignore[index]
     yield from _goals(report)
     yield from _suspects(report)
+    yield from _style(report)
+
+
+def _style(report: UserAuditReport) -> Iterator[str]:
+    if report.fingerprint:
+        yield "fingerprint (means over conversations)"
+    for dimension, names in DIMENSIONS.items() if report.fingerprint else ():
+        yield f"  {dimension}: " + ", ".join(f"{name} {number(report.fingerprint[name], 2)}" for name in names)
+    for text in report.typical:
+        yield f"  typical: {plain(text[:160])}"
+    if (apart := report.distance) is None:
+        return
+    yield f"distance from {plain(apart.reference)} (floor: two halves of the reference, middle and 95 % of halvings)"
+    for key, value in {**apart.dimensions, "coverage": apart.coverage, "js": apart.js}.items():
+        middle, low, high = apart.floor[key]
+        yield f"  {key:10}{number(value, 2):>6}   floor {number(middle, 2)} [{number(low, 2)}, {number(high, 2)}]"
+    told = apart.told
+    limits = f"{number(told.auc, 2)} [{number(told.low, 2)}, {number(told.high, 2)}]"
+    yield f"  classifier AUC {limits}, floor {number(told.floor, 2)}. {told.sentence()}"
 
 
 def _goals(report: UserAuditReport) -> Iterator[str]:

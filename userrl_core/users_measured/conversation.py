@@ -54,8 +54,10 @@ class Conversation:
                     yield Message("user", reply, turn.number)
 
     def utterances(self) -> list[str]:
-        """Return the user's words, one text per turn."""
-        return [message.text for message in self.messages() if message.speaker == "user"]
+        """Return the user's words, one text per turn. Parting words with a stop token do not count."""
+        said = [message for message in self.messages() if message.speaker == "user"]
+        parting = self.stopped and said and said[-1].turn == self.turns[-1].number
+        return [message.text for message in (said[:-1] if parting else said)]
 
 
 def conversation(trajectory: Trajectory, key: str = "") -> Conversation:

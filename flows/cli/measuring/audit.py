@@ -101,15 +101,18 @@ def user(
     phase: Annotated[
         str, typer.Option(help="Phase of the conversations: train, validate, evaluate, distill or play.")
     ] = "evaluate",
+    against: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Also show the distance from this run's users, such as people.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the errors of users, and whose error each failed conversation shows.
 
-    Example: userrl audit user latest
+    Example: userrl audit user latest --against people
     """
     import userrl
 
-    done = userrl.audit_user(run, phase=phase)
+    done = userrl.audit_user(run, phase=phase, against=against)
     print(plain_json(done.as_json(), indent=1) if as_json else done)
 
 

@@ -1,0 +1,250 @@
+"""The distance of a user from a reference, always with the distance between two halves of the reference (the floor).
+
+Input is one fingerprint per conversation and its task. Array suffixes: N conversations, F features, K clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from userrl_core.users_measured.features import DIMENSIONS, FEATURES
+
+FLOOR_DRAWS = 200
+"""Random halvings of the reference."""
+SEED = 42
+MOST_TELLING = 3
+TREES = 200
+FLOOR_FORESTS = 10
+"""Halvings of the reference on which the classifier is trained."""
+LEAST = 8
+"""Conversations on either side below which no distance is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """A user's conversations. features: fingerprints [N, F]. tasks: the task of each."""
+
+    name: str
+    features: np.ndarray
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whether a classifier tells two users apart, on tasks it was not trained on.
+
+    auc: nan for too few tasks. low, high: 95 % limits from the tasks resampled. features: the most telling ones, with True
+    where the user has more than the reference. floor: the largest AUC between two halves of the reference. The limits alone
+    are too narrow, because similar conversations are few different ones.
+    """
+
+    auc: float
+    low: float
+    high: float
+    features: tuple[tuple[str, bool], ...]
+    floor: float = 0.5
+
+    @property
+    def apart(self) -> bool:
+        """Whether the users can be told apart."""
+        return self.low > 0.5 and self.auc > self.floor
+
+    def sentence(self) -> str:
+        """Return how the user differs from the reference."""
+        if not self.apart:
+            return "It cannot be told apart from the reference."
+        parts = [f"{'more' if more else 'less'} {name.replace('_', ' ')}" for name, more in self.features]
+        return f"It can be told apart: {', '.join(parts)}."
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The distance of a user from a reference.
+
+    dice: by feature. dimensions: D1 to D4. coverage: at equal numbers of conversations. js: Jensen-Shannon divergence (base 2)
+    of cluster histograms. floor: middle and 95 % range of the same numbers between two halves of the reference.
+    """
+
+    user: str
+    reference: str
+    dice: Mapping[str, float]
+    dimensions: Mapping[str, float]
+    coverage: float
+    js: float
+    told: Told
+    floor: Mapping[str, tuple[float, float, float]]
+
+
+def dice(a: float, b: float) -> float:
+    """Return 2 min(a, b) / (a + b); 1 where both are 0."""
+    return 2 * min(a, b) / (a + b) if a + b else 1.0
+
+
+def dimension_dice(user_NF: np.ndarray, reference_NF: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the Dice of the mean features, and their means over each of D1 to D4."""
+    by_feature = {
+        name: dice(float(a), float(b))
+        for name, a, b in zip(FEATURES, user_NF.mean(0), reference_NF.mean(0), strict=True)
+    }
+    return by_feature, {key: float(np.mean([by_feature[n] for n in names])) for key, names in DIMENSIONS.items()}
+
+
+def coverage(user_NF: np.ndarray, reference_NF: np.ndarray) -> float:
+    """Return max(0, 1 - min(1, err / (2 d))), with err the two-way Chamfer distance and d the reference's mean distance."""
+    from scipy.spatial.distance import cdist, pdist
+
+    middle_F, spread_F = reference_NF.mean(0), reference_NF.std(0) + 1e-9
+    user, reference = (user_NF - middle_F) / spread_F, (reference_NF - middle_F) / spread_F
+    between = cdist(reference, user)
+    scale = float(pdist(reference).mean())
+    if scale == 0:
+        return float(between.max() == 0)
+    error = float(between.min(1).mean() + between.min(0).mean())
+    return max(0.0, 1.0 - min(1.0, error / (2 * scale)))
+
+
+def jensen_shannon(p_K: np.ndarray, q_K: np.ndarray) -> float:
+    """Return the Jensen-Shannon divergence of two histograms in bits, in [0, 1]."""
+    p, q = p_K / p_K.sum(), q_K / q_K.sum()
+    middle = (p + q) / 2
+
+    def entropy(x: np.ndarray) -> float:
+        some = x[x > 0]
+        return float(-(some * np.log2(some)).sum())
+
+    return max(0.0, entropy(middle) - (entropy(p) + entropy(q)) / 2)
+
+
+def clustered(reference: Users, users: Sequence[Users]) -> tuple[int, list[np.ndarray]]:
+    """Return the number of clusters and the clusters of the reference and of each user; k-means over all conversations."""
+    from sklearn.cluster import KMeans
+
+    every_NF = np.vstack([reference.features, *(one.features for one in users)])
+    scaled_NF = (every_NF - every_NF.mean(0)) / (every_NF.std(0) + 1e-9)
+    clusters = int(np.clip(len(scaled_NF) // 10, 2, 12))
+    labels_N = KMeans(clusters, n_init=4, random_state=SEED).fit(scaled_NF).labels_
+    ends = np.cumsum([len(one.features) for one in (reference, *users)])[:-1]
+    return clusters, np.split(labels_N, ends)
+
+
+def mixture(reference: Users, users: Sequence[Users]) -> dict[str, float]:
+    """Return the weights of users whose mixture is nearest to the reference by Jensen-Shannon divergence."""
+    from scipy.optimize import minimize
+
+    clusters, labels = clustered(reference, users)
+    target_K, *parts = (_histogram(one, clusters) for one in labels)
+    shares = np.array([part / part.sum() for part in parts])
+    start = np.full(len(users), 1 / len(users))
+    best = minimize(
+        lambda weights: jensen_shannon(target_K, weights @ shares + 1e-12),
+        start,
+        bounds=[(0.0, 1.0)] * len(users),
+        constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1.0},
+        method="SLSQP",
+    )
+    return {one.name: float(weight) for one, weight in zip(users, best.x, strict=True)}
+
+
+def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int = TREES) -> Told:
+    """Train a random forest to tell the two apart, split by task, and return its AUC on the tasks left out.
+
+    named: find the most telling features too, by permutation, which takes most of the time.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.inspection import permutation_importance
+    from sklearn.model_selection import GroupKFold
+
+    features_NF = np.vstack([user.features, reference.features])
+    label_N = np.repeat([1, 0], [len(user.features), len(reference.features)])
+    tasks_N = np.array([*user.tasks, *reference.tasks])
+    names = sorted(set(tasks_N))
+    if len(names) < 4:
+        return Told(float("nan"), float("nan"), float("nan"), ())
+    forest = RandomForestClassifier(trees, max_depth=12, class_weight="balanced", random_state=SEED)
+    scores_N, importance_F = np.zeros(len(label_N)), np.zeros(len(FEATURES))
+    for train, test in GroupKFold(min(5, len(names))).split(features_NF, label_N, tasks_N):
+        if len(set(label_N[train])) < 2:
+            return Told(float("nan"), float("nan"), float("nan"), ())
+        forest.fit(features_NF[train], label_N[train])
+        scores_N[test] = forest.predict_proba(features_NF[test])[:, 1]
+        if named and len(set(label_N[test])) > 1:
+            found = permutation_importance(
+                forest, features_NF[test], label_N[test], n_repeats=1, random_state=SEED, scoring="roc_auc"
+            )
+            importance_F += found.importances_mean
+    rng, drawn = np.random.default_rng(SEED), []
+    of_task = {name: np.flatnonzero(tasks_N == name) for name in names}
+    for _ in range(FLOOR_DRAWS if named else 1):
+        rows = np.concatenate([of_task[name] for name in rng.choice(names, len(names))])
+        if len(set(label_N[rows])) > 1:
+            drawn.append(_auc(label_N[rows], scores_N[rows]))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    more_F = user.features.mean(0) > reference.features.mean(0)
+    telling = tuple((FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MOST_TELLING if named else 0])
+    return Told(float(_auc(label_N, scores_N)), float(low), float(high), telling)
+
+
+def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
+    """Return the distance of a user from a reference, with the floor. Raises ValueError for fewer than `LEAST` each."""
+    if min(len(user.features), len(reference.features)) < LEAST:
+        raise ValueError(f"A distance needs {LEAST} conversations on either side.")
+    rng = np.random.default_rng(SEED)
+    half = min(len(reference.features) // 2, len(user.features))
+    floor: dict[str, list[float]] = {}
+    of_user = []
+    clusters, (labels_N, user_labels_N) = clustered(reference, [user])
+    for _ in range(FLOOR_DRAWS):
+        order = rng.permutation(len(reference.features))
+        first, second = reference.features[order[:half]], reference.features[order[half : 2 * half]]
+        for key, value in dimension_dice(second, first)[1].items():
+            floor.setdefault(key, []).append(value)
+        floor.setdefault("coverage", []).append(coverage(second, first))
+        halves = (_histogram(labels_N[part], clusters) for part in (order[:half], order[half : 2 * half]))
+        floor.setdefault("js", []).append(jensen_shannon(*halves))
+        drawn = user.features[rng.permutation(len(user.features))[:half]]
+        of_user.append(coverage(drawn, first))
+    by_feature, dimensions = dimension_dice(user.features, reference.features)
+    limits = {key: _range(values) for key, values in floor.items()}
+    return Distance(
+        user.name,
+        reference.name,
+        by_feature,
+        dimensions,
+        float(np.mean(of_user)),
+        jensen_shannon(_histogram(labels_N, clusters), _histogram(user_labels_N, clusters)),
+        replace(told_apart(user, reference, trees=trees), floor=_forest_floor(reference, trees)),
+        limits,
+    )
+
+
+def _auc(label_N: np.ndarray, scores_N: np.ndarray) -> float:
+    """Return the chance that a conversation of the user scores above one of the reference; ties count half."""
+    from scipy.stats import rankdata
+
+    mine = label_N == 1
+    n, m = int(mine.sum()), int((~mine).sum())
+    return float((rankdata(scores_N)[mine].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def _forest_floor(reference: Users, trees: int) -> float:
+    rng, found = np.random.default_rng(SEED), [0.5]
+    for _ in range(FLOOR_FORESTS):
+        order = rng.permutation(len(reference.features))
+        first, second = (
+            Users("half", reference.features[part], tuple(reference.tasks[i] for i in part))
+            for part in np.array_split(order, 2)
+        )
+        found.append(told_apart(first, second, named=False, trees=trees).auc)
+    return float(np.nanmax(found))
+
+
+def _histogram(labels_N: np.ndarray, clusters: int) -> np.ndarray:
+    return np.bincount(labels_N, minlength=clusters).astype(float)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(values, [0.025, 0.5, 0.975])
+    return float(middle), float(low), float(high)
