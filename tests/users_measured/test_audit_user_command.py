@@ -15,9 +15,9 @@ from tests.makers import raises
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A home with an evaluation of the demonstrator on eight tasks of two gyms, and the run's id."""
+    """A home with an evaluation of the demonstrator on four tasks of two gyms, and the run's id."""
     home = tmp_path_factory.mktemp("home")
-    return home, demonstrated(home, ["tau", "function"], tasks=8)
+    return home, demonstrated(home, ["tau", "function"], tasks=4)
 
 
 def test_the_audit_of_a_run_names_scores_verdicts_and_what_it_cannot_see(
@@ -25,17 +25,15 @@ def test_the_audit_of_a_run_names_scores_verdicts_and_what_it_cannot_see(
 ) -> None:
     home, run = evaluated
     monkeypatch.setenv("USERRL_HOME", str(home))
-    user(run, against=run)
+    user(run)
     text = capsys.readouterr().out
     assert "score without user errors" in text
     assert "gave in (possible)" in text
-    assert "classifier AUC" in text
-    assert "cannot be told apart" in text
     assert "typical: " in text
     assert "training keeps all conversations" in text
     audited = userrl.audit_user(run)
     report = json.loads(json.dumps(audited.as_json()))
-    assert (report["conversations"], report["unknown"]) == (16, 8)
+    assert (report["conversations"], report["unknown"]) == (8, 4)
     assert report["score"]["low"] <= report["score"]["estimate"] <= report["score"]["high"]
     assert sum(report["verdicts"].values()) == sum(row["verdict"] is not None for row in report["by_conversation"])
     assert report["user_errors"]["gave in"]["possible"] is True
@@ -47,5 +45,3 @@ def test_a_phase_without_conversations_is_refused(evaluated: tuple[Path, str], m
     monkeypatch.setenv("USERRL_HOME", str(home))
     with raises("run.no_conversations", "distill"):
         userrl.audit_user(run, phase="distill")
-    with raises("run.no_such_run"):
-        userrl.audit_user(run, against="nobody")
