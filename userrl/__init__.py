@@ -21,6 +21,7 @@ from userrl.api.report import report
 from userrl.api.reproduce import reproduce
 from userrl.api.reverify import reverify
 from userrl.api.runs import runs
+from userrl.api.scan import scan
 from userrl.api.sweep import sweep
 from userrl.api.train import train
 from userrl.api.warehouse import sql, warehouse
@@ -40,6 +41,7 @@ __all__ = [
     "reproduce",
     "reverify",
     "runs",
+    "scan",
     "sql",
     "sweep",
     "train",

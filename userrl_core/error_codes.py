@@ -305,6 +305,11 @@ CODES: dict[str, Explained] = {
         ),
         ("judge.none", "No judge is set, and one is needed.", "Name a judge with --judge."),
         (
+            "labels.nothing_to_compare",
+            "A label set has no turn or conversation that a scanner and a person both labelled.",
+            "Label some of its conversations on the page.",
+        ),
+        (
             "log.cannot_write",
             "The turn log or a run's record cannot be written.",
             "Free space or correct the folder, then run again; what was logged is kept.",

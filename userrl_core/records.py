@@ -63,10 +63,11 @@ class Task:
 class ModelCall:
     """One call of a served model, successful or not: a row of the cost ledger.
 
-    role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known. attempts:
-    HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
-    estimated: some token counts are estimated from the texts, because no reply came or the server's count cannot be
-    true. prompt: the messages sent to a user or judge. reply: the user's or judge's answer, unchanged.
+    role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
+    price_source: the date and the table of the price. attempts: HTTP attempts made, 1 when the first succeeded. error:
+    the last error's name when all failed, else None. estimated: some token counts are estimated from the texts, because
+    no reply came or the server's count cannot be true. prompt: the messages sent to a user or judge. reply: the user's
+    or judge's answer, unchanged.
     """
 
     role: str
@@ -80,6 +81,7 @@ class ModelCall:
     estimated: bool = False
     prompt: list[Message] | None = None
     reply: str | None = None
+    price_source: str | None = None
 
 
 @dataclass(slots=True)

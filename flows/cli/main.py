@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": "measuring.compare",
     "reproduce": "measuring.reproduce",
     "reverify": "measuring.reverify",
+    "scan": "measuring.scan",
     "audit": "measuring.audit",
     "doctor": "doctor",
     "play": "looking.play",

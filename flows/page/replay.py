@@ -11,6 +11,7 @@ from nicegui.events import KeyEventArguments
 
 from flows.page import charts, frame
 from flows.page.credit import SCORES, SHAPINGS, Credit, CreditSettings, advantage_meaning, rescored
+from flows.page.labels import LabelControl
 from flows.page.other_ways import OtherWays, possible
 from flows.page.trajectories import Listing
 from userrl.machine.foreign_text import plain_json
@@ -73,6 +74,7 @@ class ReplayPage:
             self._control = ui.element("div").classes("w-full")
         self._explain(self._logged(), CreditSettings.logged(self._shown.run))
         self._opening(row)
+        LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build()
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
         logged = self._logged()
@@ -124,6 +126,8 @@ class ReplayPage:
             self._bars.append(bars)
             if calls:
                 self._calls_button(turn["turn"], calls)
+            row = self._shown.trajectory
+            LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build()
             if self._goes_on:
                 traj_id = self._shown.trajectory["traj_id"]
                 OtherWays(traj_id, self._shown.turns, turn["turn"]).build()

@@ -125,7 +125,7 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
             ).classes("min-w-24" if name in FIRST else "min-w-24 later")
         for name, label in (
             ("step", "Step"), ("score_from", "Score from"), ("score_to", "Score to"), ("task", "Task"),
-            ("reject_reason", "Reason not scored"), ("text", "Text in a turn"),
+            ("reject_reason", "Reason not scored"), ("label", "Label (name=value)"), ("text", "Text in a turn"),
         ):  # fmt: skip
             wide = "w-48" if name in ("text", "reject_reason") else "w-24"
             fields[name] = ui.input(label, value=str(active.get(name, ""))).classes(

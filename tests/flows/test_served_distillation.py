@@ -127,7 +127,9 @@ def test_every_request_is_in_the_ledger_with_role_tokens_and_price(distilled):
     assert sum(row[5] for row in rows) == len(server.requests)
     for _, model, prompt, completion, price, attempts, error in rows:
         assert model == "gpt-4o"
-        assert price == pytest.approx(price_of(model, prompt, completion))
+        listed = price_of(model, prompt, completion)
+        assert listed is not None
+        assert price == pytest.approx(listed.dollars)
         assert (prompt > 0 and completion > 0 and price > 0) or error is not None
         assert attempts >= 1
     assert any(row[6] is not None for row in rows)

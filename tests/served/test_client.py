@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import re
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -61,7 +62,9 @@ async def test_an_answer_comes_with_its_tokens_and_one_ledger_row() -> None:
     [call] = ledger
     assert (call.role, call.model, call.attempts, call.error, call.completion_tokens) == ("user", "gpt-4o", 1, None, 7)
     assert call.seconds > 0
-    assert call.price == price_of("gpt-4o", call.prompt_tokens, 7)
+    priced = price_of("gpt-4o", call.prompt_tokens, 7)
+    assert priced is not None
+    assert (call.price, call.price_source) == priced
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -545,7 +548,28 @@ async def test_a_reply_without_an_end_is_cut_off() -> None:
 
 
 def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:
-    assert price_of("gpt-4o", 1_000_000, 100_000) == pytest.approx(2.5 + 1.0)
+    price = price_of("gpt-4o", 1_000_000, 100_000)
+    assert price is not None
+    assert price.dollars == pytest.approx(2.5 + 1.0)
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2} genai-prices [\d.]+", price.source)
     assert price_of("gpt-4o-2024-08-06", 1000, 0) == price_of("gpt-4o", 1000, 0)
-    assert price_of("gpt-4o-audio-preview", 1000, 0) is None
-    assert price_of("Qwen/Qwen3-8B", 1000, 0) is None
+    for unknown in ("gpt-4o-ours", "Qwen/Qwen3-8B", "", "rule"):
+        assert price_of(unknown, 1000, 0) is None
+
+
+def test_open_weights_have_a_price_only_at_the_address_of_a_provider() -> None:
+    assert price_of("gpt-oss-20b", 1000, 0, "http://127.0.0.1:8000/v1") is None
+    assert price_of("mistral-7b", 1000, 0) is None
+    assert price_of("mistral-7b", 1000, 0, "https://api.mistral.ai/v1") is not None
+    assert price_of("gpt-4o", 1000, 0, "http://127.0.0.1:8000/v1") == price_of("gpt-4o", 1000, 0)  # a proxy
+
+
+def test_prices_are_never_updated_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    import genai_prices
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(genai_prices.UpdatePrices, "start", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    assert price_of("gpt-4o", 1000, 0) is not None

@@ -294,8 +294,8 @@ def _of_seeds(
     seeds = sorted(set(a) & set(b))
     left_out = len(set(a) ^ set(b))
     if rule.kind == "cost":
-        values = [[side[seed] for seed in seeds] for side in (a, b)]
-        return ratio_at_most(*values, rule.number, level, unit="seeds"), left_out
+        of_a, of_b = ([side[seed] for seed in seeds] for side in (a, b))
+        return ratio_at_most(of_a, of_b, rule.number, level, unit="seeds"), left_out
     differences = np.array([b[seed] - a[seed] for seed in seeds])
     collapsed = any(collapse.seeds for collapse in report.comparison.collapses)
     reach = _reach(policy, rule)

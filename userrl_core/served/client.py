@@ -153,7 +153,7 @@ class ChatClient:
         self._limit = asyncio.Semaphore(server.concurrency)
         self._structured = server.structured != "off"
         self._key = _key(server)
-        url = server.base_url or os.environ.get("OPENAI_BASE_URL")
+        url = self._url = server.base_url or os.environ.get("OPENAI_BASE_URL")
         self._api, self._api_errors = connect(url, self._key, server.timeout)
 
     async def aclose(self) -> None:
@@ -194,7 +194,8 @@ class ChatClient:
             raise self._error(role, failure, call.attempts, tools is not None) from None
         finally:
             call.seconds = time.perf_counter() - started
-            call.price = price_of(call.model, call.prompt_tokens, call.completion_tokens)
+            if (price := price_of(call.model, call.prompt_tokens, call.completion_tokens, self._url)) is not None:
+                call.price, call.price_source = price
             ledger.append(call)
 
     async def _with_retries(self, request: _Request, call: ModelCall) -> ChatAnswer:

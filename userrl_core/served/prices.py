@@ -1,27 +1,71 @@
-"""The price of a model call, from the table next to this file."""
+"""The price of a model call, from the package ``genai-prices`` or the table next to this file.
+
+The package ships its data, and nothing here asks the network for newer prices. A row of ``prices.yaml`` overrides it.
+
+The package finds a model by its name. A server on this machine may serve open weights under a name that some provider also
+sells. So a name has a price only if its maker alone sells it, or if the address of the server belongs to a provider.
+"""
 
 from __future__ import annotations
 
-import re
+from datetime import UTC, datetime
 from functools import lru_cache
+from importlib.metadata import version
 from importlib.resources import files
+from typing import NamedTuple
 
 import yaml
 
-_DATED = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+MAKERS = ("openai", "anthropic", "google", "x-ai")
+"""Providers whose models are sold under these names by their makers, apart from those in `OPEN`."""
+OPEN = ("gpt-oss", "gemma", "grok-1")
+"""Beginnings of names of open weights of these makers."""
 
 
-def price_of(model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """Return the list price of one call in US dollars; None where the model's price is not known."""
-    table = _table()
-    row = table.get(model) or table.get(_DATED.sub("", model))
-    if row is None:
+class Price(NamedTuple):
+    """A price in US dollars. source: the date for which it was looked up, and the table: ``2026-11-25 genai-prices 0.2.3``."""
+
+    dollars: float
+    source: str
+
+
+def price_of(model: str, prompt_tokens: int, completion_tokens: int, base_url: str | None = None) -> Price | None:
+    """Return the list price of one call, or None if the model's price is not known. Unknown is never 0."""
+    as_of, table = _table()
+    if (row := table.get(model)) is not None:
+        return Price((prompt_tokens * row[0] + completion_tokens * row[1]) / 1_000_000, f"{as_of} prices.yaml")
+    dollars = _from_package(model, prompt_tokens, completion_tokens, base_url)
+    if dollars is None:
         return None
-    return (prompt_tokens * row[0] + completion_tokens * row[1]) / 1_000_000
+    return Price(dollars, f"{datetime.now(UTC).date()} genai-prices {_version()}")
+
+
+def _from_package(model: str, prompt_tokens: int, completion_tokens: int, base_url: str | None) -> float | None:
+    from genai_prices import Usage, calc_price
+
+    usage = Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens)
+    if base_url is not None:
+        try:
+            return float(calc_price(usage, model, provider_api_url=base_url).total_price)
+        except (LookupError, ValueError):  # not a provider's address: a proxy, or a server of one's own
+            pass
+    try:
+        price = calc_price(usage, model)
+    except (LookupError, ValueError):
+        return None
+    sold_by_maker = price.provider.id in MAKERS and not price.model.id.startswith(OPEN)
+    return float(price.total_price) if sold_by_maker else None
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, tuple[float, float]]:
-    text = (files("userrl_core.served") / "prices.yaml").read_text(encoding="utf-8")
-    models = yaml.safe_load(text)["models"]
-    return {str(name): (float(row["input"]), float(row["output"])) for name, row in models.items()}
+def _version() -> str:
+    return version("genai-prices")
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[str, dict[str, tuple[float, float]]]:
+    content = yaml.safe_load((files("userrl_core.served") / "prices.yaml").read_text(encoding="utf-8"))
+    models = content["models"] or {}
+    return str(content["as_of"]), {
+        str(name): (float(row["input"]), float(row["output"])) for name, row in models.items()
+    }

@@ -61,7 +61,8 @@ class Filter:
     """The conditions on listed trajectories; None lets all pass.
 
     stop: a stop reason, or `FAILED`. score_from, score_to: bounds of the score, both included. text: words, or "a
-    phrase", in a turn. reject_reason: its beginning.
+    phrase", in a turn. reject_reason: its beginning. label: ``name=value``, of the
+    conversation or of one of its turns.
     """
 
     run: str | None = None
@@ -78,6 +79,7 @@ class Filter:
     stop: str | None = None
     reject_reason: str | None = None
     text: str | None = None
+    label: str | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Filter:
@@ -297,7 +299,10 @@ def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
     if wanted.text is not None:
         traj_ids = warehouse.trajectories_with(wanted.text, limit=FOUND, run=wanted.run)
         where.append(f"t.traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})")
-    return where, {name: value for name, value in conditions.items() if name != "text"}
+    if wanted.label is not None:
+        conditions["label_name"], _, conditions["label_value"] = wanted.label.partition("=")
+        where.append("t.traj_id IN (SELECT traj_id FROM labels WHERE name = $label_name AND value = $label_value)")
+    return where, {name: value for name, value in conditions.items() if name not in ("text", "label")}
 
 
 def _where(conditions: Sequence[str]) -> str:

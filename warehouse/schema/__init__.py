@@ -28,6 +28,7 @@ LOGGED = (
     "checkpoints",
     "demonstrations",
     "judgements",
+    "labels",
 )
 """Tables whose rows the turn log writes; `runs` and `trials` have their own files."""
 

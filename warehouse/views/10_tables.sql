@@ -20,6 +20,10 @@ CREATE OR REPLACE VIEW trajectories_all AS SELECT * FROM store.trajectories;
 CREATE OR REPLACE VIEW model_calls_all AS SELECT * FROM store.model_calls;
 CREATE OR REPLACE VIEW metrics_all AS SELECT * FROM store.metrics;
 CREATE OR REPLACE VIEW judgements_all AS SELECT * FROM store.judgements;
+CREATE OR REPLACE VIEW labels_all AS SELECT * FROM store.labels;
+CREATE OR REPLACE VIEW labels AS
+    SELECT * FROM store.labels
+    QUALIFY row_number() OVER (PARTITION BY traj_id, turn, name, source, labeller ORDER BY logged_at DESC, incarnation DESC, writer DESC, seq DESC) = 1;
 CREATE OR REPLACE VIEW credits_all AS
     SELECT traj_id, turn, run_id, incarnation, writer, seq, shaped, advantage FROM store.credits
     UNION ALL

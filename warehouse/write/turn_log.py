@@ -287,6 +287,11 @@ class TurnLog:
         self._wal.append("trajectories", self._line({**trajectory, "task_version": version}, head))
         return traj_id
 
+    def labels(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write labels of conversations (turn 0) or turns, with the columns of the table; durable on return."""
+        self._append("labels", [dict(row) for row in rows])
+        self._wal.flush()
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Write one line per task version not yet written by this log."""
         rows = []
@@ -425,6 +430,7 @@ class TurnLog:
                 "seconds": call.seconds,
                 "attempts": call.attempts,
                 "price": call.price,
+                "price_source": call.price_source,
                 "error": call.error,
                 "estimated": call.estimated,
                 "prompt": json.dumps(call.prompt, ensure_ascii=False) if logs_text and call.prompt else None,
