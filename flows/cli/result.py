@@ -6,25 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows.cli.invocation import again
-from flows.cli.terminal import plain
+from flows.cli.terminal import page_text
+from userrl.machine.home import warehouse_dir
 from userrl.machine.page_address import run_address
+from userrl.reports.result_card import with_card
 from userrl.reports.run_report import has_report, read_report
-from userrl.reports.run_summary import run_summary
+from userrl.reports.run_summary import at_a_glance
 from userrl.run.run import Run
+from warehouse import open_warehouse
 
 
 def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
-    """Print a run's report and the next commands. Print nothing for a run without a report."""
+    """Print a run's result card and the next commands. Print nothing for a run without a report.
+
+    The first line is the answer to the run's question.
+    """
     if run is None or not has_report(run):
         return
-    report = read_report(run)
-    print("\n" + plain(run_summary(report.model_copy(update={"replaced": ()})).text()).rstrip())
-    if count := len(report.replaced):
-        print(f"{count} values of the recipe were replaced for this machine: .venv/bin/userrl report {run.id}")
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
+        report = with_card(read_report(run), warehouse)
+    print(page_text(at_a_glance(report)).rstrip())
+    scratch = "The model is trained from scratch; its scores say nothing about pretrained models. "
+    count = len(report.replaced)
+    replaced = f"{count} values of the recipe were replaced for this machine. " * bool(count)
+    print(f"\n{scratch * report.from_scratch}{replaced}Run {run.id}.")
     print(
         "\nTry next:\n"
-        f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
-        "  .venv/bin/userrl report latest\n"
+        f"  .venv/bin/userrl report {run.id}   # scores by gym and tier, curves, files\n"
         f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
+        f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
     )

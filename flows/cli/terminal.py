@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
 from userrl.machine.foreign_text import plain as plain
 from userrl.machine.foreign_text import plain_json as plain_json
 from userrl_core.errors import LINE, UserRLError
+
+if TYPE_CHECKING:
+    from userrl.reports.document import Document
+
+
+def page_text(document: Document) -> str:
+    """Return a page for this terminal, with alarms in red. The page disarms foreign text itself."""
+    return document.text(colour=sys.stdout.isatty())
 
 
 def error_line(error: Exception) -> str:

@@ -45,6 +45,9 @@ class Link:
     address: str
 
 
+RED, PLAIN = "\x1b[31m", "\x1b[0m"
+"""Escape sequences of a terminal that begin and end red text."""
+
 Inline = str | Code | Link
 Line = Inline | tuple[Inline, ...]
 """A text of a block: plain, or made of parts."""
@@ -70,10 +73,11 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph. strong: emphasised, because it is important."""
+    """A paragraph. strong: emphasised, because it is important. alarm: shown in red."""
 
     text: Line
     strong: bool = False
+    alarm: bool = False
     kind: str = "text"
 
 
@@ -153,14 +157,26 @@ class Document:
 
         return self._lined(_in_markdown, figure, padded=False)
 
-    def text(self) -> str:
-        """Return text for a terminal: Markdown without escapes, with figures as a line or two."""
-        return self._lined(lambda line: _one_line(unmarked(line)), _indented, padded=True)
+    def text(self, *, colour: bool = False) -> str:
+        """Return text for a terminal: Markdown without escapes, with figures as a line or two.
 
-    def _lined(self, render: Callable[[Line], str], figure: Callable[[Figure], list[str]], *, padded: bool) -> str:
+        colour: alarms are red. All other escape sequences are disarmed.
+        """
+        return self._lined(lambda line: _one_line(unmarked(line)), _indented, padded=True, colour=colour)
+
+    def _lined(
+        self,
+        render: Callable[[Line], str],
+        figure: Callable[[Figure], list[str]],
+        *,
+        padded: bool,
+        colour: bool = False,
+    ) -> str:
         lines = [f"# {render(self.title)}", ""] if self.title else []
         for block in self.blocks:
             block_lines = figure(block) if isinstance(block, Figure) else _lines(block, render, padded)
+            if colour and isinstance(block, Text) and block.alarm:
+                block_lines = [f"{RED}{line}{PLAIN}" for line in block_lines]
             lines += [*block_lines, ""] if block_lines else []
         return "\n".join(lines)
 

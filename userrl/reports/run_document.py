@@ -13,9 +13,9 @@ from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
 from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl.reports.people_report import TITLE, beside_simulated
+from userrl.reports.result_card import with_card
 from userrl.reports.run_report import RunReport
 from userrl.reports.sides import TRAINED
-from userrl.run.ending import COLLAPSED, endings
 from userrl.run.plan import last_step
 from userrl_core.measure.checkpoints import consistency, mean_score
 from userrl_core.measure.comparison import ALL
@@ -32,9 +32,11 @@ def run_document(report: RunReport, warehouse: Warehouse) -> Document:
     """Return the full page of a run that has a report."""
     scores = warehouse.sql("FROM task_scores(run := $run)", run=report.run).pl()
     measured = _intervals(scores)
+    report = with_card(report, warehouse)
     blocks: list[Block] = [
+        *run_summary.card(report),
         *run_summary.facts(report),
-        *_reached(report, warehouse),
+        *run_summary.reached(report, (), ()),
         *_overall(report, measured),
         *section("Learning curves", run_summary.curves(report, curve_points(warehouse, report.run))),
         *section("Held-out scores", _scores(report, scores, measured)),
@@ -71,16 +73,6 @@ def _order(report: RunReport, measured: Intervals) -> list[str]:
         return (of_report.index(label) if label in of_report else len(of_report), policy)
 
     return sorted(policies, key=place)
-
-
-def _reached(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
-    """Yield how the run ended. For an earlier report without endings, they come from the warehouse."""
-    collapsed, held = report.collapsed, report.held
-    if not collapsed and not held:
-        run_endings = endings(warehouse, report.run).get(report.run, [])
-        collapsed = tuple(ending.sentence() for ending in run_endings if ending.word == COLLAPSED)
-        held = tuple(ending.sentence() for ending in run_endings if ending.word != COLLAPSED)
-    return run_summary.reached(report, collapsed, held)
 
 
 def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:

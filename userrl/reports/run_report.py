@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from userrl.machine.home import warehouse_dir
+from userrl.reports.result_card import ResultCard
 from userrl.run.results import KeptDemonstrations, ScoresByActor, SolvedByActor
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError
@@ -57,6 +58,8 @@ class RunReport(BaseModel):
     """Values that stronger layers of the recipe replaced."""
     data: dict[str, str] = Field(default_factory=dict)
     """The tasks that each gym was played on. Earlier reports lack this field."""
+    card: ResultCard | None = None
+    """The result card. Earlier reports lack it; `userrl.reports.result_card` makes it from the warehouse."""
     evaluated: Evaluated | None = None
     """The evaluated policy, for a run that is an evaluation alone."""
     seconds: dict[str, float] = Field(default_factory=dict)

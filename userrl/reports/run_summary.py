@@ -1,4 +1,4 @@
-"""The summary of a run's report: results, held-out scores, curve and paths. It is written to ``report.md``.
+"""The summary of a run's report: result card, held-out scores, curve and paths. It is written to ``report.md``.
 
 `run_document` is the full page, with intervals, dynamics and costs from the warehouse. Both share these parts.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
+from userrl.reports.result_card import card_blocks
 from userrl.reports.run_report import Evaluated, Reached, RunReport
 from userrl.reports.sides import TRAINED
 from userrl.run.results import GymScore
@@ -19,6 +20,7 @@ from userrl_core.number_format import NULL, number, with_error
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
     """Return the summary of a run. curve: its points, if the warehouse is available."""
     blocks: list[Block] = [
+        *card(report),
         *facts(report),
         *reached(report, report.collapsed, report.held),
         *section("Held-out scores", scores(report)),
@@ -29,8 +31,21 @@ def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document
     return Document(report.run, tuple(blocks))
 
 
+def at_a_glance(report: RunReport) -> Document:
+    """Return the result card alone, for the end of a command. Its first line is the answer."""
+    return Document("", tuple(card(report)))
+
+
+def card(report: RunReport) -> Iterator[Block]:
+    """Yield the result card, and what was forgotten. A report of an earlier version has no card."""
+    if report.card is not None:
+        yield from card_blocks(report.card)
+        for sentence in report.forgotten:
+            yield Text(sentence, strong=True)
+
+
 def facts(report: RunReport) -> Iterator[Block]:
-    """Yield the facts that a reader must know before any score."""
+    """Yield the facts that a reader must know to interpret the scores. Without a card, they include the alarms."""
     yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f", seed {report.seed}."))
     if report.evaluated is not None:
         yield Text(_evaluated(report.evaluated))
@@ -50,8 +65,8 @@ def facts(report: RunReport) -> Iterator[Block]:
         yield Text("Tasks: " + "; ".join(f"{of} {kind}" for kind, of in gyms.items()) + ".")
     for sentence in report.warnings:
         yield Text(f"Note: {sentence}")
-    for sentence in report.alarms:
-        yield Text(sentence, strong=True)
+    for sentence in report.alarms if report.card is None else ():
+        yield Text(sentence, strong=True, alarm=True)
 
 
 def _evaluated(evaluated: Evaluated) -> Line:
@@ -63,11 +78,16 @@ def _evaluated(evaluated: Evaluated) -> Line:
 
 
 def reached(report: RunReport, collapsed: Sequence[str], held: Sequence[str]) -> Iterator[Block]:
-    """Yield the best checkpoint and the last step. Losses come first. collapsed, held: sentences on how the run ended."""
-    for sentence in (*collapsed, *report.forgotten):
+    """Yield the best checkpoint and the last step, which a card has already. Losses come first.
+
+    collapsed, held: sentences on how the run ended.
+    """
+    for sentence in (*collapsed, *report.forgotten) if report.card is None else ():
         yield Text(sentence, strong=True)
     if report.fork and report.best is None:
         yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
+    if report.card is not None:
+        return
     if items := [*_best_and_last(report), *held]:
         yield Items(tuple(items))
 

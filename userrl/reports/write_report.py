@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from userrl.machine.home import warehouse_dir
 from userrl.reports.curves import CurvePoint, along, curve_points
+from userrl.reports.result_card import with_card
 from userrl.reports.run_report import REPORT_FILE, Evaluated, Reached, RunReport
 from userrl.reports.run_summary import run_summary
 from userrl.run.alarms import alarm_rules, fell, sounded, validations
@@ -91,6 +93,8 @@ def write_report(
         warehouse=str(warehouse_dir()),
         folder=str(run.folder),
     )
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
+        report = with_card(report, warehouse)
     summary = run_summary(report, curve)
     for figure in summary.figures:
         (run.folder / CURVE_FILE).write_text(figure.svg, encoding="utf-8")
@@ -172,8 +176,12 @@ def _means(rows: Mapping[str, GymScore]) -> dict[str, MeanScore]:
 def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[str, ...]:
     """Return the alarms during training, and a fall of validation even if nobody watched."""
     rules = alarm_rules(plan.recipe.alarms)
-    histories = [validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)]
-    fall = [alarm.sentence() for history in histories for alarm in fell(history, rules)]
+    histories = {branch: validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)}
+    fall = [
+        replace(alarm, branch=branch).sentence()
+        for branch, history in histories.items()
+        for alarm in fell(history, rules)
+    ]
     return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
 
 

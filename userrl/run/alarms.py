@@ -39,7 +39,7 @@ class AlarmRule:
     """One alarm. It trips if the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
 
     unless_solved: off while the window's mean success is at least `SOLVED`, because a policy with nothing left to learn also
-    varies little.
+    varies little. remedy: what to do, as a sentence.
     """
 
     what: str
@@ -47,6 +47,7 @@ class AlarmRule:
     side: Literal["below", "above"]
     relative: bool = False
     unless_solved: bool = False
+    remedy: str = ""
 
 
 SOLVED = 0.9
@@ -59,32 +60,85 @@ PUSH = "push"
 """The alarm on the mean-advantage bias of the credit rule. Off unless advantages come from grouped credit."""
 
 RULES: Mapping[str, AlarmRule] = {
-    "reply_length": AlarmRule("replies are less than half as long as they were", 0.5, "below", relative=True),
-    "format_valid": AlarmRule("too few replies hold a readable call", 0.8, "below"),
-    "entropy": AlarmRule("the policy's entropy is close to zero (in nats)", 0.001, "below"),
+    "reply_length": AlarmRule(
+        "replies are less than half as long as they were",
+        0.5,
+        "below",
+        relative=True,
+        remedy="Read the newest conversations. If the replies lost content, lower algorithm.lr or raise algorithm.kl_coef.",
+    ),
+    "format_valid": AlarmRule(
+        "too few replies hold a readable call",
+        0.8,
+        "below",
+        remedy="Read the unreadable replies. Cut ones need a larger algorithm.max_tokens; otherwise lower algorithm.lr or "
+        "train the cold start for longer.",
+    ),
+    "entropy": AlarmRule(
+        "the policy's entropy is close to zero (in nats)",
+        0.001,
+        "below",
+        remedy="The policy no longer explores: use an earlier checkpoint, and raise algorithm.entropy_coef or lower algorithm.lr.",
+    ),
     "entropy_collapse": AlarmRule(
-        "entropy is less than a tenth of its maximum, without success", 0.1, "below", relative=True, unless_solved=True
+        "entropy is less than a tenth of its maximum, without success",
+        0.1,
+        "below",
+        relative=True,
+        unless_solved=True,
+        remedy="Exploration ended before the tasks were solved: raise algorithm.entropy_coef, or lower algorithm.lr.",
     ),
     "signal": AlarmRule(
-        "few groups have different scores, so little is learnt, without success", 0.2, "below", unless_solved=True
+        "few groups have different scores, so little is learnt, without success",
+        0.2,
+        "below",
+        unless_solved=True,
+        remedy="Mix in easier tasks, raise the horizon or algorithm.group, or compare credit rules with `userrl audit credit`.",
     ),
-    "kl": AlarmRule("the policy is far from its start (KL in nats)", 2.0, "above"),
+    "kl": AlarmRule(
+        "the policy is far from its start (KL in nats)",
+        2.0,
+        "above",
+        remedy="If validation falls too, raise algorithm.kl_coef or lower algorithm.lr.",
+    ),
     "engine_gap": AlarmRule(
         "the rollout engine samples from other probabilities than the trainer computes, so the trained policy is not the "
         "sampling one (k3 in nats); the cause may be a failed weight sync or another number format",
         0.01,
         "above",
+        remedy="Stop the run and start it again from its last checkpoint; `userrl doctor --trainer` checks the engine.",
     ),
-    "zero_variance": AlarmRule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
+    "zero_variance": AlarmRule(
+        "nearly all groups have equal scores, so nothing is learnt",
+        0.95,
+        "above",
+        remedy="The tasks are all solved or all too hard: change the mix of tasks or the horizon, or raise algorithm.group.",
+    ),
     PUSH: AlarmRule(
         "the mean-advantage bias is high: most advantages raise or lower whole groups, whatever was done; credit.form centred "
         "removes it",
         WARN_ABOVE,
         "above",
+        remedy="Set credit.form to centred, or compare the rules with `userrl audit credit`.",
     ),
-    "null_reward": AlarmRule("too many trajectories could not be scored", 0.1, "above"),
-    VALIDATION_FELL: AlarmRule("two validations in a row are far below the best three", MIN_FALL, "below"),
-    "user_errors": AlarmRule("too many calls of the user model fail", 0.1, "above"),
+    "null_reward": AlarmRule(
+        "too many trajectories could not be scored",
+        0.1,
+        "above",
+        remedy="The report lists the reasons for rejection; most often the user or judge model did not answer.",
+    ),
+    VALIDATION_FELL: AlarmRule(
+        "two validations in a row are far below the best three",
+        MIN_FALL,
+        "below",
+        remedy="Use the best checkpoint instead of the last. To train on, lower algorithm.lr or change the credit rule.",
+    ),
+    "user_errors": AlarmRule(
+        "too many calls of the user model fail",
+        0.1,
+        "above",
+        remedy="Check the server of the user model, its key and its rate limit.",
+    ),
 }
 
 ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
@@ -117,17 +171,28 @@ where step > 0 order by step
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm that tripped."""
+    """An alarm that tripped. branch: the branch that it is about, "" for a run without branches."""
 
     name: str
     step: int
     value: float
     bound: float
     action: Action
+    branch: str = ""
 
     def sentence(self) -> str:
         """Return the sentence for a log line and a report."""
-        return f"Alarm {self.name} at step {self.step}: {RULES[self.name].what} ({self.value:.3g}, bound {self.bound:.3g})."
+        of_branch = f" of {self.branch}" if self.branch else ""
+        return (
+            f"Alarm {self.name} at step {self.step}{of_branch}: {RULES[self.name].what} "
+            f"({self.value:.3g}, bound {self.bound:.3g})."
+        )
+
+
+def remedy(name: str) -> str:
+    """Return what to do about an alarm, "" for an unknown one."""
+    rule = RULES.get(name)
+    return "" if rule is None else rule.remedy
 
 
 def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]]:
@@ -239,11 +304,11 @@ class AlarmWatch:
         except (UserRLError, duckdb.Error, OSError) as error:
             self._say("the alarms could not read the warehouse: %s", error)
             return []
-        return [*tripped(rows, self._alarms), *fell(history, self._alarms)]
+        return [replace(alarm, branch=branch) for alarm in (*tripped(rows, self._alarms), *fell(history, self._alarms))]
 
     def _write_down(self, alarm: Alarm) -> None:
         """Write the alarm to the run's folder and to the warehouse's events, once even if the stage is started several times."""
-        line = {"alarm": alarm.name, "step": alarm.step, "sentence": alarm.sentence()}
+        line = {"alarm": alarm.name, "step": alarm.step, "branch": alarm.branch, "sentence": alarm.sentence()}
         path = alarm_file(self._job.run_folder)
         if any(known["sentence"] == line["sentence"] for known in GrowingLines(path)):
             return

@@ -1,19 +1,34 @@
-"""The endings of runs: the last step compared with the best one, and whether it held its level (query ``run_endings``).
+"""The endings of runs and branches: the last step compared with the best checkpoint and with the cold start.
 
-Lists, reports, the page and `userrl compare` use this one rule for collapsed seeds. The alarm ``validation_fell`` is
-stricter, because it may stop a run. This rule also applies after a single high validation.
+Lists, reports, the page and `userrl compare` use the query ``run_endings`` for collapsed seeds, and
+`userrl_core.measure.outcome` for the other outcomes. The alarm ``validation_fell`` is stricter than a collapse, because it may
+stop a run. A collapse is also called after a single high validation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-from userrl_core.number_format import number
+from userrl_core.measure.outcome import COLLAPSED as COLLAPSED
+from userrl_core.measure.outcome import IMPROVED, NO_BETTER, SHORT, WORSE, outcome, read_outcome
+from userrl_core.number_format import number, with_limits
+from userrl_core.records import branch_of
 from warehouse import Warehouse
 
-COLLAPSED = "collapsed"
+if TYPE_CHECKING:
+    from userrl_core.measure.interval import Interval
+
+STARTS = ("SFT", "start")
+"""The evaluation's names for the policy from which RL started: the cold start, or the weights of a run without one."""
+
+THE_START = "the start"
+"""The name of that policy among validations."""
+
+ByTask = Mapping[str, Sequence[float]]
+"""The scores of each task's attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +36,9 @@ class Ending:
     """The ending of a run or of one branch. best, last: mean validation scores; held_out: held-out ones, if both were
     evaluated.
 
-    word: collapsed, held, or "" if unknown. fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is
-    one). error: standard error of the paired difference.
+    word: the outcome, or "" if unknown. fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is
+    one). error: standard error of the paired difference. start: name and mean score of the policy from which RL started.
+    gain: last − start. change: last − best, None if they are the same step. Both are paired by task.
     """
 
     branch: str
@@ -35,53 +51,213 @@ class Ending:
     fall: float | None
     error: float | None
     word: str
+    start: tuple[str, float] | None = None
+    gain: Interval | None = None
+    change: Interval | None = None
+
+    @property
+    def label(self) -> str:
+        """The branch's name, or RL."""
+        return self.branch or "RL"
+
+    @property
+    def chose_start(self) -> bool:
+        """Whether validation chose the policy from which RL started."""
+        return self.best_step == 0 and self.last_step > 0
 
     def sentence(self) -> str:
         """Return the sentence for a report and a page."""
-        label = self.branch or "RL"
-        if self.best_step == self.last_step:
-            return f"{label}: the last step, {self.last_step}, is the best on validation ({number(self.last)})."
-        (best, last), tasks = self.held_out or (self.best, self.last), "held-out" if self.held_out else "validation"
-        verb = {COLLAPSED: " collapsed", "held": " held"}.get(self.word, "")
-        error = "" if self.error is None else f" ± {number(self.error)}"
-        fall = "" if self.fall is None else f": {number(-self.fall, sign=True)}{error} over {self.tasks} tasks"
-        return (
-            f"{label}{verb}: the last step, {self.last_step}, scores {number(last)} on {tasks} tasks, the best checkpoint, step "
-            f"{self.best_step}, {number(best)}{fall}."
-        )
+        if self.word == COLLAPSED:
+            error = "" if self.error is None else f" ± {number(self.error)}"
+            return (
+                f"{self.label} collapsed: the last step, {self.last_step}, scores {number(self._last)} on {self._tasks} tasks, "
+                f"the best checkpoint, step {self.best_step}, {number(self._best)}: "
+                f"{number(-(self.fall or 0.0), sign=True)}{error} over {self.tasks} tasks."
+            )
+        over = f"{self.gain.units} {self._tasks} tasks" if self.gain else f"{self._tasks} tasks"
+        scores = f"he last step, {self.last_step}, scores {number(self._last)} on {over}"
+        best = ""
+        if self.change is not None:
+            best = f", the best checkpoint, step {self.best_step}, {number(self._best)}: {with_limits(self.change, sign=True)}"
+        start = ""
+        if self.start is not None and self.gain is not None:
+            start = f", {self.start[0]} {number(self.start[1])}: {with_limits(self.gain, sign=True)}"
+        if self.chose_start:
+            name = self.start[0] if self.start else THE_START
+            return f"{self.label} chose step 0: nothing was gained over {name}. T{scores}{start or best}."
+        if self.word == IMPROVED:
+            return f"{self.label} {self._of_start}: t{scores}{start}."
+        if self.word == NO_BETTER:
+            worse = " and worse" if self.gain is not None and self.gain.high < 0 else ""
+            return f"{self.label} is {self._of_start}{worse}: t{scores}{start}."
+        if self.word == WORSE:
+            return f"{self.label} is {WORSE}: t{scores}{best}{start.replace(',', ';', 1)}."
+        return f"{self.label}{self.word and f' {self.word}'}: t{scores}{best}."
+
+    @property
+    def _of_start(self) -> str:
+        """The outcome. A run without a cold start is compared with its start."""
+        return self.word if self.start is None or self.start[0] == "SFT" else self.word.replace("cold start", "start")
+
+    @property
+    def _tasks(self) -> str:
+        return "held-out" if self._evaluated else "validation"
+
+    @property
+    def _evaluated(self) -> bool:
+        return self.held_out is not None
+
+    @property
+    def _best(self) -> float:
+        return self.held_out[0] if self.held_out else self.best
+
+    @property
+    def _last(self) -> float:
+        return self.held_out[1] if self.held_out else self.last
 
 
 def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:
     """Return the endings of each run's branches, largest fall first. Runs without a validation are left out."""
+    rows = warehouse.rows("FROM run_endings(run := $run)", run=run_id)
     by_run: dict[str, list[Ending]] = {}
-    for row in warehouse.rows("FROM run_endings(run := $run)", run=run_id):
-        by_run.setdefault(row["run_id"], []).append(_ending(row))
+    for ending in _endings(warehouse, rows, run_id):
+        by_run.setdefault(ending[0], []).append(ending[1])
     return {
         run: sorted(branch_endings, key=lambda ending: -(ending.fall or 0.0)) for run, branch_endings in by_run.items()
     }
 
 
+def last_step(label: str) -> str:
+    """Return the evaluation's name of the last checkpoint if another one was best on validation."""
+    return f"{label} last step"
+
+
 def in_a_word(run_endings: Sequence[Ending]) -> str:
-    """Summarise a run's ending: ``collapsed``, ``held`` or "". Collapsed branches are named with their best and last score."""
-    if fallen := [ending for ending in run_endings if ending.word == COLLAPSED]:
-        of_branch = (
-            f"{ending.branch} {COLLAPSED} {number(ending.best, 2)} → {number(ending.last, 2)}" for ending in fallen
-        )
-        return ", ".join(of_branch) if fallen[0].branch else COLLAPSED
-    return next((ending.word for ending in run_endings if ending.word), "")
+    """Summarise a run's ending: its outcome or "". Branches are named, collapsed ones first with their best and last score."""
+    if len(run_endings) == 1 and not run_endings[0].branch:
+        return run_endings[0].word
+    return ", ".join(_of_branch(ending) for ending in _collapsed_first(run_endings) if ending.word)
 
 
-def _ending(row: dict[str, Any]) -> Ending:
-    evaluated = row["held_out_best"] is not None
+def in_short(run_endings: Sequence[Ending]) -> str:
+    """Summarise a run's ending in the width of a column: one short word, or one for each branch if they differ."""
+    words = {ending.label: SHORT[ending.word] for ending in _collapsed_first(run_endings) if ending.word}
+    return next(iter(words.values()), "") if len({*words.values()}) < 2 else ", ".join(map(" ".join, words.items()))
+
+
+def _collapsed_first(run_endings: Sequence[Ending]) -> list[Ending]:
+    return sorted(run_endings, key=lambda ending: ending.word != COLLAPSED)
+
+
+def _of_branch(ending: Ending) -> str:
+    fall = f" {number(ending.best, 2)} → {number(ending.last, 2)}" if ending.word == COLLAPSED else ""
+    return f"{ending.label} {ending.word}{fall}"
+
+
+def _endings(
+    warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], run_id: str | None
+) -> Iterator[tuple[str, Ending]]:
+    evaluated = _evaluated(warehouse, rows, run_id)
+    played = [_held_out(row, evaluated) for row in rows]
+    validated = _validated(warehouse, [row for row, ends in zip(rows, played, strict=True) if ends is None])
+    for row, ends in zip(rows, played, strict=True):
+        yield row["run_id"], _ending(row, ends or _on_validation(row, validated))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Scores by task of the start, the best checkpoint and the last step. name: of the start."""
+
+    name: str
+    start: ByTask
+    best: ByTask
+    last: ByTask
+
+
+def _evaluated(
+    warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], run_id: str | None
+) -> dict[tuple[str, str], ByTask]:
+    """Return the held-out scores of starts, best checkpoints and last steps, by run and policy."""
+    ways = {row["branch"] or "RL" for row in rows}
+    text = """SELECT run_id, policy, concat_ws('/', gym, task_id, task_version), scores FROM task_scores(run := $run)
+              WHERE list_contains($policies, policy)"""
+    policies = [*STARTS, *ways, *(last_step(way) for way in ways)]
+    scores: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
+    for run, policy, task, attempts in warehouse.sql(text, run=run_id, policies=policies).fetchall() if rows else ():
+        scores.setdefault((run, policy), {})[task] = attempts
+    return dict(scores)
+
+
+def _held_out(row: Mapping[str, Any], evaluated: Mapping[tuple[str, str], ByTask]) -> _Ends | None:
+    """Return the held-out scores of a branch, or None if its last step was not evaluated."""
+    run, way = row["run_id"], row["branch"] or "RL"
+    best = evaluated.get((run, way), {})
+    last = evaluated.get((run, last_step(way)), best if row["best_step"] == row["last_step"] else {})
+    name = next((name for name in STARTS if (run, name) in evaluated), "")
+    return _Ends(name, evaluated.get((run, name), {}), best, last) if last else None
+
+
+def _validated(
+    warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, str, int], dict[str, Sequence[float]]]:
+    """Return the validation scores at the start, the best and the last validation, by run, branch and step."""
+    places = {f"{row['run_id']} {step}" for row in rows for step in (0, row["best_step"], row["last_step"])}
+    text = """SELECT run_id, stage, step, concat_ws('/', gym, task_id, task_version), list(score ORDER BY attempt)
+              FROM trajectories WHERE phase = 'validate' AND admitted AND score IS NOT NULL
+              AND list_contains($places, run_id || ' ' || step) GROUP BY ALL"""
+    scores: dict[tuple[str, str, int], dict[str, Sequence[float]]] = {}
+    for run, stage, step, task, attempts in warehouse.sql(text, places=list(places)).fetchall() if places else ():
+        scores.setdefault((run, branch_of(stage), step), {})[task] = attempts
+    return scores
+
+
+def _on_validation(
+    row: Mapping[str, Any], validated: Mapping[tuple[str, str, int], dict[str, Sequence[float]]]
+) -> _Ends:
+    def at(step: int) -> ByTask:
+        run, branch = row["run_id"], row["branch"] or ""
+        return {**validated.get((run, "", step), {}), **validated.get((run, branch, step), {})}
+
+    return _Ends(THE_START, at(0), at(row["best_step"]), at(row["last_step"]))
+
+
+def _ending(row: Mapping[str, Any], ends: _Ends) -> Ending:
+    held_out = None if row["held_out_best"] is None else (row["held_out_best"], row["held_out_last"])
+    if held_out is None and ends.name != THE_START:
+        held_out = (mean(ends.best or ends.last), mean(ends.last))
+    same = row["best_step"] == row["last_step"]
+    gain = paired(ends.start, ends.last) if row["last_step"] > 0 else None
+    change = None if same else paired(ends.best, ends.last)
+    stored = read_outcome(row["ending"])
+    word = outcome(gain, change, collapsed=stored == COLLAPSED) if stored or gain else ""
     return Ending(
         row["branch"] or "",
         row["best_step"],
         row["best"],
         row["last_step"],
         row["last"],
-        (row["held_out_best"], row["held_out_last"]) if evaluated else None,
+        held_out,
         row["tasks"],
         row["fall"],
         row["stderr"],
-        row["ending"] or "",
+        word,
+        None
+        if gain is None
+        else (ends.name, mean({task: ends.start[task] for task in ends.start if task in ends.last})),
+        gain,
+        change,
     )
+
+
+def mean(scores: ByTask) -> float:
+    """Return the mean over tasks of their mean scores. There must be a task."""
+    return fmean(fmean(attempts) for attempts in scores.values())
+
+
+def paired(a: ByTask, b: ByTask) -> Interval | None:
+    """Return b minus a over the tasks of both, or None if there are fewer than two."""
+    # SciPy takes half a second to import, which a list of runs without endings need not pay.
+    from userrl_core.measure.checkpoints import difference_interval
+
+    tasks = sorted(a.keys() & b.keys())
+    return difference_interval([a[task] for task in tasks], [b[task] for task in tasks]) if len(tasks) > 1 else None

@@ -17,6 +17,7 @@ from userrl.machine.home import check_writable, home, warehouse_dir
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
+from userrl.run.ending import last_step as last_step
 from userrl.run.estimate import one_gpu, step_rows, warning
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
@@ -250,11 +251,6 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
             compared.append(_last(branch, end))
         compared += _before_last(branch, end, recipe.evaluate.last)
     return tuple(compared)
-
-
-def last_step(label: str) -> str:
-    """Return the name of the last checkpoint if another one was best on validation."""
-    return f"{label} last step"
 
 
 def _last(label: str, end: TrainResult) -> Actor:

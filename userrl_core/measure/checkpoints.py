@@ -99,7 +99,14 @@ class Difference:
 
 
 def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
-    """Return B minus A, paired over tasks: a[i] and b[i] are attempts at the same task.
+    """Return B minus A, paired over tasks: a[i] and b[i] are attempts at the same task."""
+    difference_M = _means(b) - _means(a)
+    p = swap_test(difference_M, math.lcm(*{len(row) for row in (*a, *b)}))
+    return Difference(difference_interval(a, b, level), p)
+
+
+def difference_interval(a: Scores, b: Scores, level: float = 0.95) -> Interval:
+    """Return the interval of B minus A, paired over tasks: a[i] and b[i] are attempts at the same task.
 
     Two made-up tasks are added for verdicts at fewer than 100 tasks, or with the same difference at all tasks. They
     differ by one attempt in opposite directions (Bonett and Price 2012). If few tasks differ at all, t limits alone
@@ -112,8 +119,7 @@ def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
         one = 1 / min(len(row) for row in (*a, *b))
         padded = np.append(difference_M, [one, -one])
     limits, mean = t_interval(padded, level), float(difference_M.mean())
-    interval = Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, "t over tasks, paired")
-    return Difference(interval, swap_test(difference_M, math.lcm(*{len(row) for row in (*a, *b)})))
+    return Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, "t over tasks, paired")
 
 
 def swap_test(difference_M: np.ndarray, attempts: int) -> float:

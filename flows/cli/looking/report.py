@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cli.arguments import Html, Json, RunName
-from flows.cli.terminal import plain, plain_json
+from flows.cli.terminal import page_text, plain, plain_json
 
 if TYPE_CHECKING:
     from userrl.reports.import_report import ImportedRun
@@ -28,6 +28,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.curves import curve_points
     from userrl.reports.document import Document
     from userrl.reports.import_report import find_imported
+    from userrl.reports.result_card import with_card
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
     from userrl.reports.run_so_far import run_so_far
     from userrl.reports.run_summary import run_summary
@@ -56,7 +57,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     if not has_report(meant):
         if not as_json and html is None and warehouse_dir().is_dir():
             with open_warehouse(warehouse_dir()) as warehouse:
-                print(plain(run_so_far(meant, warehouse).text()), end="")
+                print(page_text(run_so_far(meant, warehouse)), end="")
         raise ConfigError("run.no_report", f"Run {meant.id} has no report yet. It is {meant.status.state}.")
     if as_json:
         print((meant.folder / REPORT_FILE).read_text())
@@ -64,10 +65,11 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     report = read_report(meant)
     if html is None:
         if not warehouse_dir().is_dir():
-            print(plain(run_summary(report).text()), end="")
+            print(page_text(run_summary(report)), end="")
             return
         with open_warehouse(warehouse_dir()) as warehouse:
-            print(plain(run_summary(report, curve_points(warehouse, meant.id)).text()), end="")
+            report = with_card(report, warehouse)
+            print(page_text(run_summary(report, curve_points(warehouse, meant.id))), end="")
             since = tuple(people_report.beside_simulated(warehouse, meant.id))
         if since:
             print("\n" + plain(Document(people_report.TITLE, since).text()), end="")
