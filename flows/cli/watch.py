@@ -1,4 +1,4 @@
-"""Live progress of one flow run: stage, step, reward, remaining time, and the result."""
+"""Live progress of one flow run: stage, step, score, remaining time, and the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ from flows.cli.result import show_result
 from flows.cli.terminal import plain
 from flows.server.password import listens
 from userrl.run.alarms import alarm_file
-from userrl.run.job import REUSED_FILE
+from userrl.run.job import REUSED_FILE, progress_score
 from userrl.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -37,6 +37,8 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 """Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
+LINE_SECONDS = 30.0
+"""Seconds between two lines of a stage where the output is no terminal."""
 TICK_SECONDS = 0.1
 """Seconds that file times may lag the clock."""
 
@@ -127,7 +129,7 @@ async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
 
 
 class Screen:
-    """Progress output: one line that is rewritten on a terminal; elsewhere a line per stage and every ten seconds."""
+    """Progress output: one line that is rewritten on a terminal; elsewhere a line per stage, and every 30 s if it is longer."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -179,29 +181,34 @@ class Screen:
 
     def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
         step, total = int(line["step"]), int(line["total"])
-        reward = "" if line.get("reward") is None else f"  reward {number(line['reward'])}"
-        shown.text = f"{stage:13}step {step:4d}/{total}{reward}{shown.eta(step, total, float(line['seconds']))}"
+        score = "" if (value := progress_score(line)) is None else f"  score {number(value)}"
+        shown.validation = line.get("validate/score/mean", shown.validation)
+        validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
+        eta = shown.eta(step, total, float(line["seconds"]))
+        shown.text = f"{stage:13}step {step:4d}/{total}{score}{validation}{eta}"
         shown.over = step == total
-        if tiers := line.get("tiers"):
-            self.say(f"{stage:13}step {step:4d}/{total}  validation {_by_tier(tiers)}")
         now = time.monotonic()
         if self._terminal:
             running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]
             self._line = "   |   ".join(running)
             print(f"\r\033[K{self._line}", end="", flush=True)
-        elif not tiers and (now >= shown.due or shown.over):
+        elif now >= shown.due or shown.over:
             print(shown.text, flush=True)
-            shown.due = now + 10.0
+            shown.due = now + LINE_SECONDS
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A stage on the screen. due: when its next line may be printed. first: step and seconds of its first line."""
+    """A stage on the screen. due: when its next line may be printed. first: step and seconds of its first line.
+
+    validation: the newest mean score on validation tasks.
+    """
 
     reader: GrowingLines
     text: str = ""
     over: bool = False
-    due: float = 0.0
+    due: float = field(default_factory=lambda: time.monotonic() + LINE_SECONDS)
+    validation: float | None = None
     first: tuple[int, float] | None = None
 
     def eta(self, step: int, total: int, seconds: float) -> str:
@@ -211,15 +218,6 @@ class _Shown:
             return ""
         pace = (seconds - self.first[1]) / (step - self.first[0])
         return f"  ETA {_clock(pace * (total - step))}"
-
-
-def _by_tier(tiers: Mapping[str, float]) -> str:
-    """Format scores by tier, gym by gym: ``errand depth-1 1.00, depth-2 .80``."""
-    gyms: dict[str, list[str]] = {}
-    for name, score in tiers.items():
-        gym, _, tier = name.partition(".")
-        gyms.setdefault(gym, []).append(f"{tier} {number(score, 2)}")
-    return "; ".join(f"{gym} {', '.join(scores)}" for gym, scores in gyms.items())
 
 
 def _reason(run: Run | None, message: str | None) -> str:

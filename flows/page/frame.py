@@ -46,6 +46,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .chip.bad { color: #b3372f; font-weight: 600; } .body--dark .chip.bad { color: #ff8f86; border-color: #ff8f86; }
 .spark { fill: none; stroke: #2f6ca8; stroke-width: 1.75; } .body--dark .spark { stroke: #9cc8f5; stroke-width: 2; }
 .mark { color: var(--mark); font-weight: 600; }
+.alarm { color: #b3372f; font-weight: 600; } .body--dark .alarm { color: #ff8f86; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
 .agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
 .turn:focus, .turn.now { outline: 2px solid #3b78b5; }

@@ -9,23 +9,34 @@ from nicegui import ui
 from flows.page import frame
 from userrl.reports import people_report
 from userrl.reports.document import Block, Figure, Heading, Items, TableBlock, Text, unmarked
+from userrl.reports.result_card import with_card
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_so_far import run_so_far
-from userrl.reports.run_summary import run_summary
+from userrl.reports.run_summary import card, run_details
 from userrl.run.run import Run
 from warehouse import Warehouse
+
+
+async def show_card(run: Run, warehouse: Warehouse) -> bool:
+    """Draw the run's result card. Return False for a run without a report, which has none."""
+    if not has_report(run):
+        return False
+    report = await frame.asked(lambda: with_card(read_report(run), warehouse))
+    with ui.element("div").classes("panel flex flex-col gap-2"):
+        draw([*card(report)])
+    return True
 
 
 async def show_report(run: Run, warehouse: Warehouse) -> None:
     """Draw the run's report, folded. Without a report, draw its progress, open if the run will not continue by itself.
 
-    The report's curves are left out, because the page has them already.
+    The report's card and curves are left out, because the page has them already.
     """
     if has_report(run):
         with ui.expansion("Report").classes("panel"):
             if met := await frame.asked(lambda: [*people_report.beside_simulated(warehouse, run.id)]):
                 draw([Heading(people_report.TITLE), *met, Heading("Report as written")])
-            draw(run_summary(read_report(run)).blocks)
+            draw([*run_details(read_report(run))])
             ui.label(
                 f"Full report with intervals, figures and cost: userrl report {run.id} --html report.html"
             ).classes("quiet text-sm")
@@ -43,8 +54,8 @@ def draw(blocks: Sequence[Block]) -> None:
         match block:
             case Heading(text):
                 frame.heading(text, level=2)
-            case Text(text, strong):
-                frame.said(unmarked(text), *(("mark",) if strong else ()))
+            case Text(text, strong, alarm):
+                frame.said(unmarked(text), *(("alarm",) if alarm else ("font-semibold",) if strong else ()))
             case Items(items):
                 with ui.element("ul").classes("list-disc pl-5"):
                     for item in items:

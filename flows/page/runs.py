@@ -12,12 +12,14 @@ from nicegui import ui
 from flows.page import charts, frame
 from flows.page.charts import Mark
 from flows.page.replies import show_replies
-from flows.page.report import draw, show_report
+from flows.page.report import draw, show_card, show_report
+from userrl.reports.curves import horizon_note
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
-from userrl.run.ending import COLLAPSED, Ending, endings, in_a_word
+from userrl.run.ending import Ending, endings, in_a_word
 from userrl.run.results import validation_scores
 from userrl.run.run import Run, all_runs
+from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
 from userrl_core.records import branch_of
 from warehouse import Warehouse
 from warehouse.files.runs import IMPORTED, find_run
@@ -26,9 +28,16 @@ from warehouse.query import browse
 FOLLOW_SECONDS = 5.0
 
 ENDINGS = (
-    "Best, last: mean score of the best and of the last validation. Collapsed: the last step is below the best by more than .1 "
-    "and by more than three standard errors, paired by task, on held-out tasks if both were evaluated, else on validation."
+    "Best, last: mean score of the best and of the last validation. Improved, no better: the last step minus the cold start, "
+    "with a 95 % interval, paired by task; worse: the last step minus the best one. Collapsed: the last step is below the best "
+    "by more than .1 and by more than three standard errors. Held-out tasks decide if they were evaluated, else validation."
 )
+
+KINDS = {IMPROVED: "good", NO_BETTER: "odd", WORSE: "odd", COLLAPSED: "bad", NOT_COLLAPSED: ""}
+"""Colours of outcomes."""
+
+BEFORE = "before the split"
+"""Name of the steps that all branches share."""
 
 TICK = '<q-checkbox v-if="props.row.curves" v-model="props.selected" :aria-label="props.row.name"/>'
 """Template of a row's checkbox. The conversations of people lack curves and a checkbox."""
@@ -52,10 +61,13 @@ FROM trajectories WHERE list_contains($runs, run_id) AND phase IN ('train', 'val
 """
 
 SPARKS = """
-SELECT run_id, list(score ORDER BY step) AS scores FROM (
-    SELECT run_id, step, avg(score) FILTER (admitted) AS score FROM trajectories
-    WHERE phase = 'train' GROUP BY run_id, step HAVING score IS NOT NULL)
-GROUP BY run_id
+SELECT run_id, stage, step, avg(score) FILTER (admitted) AS score FROM trajectories
+WHERE phase = 'train' GROUP BY run_id, stage, step HAVING score IS NOT NULL ORDER BY run_id, step, stage
+"""
+
+COUNTS = """
+SELECT run_id, stage, CASE WHEN phase = 'evaluate' THEN policy ELSE '' END AS policy, count(*) AS n
+FROM trajectories GROUP BY ALL
 """
 
 SPLITS = {"No split": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
@@ -88,7 +100,7 @@ async def show_runs(warehouse: Warehouse) -> None:
         ui.label(ENDINGS).classes("quiet text-sm")
 
     def compare() -> None:
-        chosen = [row["id"] for row in made.selected if row["curves"]]
+        chosen = list(dict.fromkeys(row["run"] for row in made.selected if row["curves"]))
         if chosen:
             ui.navigate.to(frame.address("/run/" + chosen[0], beside=",".join(chosen[1:])))
         else:
@@ -98,45 +110,64 @@ async def show_runs(warehouse: Warehouse) -> None:
 
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
-    """Return the rows of the table of runs."""
+    """Return the rows of the table of runs. A run with branches has a row for each of them."""
     known: dict[str, Run] = {run.id: run for run in all_runs()}
     ended = endings(warehouse)
-    sparks = {row["run_id"]: row["scores"] for row in warehouse.rows(SPARKS)}
-    counts = {
-        row["run_id"]: row["n"]
-        for row in warehouse.rows("SELECT run_id, count(*) AS n FROM trajectories GROUP BY run_id")
-    }
+    sparks, counts = _of_run(warehouse.rows(SPARKS)), _of_run(warehouse.rows(COUNTS))
     rows = []
     for row in warehouse.rows("FROM runs ORDER BY created DESC"):
         run_id = row["run_id"]
         run = known.get(run_id)
-        best, last = validation_scores(run.folder) if run else (None, None)
-        scores = sparks.get(run_id, [])
-        word = in_a_word(ended.get(run_id, ()))
-        rows.append(
-            {
-                "id": run_id,
-                "name": run_id,
-                "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
-                "curves": run_id != PEOPLE,
-                "state": row["kind"] or _state(run),
-                "ending": word,
-                "kind": "bad" if COLLAPSED in word else "",
-                "best": frame.number(best, 2),
-                "last": frame.number(last, 2),
-                "spark": charts.spark_points(scores),
-                "spark_label": f"from {frame.number(scores[0], 2)} to {frame.number(scores[-1], 2)}"
-                if scores
-                else "no training",
-                "recipe": row["recipe"],
-                "seed": str(row["seed"] if row["seed"] is not None else ""),
-                "profile": row["profile"],
-                "trajectories": f"{counts.get(run_id, 0):,}",
-                "href_trajectories": frame.address("/trajectories", run=run_id),
-                "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"] or 0)),
+        run_endings = ended.get(run_id, [])
+        branches = sorted(ending.branch for ending in run_endings if ending.branch)
+        for branch in branches or [""]:
+            ending = next((ending for ending in run_endings if ending.branch == branch), None)
+            best, last = validation_scores(run.folder) if run else (None, None)
+            if branch and ending is not None:
+                best, last = ending.best, ending.last
+            steps = {
+                row["step"]: row["score"] for row in sparks.get(run_id, ()) if branch_of(row["stage"]) in ("", branch)
             }
-        )
+            scores = list(steps.values())
+            played = sum(row["n"] for row in counts.get(run_id, ()) if _whose(row, branches) in ("", branch))
+            rows.append(
+                {
+                    "id": f"{run_id} {branch}",
+                    "run": run_id,
+                    "name": f"{run_id} · {branch}" if branch else run_id,
+                    "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
+                    "curves": run_id != PEOPLE,
+                    "state": row["kind"] or _state(run),
+                    "ending": ending.word if ending else "",
+                    "kind": KINDS.get(ending.word, "") if ending else "",
+                    "best": frame.number(best, 2),
+                    "last": frame.number(last, 2),
+                    "spark": charts.spark_points(scores),
+                    "spark_label": f"from {frame.number(scores[0], 2)} to {frame.number(scores[-1], 2)}"
+                    if scores
+                    else "no training",
+                    "recipe": row["recipe"],
+                    "seed": str(row["seed"] if row["seed"] is not None else ""),
+                    "profile": row["profile"],
+                    "trajectories": f"{played:,}",
+                    "href_trajectories": frame.address("/trajectories", run=run_id),
+                    "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"] or 0)),
+                }
+            )
     return rows
+
+
+def _of_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    by_run: dict[str, list[Row]] = {}
+    for row in rows:
+        by_run.setdefault(row["run_id"], []).append(row)
+    return by_run
+
+
+def _whose(row: Row, branches: Sequence[str]) -> str:
+    """Return the branch that played some trajectories, "" for those before the split and of no branch."""
+    first = (row["policy"] or "").split(" ")[0]
+    return first if first in branches else branch_of(row["stage"] or "")
 
 
 def _state(run: Run | None) -> str:
@@ -155,6 +186,8 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
     if len(run_ids) == 1:
         frame.heading(run_row["run_id"])
         _facts(run_row, known.get(run_row["run_id"]), ended.get(run_row["run_id"], []))
+        if not (run := known.get(run_row["run_id"])) or not await show_card(run, warehouse):
+            _sentences(ended.get(run_row["run_id"], []))
     else:
         frame.heading(f"{len(run_ids)} runs")
         rows = {row["run_id"]: row for row in await frame.asked(lambda: warehouse.rows("FROM runs"))}
@@ -175,8 +208,9 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
 
 def _facts(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> None:
     with ui.row().classes("gap-2 items-center"):
-        if word := in_a_word(run_endings):
-            frame.chip(word, kind="bad" if COLLAPSED in word else "good")
+        for ending in run_endings:
+            if ending.word:
+                frame.chip(_word(ending), kind=KINDS[ending.word])
         for fact in filter(
             None, (row.get("kind"), row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))
         ):
@@ -185,8 +219,15 @@ def _facts(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> None:
         ui.link("Failed trajectories", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
         if row.get("kind") is None:
             ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
+
+
+def _sentences(run_endings: Sequence[Ending]) -> None:
     for ending in run_endings:
-        ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
+        ui.label(ending.sentence()).classes("alarm" if ending.word == COLLAPSED else "quiet")
+
+
+def _word(ending: Ending) -> str:
+    return f"{ending.branch}: {ending.word}" if ending.branch else ending.word
 
 
 def _facts_row(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> Row:
@@ -196,7 +237,7 @@ def _facts_row(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> Row:
         "name": row["run_id"],
         "href_name": f"/run/{row['run_id']}",
         "ending": in_a_word(run_endings),
-        "kind": "bad" if COLLAPSED in in_a_word(run_endings) else "",
+        "kind": next((KINDS[ending.word] for ending in run_endings if ending.word), ""),
         "best": frame.number(best, 2),
         "last": frame.number(last, 2),
         "recipe": row["recipe"],
@@ -274,11 +315,15 @@ class Curves:
         self._name_lines(list(ordered))
         marked = "; ".join(f"step {mark.step:g} {mark.note or mark.text}" for mark in marks).replace("\n", ", ")
         self._note.set_text(
-            f"Click a point to open its trajectories. Dashed lines: {marked}. Each point is a mean over the trajectories of one "
-            "step. A single run says nothing about other seeds."
+            f"Click a point to open its trajectories. Dashed lines: {marked}. {self._horizons()}Each point is a mean "
+            "over the trajectories of one step. A single run says nothing about other seeds."
             if self._rows
             else "No training or validation was logged for this run."
         )
+
+    def _horizons(self) -> str:
+        note = horizon_note((row["phase"], row["horizon"]) for row in self._rows)
+        return f"{note} " if note else ""
 
     def _name_lines(self, names: Sequence[str]) -> None:
         """Draw a legend that wraps onto several lines. A click hides or shows a line."""
@@ -299,7 +344,7 @@ class Curves:
 
     def _name(self, row: Row, forked: bool) -> str:
         parts = [row["run_id"]] if len(self._run_ids) > 1 else []
-        parts += [branch_of(row["stage"] or "") or ("all branches" if forked else ""), row["part"]]
+        parts += [branch_of(row["stage"] or "") or (BEFORE if forked else ""), row["part"]]
         name = " ".join(filter(None, parts)) or MEASURES[self._measure]
         return f"{name} (validation)" if row["phase"] == "validate" else f"{name} (training)"
 

@@ -31,7 +31,7 @@ from userrl.reports.curves import curve_points
 from userrl.reports.run_report import RunReport
 from userrl.reports.run_so_far import run_so_far
 from userrl.reports.run_summary import run_summary
-from userrl.run.job import StageJob
+from userrl.run.job import StageJob, progress_score
 from userrl.run.plan import RunPlan
 from userrl.run.run import Run, of_flow_run
 from userrl_core.number_format import number
@@ -63,8 +63,8 @@ class ProgressArtifact:
             return
         self._due = now + PROGRESS_SECONDS
         percent = 100.0 * line["step"] / max(1, line["total"])
-        reward = line.get("reward")
-        shown = "" if reward is None else f", reward {number(reward)}"
+        score = progress_score(line)
+        shown = "" if score is None else f", score {number(score)}"
         self._log.info("%s: step %d of %d%s", self._job.stage, line["step"], line["total"], shown)
         try:
             if self._artifact is None:

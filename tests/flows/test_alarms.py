@@ -1,6 +1,7 @@
 """Collapse alarms over synthetic series and recorded curves, and what a recipe may say about them."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_numbers_that_were_not_measured_trip_nothing():
 
 def test_a_recipe_chooses_action_and_threshold():
     chosen = alarm_rules({"kl": {"threshold": 9.0, "action": "stop"}, "entropy": False, "reply_length": "pause"})
-    assert chosen["kl"] == (RULES["kl"].__class__(RULES["kl"].what, 9.0, "above"), "stop")
+    assert chosen["kl"] == (replace(RULES["kl"], threshold=9.0), "stop")
     assert chosen["entropy"][1] == "off"
     assert chosen["reply_length"][1] == "pause"
     assert chosen["null_reward"][1] == "warn"

@@ -1,4 +1,4 @@
-"""Whether a run held what it had reached is said in a word wherever runs are shown; one without a report says how far it came."""
+"""The outcome of a run is said in the same words wherever runs are shown; one without a report says how far it came."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
 from userrl.run.ending import endings, in_a_word
 from userrl_core.json_files import write_json
+from userrl_core.measure.outcome import read_outcome
 from warehouse import TurnLog, open_warehouse
 
 TASKS = 64
@@ -52,15 +53,16 @@ def test_one_high_validation_after_which_all_are_low_is_a_collapse_though_the_al
 @pytest.mark.parametrize(
     ("means", "word"),
     [
-        ((0.5, 1.0, 0.906), "held"),  # .094 lower
-        ((1.0, 0.89), "held"),  # .109 lower, less than three standard errors of .039
+        ((0.5, 1.0, 0.906), "worse than its best"),  # .094 lower
+        ((1.0, 0.89), "worse than its best"),  # .109 lower, less than three standard errors of .039
         ((1.0, 0.8), "collapsed"),
-        ((0.2, 0.5, 0.9), "held"),
+        ((0.2, 0.5, 0.9), "improved on the cold start"),
+        ((0.5, 0.53, 0.5), "no better than the cold start"),
         ((0.5,), ""),
         ((), ""),
     ],
 )
-def test_a_swing_and_a_rise_are_held_and_one_validation_says_nothing(
+def test_every_outcome_has_its_words_and_one_validation_says_nothing(
     tmp_path: Path, means: tuple[float, ...], word: str
 ) -> None:
     assert words(tmp_path, "a", means) == word
@@ -74,7 +76,7 @@ def test_held_out_tasks_decide_where_both_ends_were_evaluated_on_them(tmp_path: 
             validated(log, 20, mean, "evaluate", phase="evaluate", policy=policy)
     with open_warehouse(tmp_path) as warehouse:
         (ending,) = endings(warehouse)["a"]
-    assert (ending.word, ending.best, ending.last) == ("held", 1.0, 0.5)
+    assert (ending.word, ending.best, ending.last) == ("did not collapse", 1.0, 0.5)  # no cold start was played
     assert ending.held_out == (38 / 64, 37 / 64)
 
 
@@ -85,7 +87,36 @@ def test_a_branch_that_collapsed_is_named_with_its_scores(tmp_path: Path) -> Non
             validated(log, step, short, "rl-2-short")
             validated(log, step, longer, "rl-2-longer")
     with open_warehouse(tmp_path) as warehouse:
-        assert in_a_word(endings(warehouse)["a"]) == "short collapsed 0.75 → 0.25"
+        assert in_a_word(endings(warehouse)["a"]) == "short collapsed 0.75 → 0.25, longer did not collapse"
+
+
+def test_a_run_whose_validation_chose_step_0_gained_nothing(tmp_path: Path) -> None:
+    assert words(tmp_path, "a", (0.5, 0.45, 0.4)) == "worse than its best"
+    with open_warehouse(tmp_path) as warehouse:
+        (ending,) = endings(warehouse)["a"]
+    assert ending.sentence().startswith(
+        "RL chose step 0: nothing was gained over the start. The last step, 20, scores 0.406 on"
+    )
+
+
+def test_stored_words_of_an_earlier_version_are_still_read() -> None:
+    assert (read_outcome("held"), read_outcome("collapsed"), read_outcome("")) == (
+        "did not collapse",
+        "collapsed",
+        None,
+    )
+
+
+def test_a_gain_is_judged_on_held_out_tasks_paired_with_the_cold_start(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "a", run_fields={"recipe": "r", "seed": 0}) as log:
+        for step, mean in ((0, 1.0), (20, 1.0)):
+            validated(log, step, mean)
+        for policy, mean in (("SFT", 0.5), ("RL", 0.75), ("RL last step", 0.25)):
+            validated(log, 20, mean, "evaluate", phase="evaluate", policy=policy)
+    with open_warehouse(tmp_path) as warehouse:
+        (ending,) = endings(warehouse)["a"]
+    assert (ending.start, ending.gain and ending.gain.estimate) == (("SFT", 0.5), -0.25)
+    assert ending.word == "collapsed"
 
 
 @pytest.fixture

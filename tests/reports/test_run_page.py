@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def test_a_page_begins_with_what_went_wrong(run: tuple[str, str]) -> None:
     text, _ = run
     collapse = "**RL collapsed: the last step, 6, scores 0.500 on held-out tasks, the best checkpoint, step"
-    assert text.index("**Alarm entropy") < text.index(collapse) < text.index("## Learning curves")
+    assert text.index(collapse) < text.index("**Alarm entropy") < text.index("## Learning curves")
 
 
 def test_every_score_has_its_interval_and_best_stands_beside_last(run: tuple[str, str]) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from userrl.run.job import progress_score
 from userrl_core.number_format import number
 
 EVERY_SECONDS = 10.0
@@ -44,8 +45,8 @@ def progress_text(stage: str, line: dict[str, Any]) -> str:
     parts = [f"{stage} {line['step']} of {line['total']}"]
     if speed:
         parts.append(f"{speed:.1f} episodes/s")
-    if line.get("reward") is not None:
-        parts.append(f"score {number(line['reward'])}")
+    if (score := progress_score(line)) is not None:
+        parts.append(f"score {number(score)}")
     if line.get("dollars"):
         parts.append(f"${line['dollars']:.2f}")
     if left is not None and line["step"] < line["total"]:

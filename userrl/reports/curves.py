@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -124,6 +124,24 @@ def curves_figure(
         for phase, title in PHASES.items()
     ]
     return Figure(partial(panels, drawn), caption, panel_lines(drawn))
+
+
+def horizon_note(points: Iterable[tuple[str, int | None]]) -> str:
+    """Return a warning if training and validation used different horizons, else "". points: phase and horizon of each step."""
+    horizons: dict[str, set[int]] = {phase: set() for phase in PHASES}
+    for phase, horizon in points:
+        if horizon is not None:
+            horizons[phase].add(horizon)
+    if not all(horizons.values()) or horizons["train"] == horizons["validate"]:
+        return ""
+    training, validation = (
+        " or ".join(filter(None, (", ".join(map(str, ordered[:-1])), str(ordered[-1]))))
+        for ordered in map(sorted, horizons.values())
+    )
+    return (
+        f"Training conversations have at most {training} turns, validation ones {validation}: the two curves are not "
+        "comparable."
+    )
 
 
 def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:

@@ -157,7 +157,8 @@ def card_blocks(card: ResultCard) -> Iterator[Block]:
     """Yield the blocks of a card. The first one is the answer."""
     answer = _answer(card)
     if answer:
-        yield Text(answer, strong=True)
+        fallen = len(card.outcomes) == 1 and card.outcomes[0].outcome == COLLAPSED
+        yield Text(answer, strong=True, alarm=fallen)
     sentences = [outcome.sentence for outcome in card.outcomes]
     told = () if card.between or len(sentences) > 1 else sentences
     for outcome in card.outcomes:

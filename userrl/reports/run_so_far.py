@@ -11,6 +11,7 @@ from userrl.reports.document import Block, Code, Document, Figure, Heading, Item
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
 from userrl.run.ending import COLLAPSED, endings
+from userrl.run.job import progress_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
 from userrl_core.json_files import GrowingLines
@@ -48,16 +49,16 @@ def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
         state = "done" if stage in done else "running" if stage == working else "waiting"
         step = f"{last['step']}/{last['total']}" if last else NULL
         seconds = number(done[stage].seconds, 1) if stage in done else NULL
-        rows.append((stage, state, step, number(last.get("reward")), seconds))
+        rows.append((stage, state, step, number(progress_score(last)), seconds))
     if rows:
-        yield TableBlock(("stage", "state", "step", "reward", "seconds"), tuple(rows))
+        yield TableBlock(("stage", "state", "step", "score", "seconds"), tuple(rows))
 
 
 def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
     for sentence in sounded(run.folder):
-        yield Text(sentence, strong=True)
+        yield Text(sentence, strong=True, alarm=True)
     for ending in endings(warehouse, run.id).get(run.id, []):
-        yield Text(ending.sentence(), strong=ending.word == COLLAPSED)
+        yield Text(ending.sentence(), strong=ending.word == COLLAPSED, alarm=ending.word == COLLAPSED)
     points = curve_points(warehouse, run.id)
     lines = []
     for phase in PHASES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from userrl.machine.page_address import run_address
-from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, mean_line, run_curves
+from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
 from userrl.reports.result_card import card_blocks
 from userrl.reports.run_report import Evaluated, Reached, RunReport
@@ -19,16 +19,17 @@ from userrl_core.number_format import NULL, number, with_error
 
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
     """Return the summary of a run. curve: its points, if the warehouse is available."""
-    blocks: list[Block] = [
-        *card(report),
-        *facts(report),
-        *reached(report, report.collapsed, report.held),
-        *section("Held-out scores", scores(report)),
-        *section("Learning curves", curves(report, curve)),
-        *replaced(report),
-        *where(report),
-    ]
-    return Document(report.run, tuple(blocks))
+    return Document(report.run, (*card(report), *run_details(report, curve)))
+
+
+def run_details(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Iterator[Block]:
+    """Yield everything after the card. curve: its points, if the warehouse is available."""
+    yield from facts(report)
+    yield from reached(report, report.collapsed, report.held)
+    yield from section("Held-out scores", scores(report))
+    yield from section("Learning curves", curves(report, curve))
+    yield from replaced(report)
+    yield from where(report)
 
 
 def at_a_glance(report: RunReport) -> Document:
@@ -235,6 +236,8 @@ def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon. Branches share the stages before the fork.",
         {} if shown is None or shown.mean is None else {"demonstrator": shown.mean},
     )
+    if note := horizon_note((point.phase, point.horizon) for point in points):
+        yield Text(note)
 
 
 def replaced(report: RunReport) -> Iterator[Block]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -237,6 +238,16 @@ class StageJob(Settings):
         """Write the result."""
         value = result.model_dump(mode="json")
         write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
+
+
+def progress_score(line: Mapping[str, Any]) -> float | None:
+    """Return the mean score of a step, on the scale of the report's tables.
+
+    An RL stage of an earlier version wrote only the mean return, under ``reward``, which is no score. Other stages wrote their
+    mean score under that name.
+    """
+    score: float | None = line.get("score")
+    return line.get("reward") if score is None and "policy/entropy/mean" not in line else score
 
 
 class ProgressWriter:

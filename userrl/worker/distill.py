@@ -82,7 +82,7 @@ def play(
     def count(trajectory: Trajectory) -> None:
         ended.append(trajectory)
         if len(ended) % 50 == 0 or len(ended) == total:
-            progress(len(ended), total, reward=_mean(ended))
+            progress(len(ended), total, score=_mean(ended))
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)

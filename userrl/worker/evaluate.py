@@ -125,7 +125,7 @@ class _Counter:
         self._progress(
             done,
             self._total,
-            reward=sum(scores) / len(scores) if scores else None,
+            score=sum(scores) / len(scores) if scores else None,
             per_second=rate,
             left_seconds=(self._total - done) / rate if len(self.played) >= FIRST_ETA else None,
             dollars=self._dollars,

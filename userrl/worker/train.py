@@ -134,11 +134,13 @@ def report_to(progress: ProgressWriter) -> Progress:
     def write(step: int, total: int, metrics: Mapping[str, float]) -> None:
         tiers = {name.split("/")[1]: value for name, value in metrics.items() if TIER.fullmatch(name)}
         shown = {name: metrics[name] for name in SHOWN if name in metrics} | ({"tiers": tiers} if tiers else {})
-        progress(step, total, reward=metrics.get(REWARD), **shown)
+        progress(step, total, score=metrics.get(SCORE), reward=metrics.get(REWARD), **shown)
 
     return write
 
 
+SCORE = "rollout/score/mean"
+"""The mean of the gyms' metrics, which tables and curves show."""
 REWARD = "rollout/return_sum/mean"
 TIER = re.compile(r"validate/\w+\.[^/]+/score/mean")
 SHOWN = ("sft/loss/mean", "validate/score/mean", "policy/entropy/mean")

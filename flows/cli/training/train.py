@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.terminal import plain
+from flows.cli.terminal import page_text, plain
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
@@ -46,6 +46,7 @@ def train(
     from flows.cli.training.recipe import parse_changes
     from userrl.api.train import planned
     from userrl.machine.interrupts import leave_on_term
+    from userrl.reports.run_summary import run_summary
     from userrl_core.errors import ConfigError
 
     if listed:
@@ -81,4 +82,4 @@ def train(
     except KeyboardInterrupt:
         print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
         raise typer.Exit(130) from None
-    print(plain(str(done)))
+    print(page_text(run_summary(done.report)), end="")
