@@ -25,7 +25,7 @@ app = typer.Typer(help="Runs of this home: list, show, stop, delete.", no_args_i
 
 @app.command("list")
 def list_runs(as_json: Json = False) -> None:
-    """List every run of this home, oldest first, with best and last validation score and whether it held its best.
+    """List every run of this home, oldest first, with best and last validation score and its outcome.
 
     Example: userrl runs list
     """
@@ -40,11 +40,14 @@ def list_runs(as_json: Json = False) -> None:
     if not rows:
         print(f"no runs yet in {home()}; `make run` starts one, and USERRL_HOME names another folder")
         return
-    print(f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'ending':9} created")
+    print(
+        f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'outcome':13} created"
+    )
     for row in rows:
         print(_line(row))
     print(
-        "best, last: mean validation score; collapsed: the last step is far below the best (userrl report RUN shows how far)"
+        "best, last: mean validation score; improved, no better: than the cold start; worse, collapsed: than its best "
+        "(userrl report RUN shows by how much)"
     )
 
 
@@ -57,7 +60,7 @@ def _line(row: ListedRun) -> str:
     scores = " ".join("    –" if score is None else f"{score:5.2f}" for score in (row.best, row.last))
     return (
         f"{row.run:44} {row.recipe:20} {row.seed:>5} {row.state:10} {row.stage or '':9} {scores} "
-        f"{row.ending or '–':9} {when}{note}"
+        f"{row.outcome or '–':13} {when}{note}"
     )
 
 

@@ -64,7 +64,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
   .bar { padding-left: .5rem; padding-right: .5rem; } .bar a.nicegui-link { padding: .35rem .25rem; font-size: .875rem; }
   .panel .q-table th, .panel .q-table td { padding: .3rem .2rem; overflow-wrap: anywhere; min-width: 1.6rem; }
-  .panel .q-table .whole { overflow-wrap: normal; } .q-table .chip { font-size: .8rem; padding: .1rem .25rem; }
+  .panel .q-table .whole { overflow-wrap: normal; } .q-table .chip { font-size: .8rem; padding: .1rem .25rem; white-space: normal; }
   .member { min-width: 10.2rem; flex-basis: 10.2rem; } .folded:not(.open) > .later { display: none; }
   .q-table__grid-item-card { border: 1px solid var(--line); } }
 @media (min-width: 600px) { .unfolds { display: none; } }

@@ -83,7 +83,7 @@ async def show_runs(warehouse: Warehouse) -> None:
         frame.sentence("No runs yet. `make run` starts one.")
         return
     columns = {
-        "name": "Run", "ending": "Ending", "best": "Best", "last": "Last", "spark": "Training score", "state": "State",
+        "name": "Run", "ending": "Outcome", "best": "Best", "last": "Last", "spark": "Training score", "state": "State",
         "recipe": "Recipe", "seed": "Seed", "profile": "Profile", "trajectories": "Trajectories", "began": "Started",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
@@ -250,7 +250,7 @@ def _facts_row(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> Row:
 
 def _facts_side_by_side(rows: Sequence[Row]) -> None:
     columns = {
-        "name": "Run", "ending": "Ending", "best": "Best", "last": "Last", "recipe": "Recipe", "seed": "Seed",
+        "name": "Run", "ending": "Outcome", "best": "Best", "last": "Last", "recipe": "Recipe", "seed": "Seed",
         "profile": "Profile", "state": "State", "credit": "Credit",
     }  # fmt: skip
     with ui.element("div").classes("panel"):

@@ -241,6 +241,7 @@ def _costs(report: ComparisonReport) -> Iterator[Block]:
     rows = [
         (
             _letters(report)[cost.side],
+            f"{cost.steps:,.0f}",
             f"{cost.trajectories:,.0f}",
             f"{cost.tokens_sampled:,.0f}",
             f"{cost.tokens_read:,.0f}",
@@ -251,9 +252,10 @@ def _costs(report: ComparisonReport) -> Iterator[Block]:
     ]
     unpriced = sum(cost.unpriced_calls for cost in report.costs)
     yield TableBlock(
-        ("side", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
+        ("side", "steps", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
         tuple(rows),
-        "Mean over the side's runs. Tokens: RL only, including superseded steps (they were paid for). CPU seconds: all stages."
+        "Mean over the side's runs; a branch with the stages before the split. Tokens: RL only, including superseded steps "
+        "(they were paid for). CPU seconds: all stages."
         + (f" {unpriced} calls have no known price and are counted as free." if unpriced else ""),
     )
 

@@ -14,17 +14,20 @@ from userrl.reports.curves import RunCurve, side_curves
 from userrl_core.json_files import read_json
 from userrl_core.measure.comparison import WHICH, ComparedSide, Comparison, compared
 from userrl_core.measure.interval import Interval
+from userrl_core.records import branch_of
 from warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """The cost of training one run, as a mean over a side's runs.
+    """The cost of training one run, as a mean over a side's runs. A branch counts with the stages before the split.
 
-    cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of calls whose price is known.
+    steps: the last training step. cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of calls whose
+    price is known.
     """
 
     side: str
+    steps: float
     trajectories: float
     tokens_sampled: float
     tokens_read: float
@@ -79,27 +82,39 @@ def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataF
 
 
 def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
-    runs = [run.run_id for run in side.runs]
-    of_runs = "run_id IN (SELECT unnest($runs))"
-    played = warehouse.sql(
-        f"""SELECT count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM trajectories_all
-            WHERE phase IN ('train', 'baseline') AND {of_runs}""",
-        runs=runs,
-    ).fetchall()[0]
-    calls = warehouse.sql(
-        f"SELECT role, coalesce(sum(dollars), 0), sum(unpriced_calls) FROM cost() WHERE {of_runs} GROUP BY role ORDER BY role",
-        runs=runs,
-    ).fetchall()
-    trajectories, sampled, read = (float(value) / len(runs) for value in played)
-    dollars = {role: float(spent) / len(runs) for role, spent, _ in calls}
-    unpriced = int(sum(row[2] for row in calls))
-    return TrainingCost(side.name, trajectories, sampled, read, mean_cpu_seconds(runs), dollars, unpriced)
+    runs, branches = [run.run_id for run in side.runs], {run.run_id: run.branch or "" for run in side.runs}
+    text = """SELECT run_id, stage, count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0), max(step)
+              FROM trajectories_all WHERE phase IN ('train', 'baseline') AND run_id IN (SELECT unnest($runs)) GROUP BY ALL"""
+    played = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
+    text = """SELECT run_id, stage, role, coalesce(sum(price), 0), count(*) FILTER (price IS NULL) FROM model_calls_all
+              WHERE run_id IN (SELECT unnest($runs)) GROUP BY ALL ORDER BY role"""
+    calls = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
+    trajectories, sampled, read = (sum(float(row[column]) for row in played) / len(runs) for column in (2, 3, 4))
+    last_steps = {run: max((row[5] or 0 for row in played if row[0] == run), default=0) for run in runs}
+    dollars: dict[str, float] = {}
+    for _, _, role, spent, _ in calls:
+        dollars[role] = dollars.get(role, 0.0) + float(spent) / len(runs)
+    steps, unpriced = sum(last_steps.values()) / len(runs), sum(row[4] for row in calls)
+    seconds = mean_cpu_seconds(runs, branches)
+    return TrainingCost(side.name, steps, trajectories, sampled, read, seconds, dollars, unpriced)
 
 
-def mean_cpu_seconds(runs: Sequence[str]) -> float | None:
-    """Return the mean CPU-seconds per run over all stages, or None if a run's report is gone."""
-    reports = [read_json(runs_dir() / run / "report.json") or {} for run in runs]
-    seconds = [sum(report["cpu_seconds"].values()) for report in reports if report.get("cpu_seconds")]
+def _along(stage: str | None, branch: str) -> bool:
+    """Return whether a stage belongs to the branch or comes before the split. Everything belongs to a run without branches."""
+    return not branch or branch_of(stage or "") in ("", branch)
+
+
+def mean_cpu_seconds(runs: Sequence[str], branches: Mapping[str, str] | None = None) -> float | None:
+    """Return the mean CPU-seconds per run over all stages, or None if a run's report is gone.
+
+    branches: by run, the branch whose stages count, with those before the split.
+    """
+    reports = {run: read_json(runs_dir() / run / "report.json") or {} for run in runs}
+    seconds = [
+        sum(spent for stage, spent in report["cpu_seconds"].items() if _along(stage, (branches or {}).get(run, "")))
+        for run, report in reports.items()
+        if report.get("cpu_seconds")
+    ]
     return sum(seconds) / len(seconds) if len(seconds) == len(runs) else None
 
 
@@ -164,6 +179,7 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
         "spent": [
             {
                 "side": item.side,
+                "steps": item.steps,
                 "trajectories": item.trajectories,
                 "tokens_sampled": item.tokens_sampled,
                 "tokens_read": item.tokens_read,

@@ -184,7 +184,8 @@ def _answer(card: ResultCard) -> Line:
     if len(card.outcomes) == 1:
         return card.outcomes[0].sentence
     if card.outcomes:
-        return "; ".join(f"{outcome.branch}: {outcome.outcome or 'unknown'}" for outcome in card.outcomes) + "."
+        known = [f"{outcome.branch}: {outcome.outcome}" for outcome in card.outcomes if outcome.outcome]
+        return f"{'; '.join(known)}." if known else ""
     evaluated = [row for row in card.rows if row.score is not None and row.policy != "demonstrator"]
     if len(evaluated) == 1 and evaluated[0].score is not None:
         return f"{evaluated[0].policy} scores {evaluated[0].score} on {evaluated[0].score.tasks} held-out tasks."

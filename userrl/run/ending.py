@@ -179,12 +179,17 @@ def _evaluated(
 ) -> dict[tuple[str, str], ByTask]:
     """Return the held-out scores of starts, best checkpoints and last steps, by run and policy."""
     ways = {row["branch"] or "RL" for row in rows}
-    text = """SELECT run_id, policy, concat_ws('/', gym, task_id, task_version), scores FROM task_scores(run := $run)
+    text = """SELECT run_id, policy, step, concat_ws('/', gym, task_id, task_version), scores FROM task_scores(run := $run)
               WHERE list_contains($policies, policy)"""
     policies = [*STARTS, *ways, *(last_step(way) for way in ways)]
     scores: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
-    for run, policy, task, attempts in warehouse.sql(text, run=run_id, policies=policies).fetchall() if rows else ():
+    last_steps = {(row["run_id"], row["branch"] or "RL", row["last_step"]) for row in rows}
+    for run, policy, step, task, attempts in (
+        warehouse.sql(text, run=run_id, policies=policies).fetchall() if rows else ()
+    ):
         scores.setdefault((run, policy), {})[task] = attempts
+        if (run, policy, step) in last_steps:  # the best checkpoint is the last step, and is evaluated once
+            scores.setdefault((run, last_step(policy)), {})[task] = attempts
     return dict(scores)
 
 

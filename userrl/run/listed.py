@@ -1,4 +1,4 @@
-"""The list of a home's runs: state, scores, and whether each run held its best."""
+"""The list of a home's runs: state, scores and outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from userrl.machine.home import warehouse_dir
-from userrl.run.ending import endings, in_a_word
+from userrl.run.ending import Ending, endings, in_a_word, in_short
 from userrl.run.results import validation_scores
 from userrl.run.run import all_runs
 from userrl_core.errors import UserRLError
@@ -15,7 +15,9 @@ from warehouse import open_warehouse
 
 
 class ListedRun(BaseModel):
-    """A run in a list. best, last: mean validation scores. ending: ``held`` or ``collapsed``. waits: the holder of its slot."""
+    """A run in a list. best, last: mean validation scores. ending: the outcome, by branch if there are branches. outcome:
+    the same in the width of a column. waits: the holder of its slot.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,6 +30,7 @@ class ListedRun(BaseModel):
     best: float | None
     last: float | None
     ending: str | None
+    outcome: str | None
     created: float
     waits: str | None
     folder: Path
@@ -52,7 +55,8 @@ def listed_runs() -> tuple[list[ListedRun], str]:
                 stage=status.stage,
                 best=best,
                 last=last,
-                ending=ended.get(run.id),
+                ending=in_a_word(ended.get(run.id, ())) or None,
+                outcome=in_short(ended.get(run.id, ())) or None,
                 created=run.info.created,
                 waits=status.waits if status.state == "running" else None,
                 folder=run.folder,
@@ -61,16 +65,14 @@ def listed_runs() -> tuple[list[ListedRun], str]:
     return rows, problem
 
 
-def _endings() -> tuple[dict[str, str], str]:
-    """Return the ending of each run in a word, and the reason why they cannot be read, or ""."""
+def _endings() -> tuple[dict[str, list[Ending]], str]:
+    """Return the endings of each run, and the reason why they cannot be read, or ""."""
     import duckdb
 
     if not warehouse_dir().is_dir():
         return {}, ""
     try:
         with open_warehouse(warehouse_dir()) as warehouse:
-            return {
-                run: word for run, branch_endings in endings(warehouse).items() if (word := in_a_word(branch_endings))
-            }, ""
+            return endings(warehouse), ""
     except (UserRLError, duckdb.Error) as error:
         return {}, str(error)
