@@ -10,9 +10,9 @@ import pytest
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
 from userrl.reports.curves import horizon_note
-from userrl.reports.result_card import make_card, with_card
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import at_a_glance, run_summary
+from userrl.reports.write_report import make_card, with_card
 from userrl.run.alarms import RULES
 from userrl.run.job import progress_score
 from userrl.run.run import RunDescription, claim

@@ -13,9 +13,9 @@ from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
 from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl.reports.people_report import TITLE, beside_simulated
-from userrl.reports.result_card import with_card
 from userrl.reports.run_report import RunReport
 from userrl.reports.sides import TRAINED
+from userrl.reports.write_report import with_card
 from userrl.run.plan import last_step
 from userrl_core.measure.checkpoints import consistency, mean_score
 from userrl_core.measure.comparison import ALL

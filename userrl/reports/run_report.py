@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from userrl.machine.home import warehouse_dir
-from userrl.reports.result_card import ResultCard
 from userrl.run.results import KeptDemonstrations, ScoresByActor, SolvedByActor
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import with_limits
 
 REPORT_FILE = "report.json"
 
@@ -59,7 +62,7 @@ class RunReport(BaseModel):
     data: dict[str, str] = Field(default_factory=dict)
     """The tasks that each gym was played on. Earlier reports lack this field."""
     card: ResultCard | None = None
-    """The result card. Earlier reports lack it; `userrl.reports.result_card` makes it from the warehouse."""
+    """The result card. Earlier reports lack it; `userrl.reports.write_report` makes it from the warehouse."""
     evaluated: Evaluated | None = None
     """The evaluated policy, for a run that is an evaluation alone."""
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -90,6 +93,92 @@ class Evaluated(BaseModel):
     label: str
     kind: str
     where: str = ""
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class CardInterval(_Data):
+    """A mean or a difference over tasks with its 95 % limits. low, high: None for a single task."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    tasks: int
+
+    def __str__(self) -> str:
+        return with_limits(self._limits)
+
+    @property
+    def signed(self) -> str:
+        """The difference with a sign."""
+        return with_limits(self._limits, sign=True)
+
+    @property
+    def _limits(self) -> Interval:
+        low, high = (math.nan if limit is None else limit for limit in (self.low, self.high))
+        return Interval(self.estimate, low, high, self.tasks, "")
+
+
+class CardRow(_Data):
+    """The scores of one policy. gain: the difference to the cold start, paired by task."""
+
+    policy: str
+    step: int | None = None
+    validation: float | None = None
+    score: CardInterval | None = None
+    gain: CardInterval | None = None
+
+
+class CardOutcome(_Data):
+    """The outcome of RL, or of one branch, in a word and in a sentence."""
+
+    branch: str
+    outcome: str
+    sentence: str
+
+
+class CardDifference(_Data):
+    """The last step of one branch minus the last step of another, paired by task."""
+
+    a: str
+    b: str
+    difference: CardInterval
+
+
+class CardAlarm(_Data):
+    """An alarm with its branch ("" for stages before the split) and what to do."""
+
+    sentence: str
+    branch: str = ""
+    remedy: str = ""
+
+
+class CardCost(_Data):
+    """The cost of all stages. tokens: sampled in training. dollars: of served models, None if none was called."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    tokens: int = 0
+    dollars: float | None = None
+    unpriced_calls: int = 0
+
+
+class ResultCard(_Data):
+    """The result of a run, in the order in which a reader asks for it."""
+
+    start: str = ""
+    """Name of the policy from which RL started."""
+    test_tasks: int | None = None
+    horizon: int | None = None
+    rows: tuple[CardRow, ...] = ()
+    outcomes: tuple[CardOutcome, ...] = ()
+    between: tuple[CardDifference, ...] = ()
+    by_horizon: bool = False
+    """Whether the branches end at different horizons."""
+    alarms: tuple[CardAlarm, ...] = ()
+    cost: CardCost = Field(default_factory=CardCost)
 
 
 RunReport.model_rebuild()

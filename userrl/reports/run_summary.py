@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
-from userrl.reports.result_card import card_blocks
-from userrl.reports.run_report import Evaluated, Reached, RunReport
+from userrl.reports.run_report import CardCost, CardDifference, Evaluated, Reached, ResultCard, RunReport
 from userrl.reports.sides import TRAINED
 from userrl.run.results import GymScore
+from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number, with_error
+
+HORIZON_CLAIM = "short-plateaus"
+"""The claim that compares a short horizon with a longer one over many seeds."""
 
 
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
@@ -267,3 +271,107 @@ def where(report: RunReport) -> Iterator[Block]:
             ("In the browser: ", Code("userrl view"), f" on that machine, then {run_address(report.run)}"),
         )
     )
+
+
+def card_blocks(card: ResultCard) -> Iterator[Block]:
+    """Yield the blocks of a card. The first one is the answer."""
+    answer = _answer(card)
+    if answer:
+        fallen = len(card.outcomes) == 1 and card.outcomes[0].outcome == COLLAPSED
+        yield Text(answer, strong=True, alarm=fallen)
+    sentences = [outcome.sentence for outcome in card.outcomes]
+    told = () if card.between or len(sentences) > 1 else sentences
+    for outcome in card.outcomes:
+        if outcome.outcome == COLLAPSED and outcome.sentence not in told:
+            yield Text(outcome.sentence, strong=True, alarm=True)
+    for alarm in card.alarms:
+        branch = f" Branch {alarm.branch}." if alarm.branch and f" of {alarm.branch}:" not in alarm.sentence else ""
+        yield Text(f"{alarm.sentence}{branch}{alarm.remedy and f' {alarm.remedy}'}", strong=True, alarm=True)
+    if card.rows:
+        yield _table(card)
+    items: list[Line] = [
+        outcome.sentence for outcome in card.outcomes if outcome.outcome != COLLAPSED and outcome.sentence not in told
+    ]
+    if len(card.between) > 1:
+        items += [_between(difference) for difference in card.between]
+    yield Items((*items, _cost_line(card.cost)))
+
+
+def _answer(card: ResultCard) -> Line:
+    """Return the answer to the run's own question: which branch is better, or whether RL improved on the cold start."""
+    if card.between:
+        return _better_branch(card)
+    if len(card.outcomes) == 1:
+        return card.outcomes[0].sentence
+    if card.outcomes:
+        known = [f"{outcome.branch}: {outcome.outcome}" for outcome in card.outcomes if outcome.outcome]
+        return f"{'; '.join(known)}." if known else ""
+    evaluated = [row for row in card.rows if row.score is not None and row.policy != "demonstrator"]
+    if len(evaluated) == 1 and evaluated[0].score is not None:
+        return f"{evaluated[0].policy} scores {evaluated[0].score} on {evaluated[0].score.tasks} held-out tasks."
+    return ""
+
+
+def _better_branch(card: ResultCard) -> Line:
+    """Return the answer of a fork: the difference that is clearest, and what one seed cannot tell."""
+
+    def clear(between: CardDifference) -> float:
+        return abs(between.difference.estimate)
+
+    clearest = max(card.between, key=clear)
+    a, b, difference = Code(clearest.a), Code(clearest.b), clearest.difference
+    low, high = (math.nan if limit is None else limit for limit in (difference.low, difference.high))
+    if low > 0:
+        words: tuple[Line, ...] = ("Branch ", b, " beat branch ", a)
+    elif high < 0:
+        words = ("Branch ", a, " beat branch ", b)
+    else:
+        words = ("Branches ", b, " and ", a, " do not differ clearly")
+    reproduce = f"userrl reproduce {HORIZON_CLAIM if card.by_horizon else '--list'}"
+    return (
+        *_flat(words),
+        ": ",
+        *_flat((_between(clearest),)),
+        " One seed; ",
+        Code(reproduce),
+        " compares schedules over seeds." if card.by_horizon else " shows what is compared over seeds.",
+    )
+
+
+def _flat(lines: Sequence[Line]) -> Iterator[str | Code]:
+    for line in lines:
+        for part in line if isinstance(line, tuple) else (line,):
+            assert isinstance(part, str | Code)
+            yield part
+
+
+def _between(between: CardDifference) -> Line:
+    tasks = f", same {between.difference.tasks} tasks: {between.difference.signed} at the last step."
+    return (Code(between.b), " − ", Code(between.a), tasks)
+
+
+def _table(card: ResultCard) -> TableBlock:
+    gain = any(row.gain for row in card.rows)
+    steps = any(row.step is not None for row in card.rows)
+    validation = any(row.validation is not None for row in card.rows)
+    head = ["policy"]
+    head += [name for name, shown in (("step", steps), ("validation", validation)) if shown]
+    head += ["held-out [95 %]", *([f"minus {card.start} [95 %]"] if gain else [])]
+    rows = []
+    for row in card.rows:
+        cells: list[Line] = [row.policy]
+        cells += [NULL if row.step is None else str(row.step)] if steps else []
+        cells += [number(row.validation)] if validation else []
+        cells += [NULL if row.score is None else str(row.score)]
+        cells += [NULL if row.gain is None else row.gain.signed] if gain else []
+        rows.append(tuple(cells))
+    tasks = "" if card.test_tasks is None else f"{card.test_tasks} held-out tasks, horizon {card.horizon}. "
+    paired = " Differences are paired by task." if gain else ""
+    return TableBlock(tuple(head), tuple(rows), f"{tasks}Intervals over tasks.{paired}")
+
+
+def _cost_line(cost: CardCost) -> str:
+    served = "no served model was called" if cost.dollars is None else f"${cost.dollars:.2f} of model calls"
+    unpriced = f" ({cost.unpriced_calls:,} calls without a price)" if cost.unpriced_calls else ""
+    tokens = f", {cost.tokens:,} tokens sampled in training" if cost.tokens else ""
+    return f"Cost: {cost.seconds:,.0f} s of stages, {cost.cpu_seconds:,.0f} CPU seconds{tokens}; {served}{unpriced}."

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from userrl.machine.home import warehouse_dir
 from userrl.reports.curves import CurvePoint, along, curve_points
-from userrl.reports.result_card import with_card
-from userrl.reports.run_report import REPORT_FILE, Evaluated, Reached, RunReport
+from userrl.reports.run_report import (
+    REPORT_FILE,
+    CardAlarm,
+    CardCost,
+    CardDifference,
+    CardInterval,
+    CardOutcome,
+    CardRow,
+    Evaluated,
+    Reached,
+    ResultCard,
+    RunReport,
+)
 from userrl.reports.run_summary import run_summary
-from userrl.run.alarms import alarm_rules, fell, sounded, validations
-from userrl.run.ending import COLLAPSED, endings
+from userrl.run.alarms import alarm_rules, fell, remedy, sounded, validations
+from userrl.run.ending import COLLAPSED, STARTS, ByTask, endings
 from userrl.run.plan import RunPlan, last_step
 from userrl.run.results import (
     DistillResult,
@@ -27,9 +41,17 @@ from userrl.run.results import (
 from userrl.run.run import Run
 from userrl.run.tasks import data_used
 from userrl_core.json_files import write_json
+from userrl_core.measure.checkpoints import difference_interval, mean_score
 from userrl_core.measure.forgetting import MeanScore, forgotten, pooled
+from userrl_core.measure.interval import Interval
 from userrl_core.number_format import with_error
+from userrl_core.records import branch_of
 from warehouse import Warehouse, open_warehouse
+
+NAMES = {"SFT": "SFT, the cold start", "start": "start"}
+"""Names of the policies from which RL starts."""
+
+_ALARM = re.compile(r"Alarm (\w+) at step (\d+)(?: of (\w+))?:")
 
 CURVE_FILE = "curve.svg"
 
@@ -191,4 +213,139 @@ def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str
     lost = [ending for ending in run_endings if ending.word == COLLAPSED]
     return tuple(ending.sentence() for ending in lost), tuple(
         ending.sentence() for ending in run_endings if ending not in lost
+    )
+
+
+def with_card(report: RunReport, warehouse: Warehouse) -> RunReport:
+    """Return the report with its card. For a report of an earlier version, the card is made from the warehouse."""
+    return report if report.card is not None else report.model_copy(update={"card": make_card(report, warehouse)})
+
+
+def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
+    """Make the card of a run from its report and the warehouse."""
+    scores = _scores(warehouse, report.run)
+    reached: dict[str, tuple[Reached, Reached]] = dict(report.branches)
+    if report.best is not None and report.last is not None:
+        reached["RL"] = (report.best, report.last)
+    start = next((name for name in STARTS if name in scores), "")
+    final = {label: scores.get(last_step(label)) or scores.get(label, {}) for label in reached}
+    return ResultCard(
+        start=start,
+        test_tasks=report.test_tasks,
+        horizon=report.horizon,
+        rows=tuple(_rows(report, warehouse, scores, reached, start)),
+        outcomes=tuple(
+            CardOutcome(branch=ending.branch, outcome=ending.word, sentence=ending.sentence())
+            for ending in sorted(endings(warehouse, report.run).get(report.run, []), key=lambda end: end.branch)
+        ),
+        between=tuple(
+            CardDifference(a=a, b=b, difference=difference)
+            for a, b in combinations(report.branches, 2)
+            if (difference := _difference(final[a], final[b])) is not None
+        ),
+        by_horizon=len(_last_horizons(warehouse, report.run, [*report.branches])) > 1,
+        alarms=tuple(_card_alarms(report.alarms, warehouse, report.run)),
+        cost=_cost(report, warehouse),
+    )
+
+
+def _rows(
+    report: RunReport,
+    warehouse: Warehouse,
+    scores: Mapping[str, ByTask],
+    reached: Mapping[str, tuple[Reached, Reached]],
+    start: str,
+) -> Iterator[CardRow]:
+    baseline = scores.get(start, {})
+
+    def row(name: str, policy: str, step: int | None = None, validation: float | None = None) -> CardRow:
+        gain = None if policy in (*STARTS, "demonstrator") else _difference(baseline, scores.get(policy, {}))
+        return CardRow(policy=name, step=step, validation=validation, score=_score(scores.get(policy, {})), gain=gain)
+
+    shown = set()
+    for policy in scores:
+        if policy.startswith("scripted"):
+            yield row("demonstrator", policy)
+            shown.add(policy)
+    at_start = _start_validation(warehouse, report.run)
+    for name in STARTS[::-1]:
+        if name in scores:
+            trained = bool(reached) and name == start
+            yield row(NAMES[name], name, 0 if trained else None, at_start if trained else None)
+            shown.add(name)
+    for label, (best, last) in reached.items():
+        if best.step == last.step:
+            yield row(f"{label}, best and last", label, best.step, best.validation)
+        else:
+            yield row(f"{label}, best", label, best.step, best.validation)
+            yield row(f"{label}, last", last_step(label), last.step, last.validation)
+        shown |= {label, last_step(label)}
+    for policy in scores:
+        if policy not in shown:
+            yield row(policy, policy)
+
+
+def _scores(warehouse: Warehouse, run: str) -> dict[str, dict[str, Sequence[float]]]:
+    """Return the held-out scores by policy and task."""
+    text = "SELECT policy, concat_ws('/', gym, task_id, task_version), scores FROM task_scores(run := $run)"
+    scores: dict[str, dict[str, Sequence[float]]] = {}
+    for policy, task, attempts in warehouse.sql(text, run=run).fetchall():
+        scores.setdefault(policy, {})[task] = attempts
+    return scores
+
+
+def _score(scores: ByTask) -> CardInterval | None:
+    return _stored(mean_score([scores[task] for task in sorted(scores)])) if scores else None
+
+
+def _difference(a: ByTask, b: ByTask) -> CardInterval | None:
+    tasks = sorted(a.keys() & b.keys())
+    return _stored(difference_interval([a[task] for task in tasks], [b[task] for task in tasks])) if tasks else None
+
+
+def _stored(interval: Interval) -> CardInterval:
+    low, high = (limit if math.isfinite(limit) else None for limit in (interval.low, interval.high))
+    return CardInterval(estimate=interval.estimate, low=low, high=high, tasks=interval.units)
+
+
+def _start_validation(warehouse: Warehouse, run: str) -> float | None:
+    text = "SELECT avg(score) FROM trajectories WHERE run_id = $run AND phase = 'validate' AND admitted AND step = 0"
+    value: float | None = warehouse.sql(text, run=run).fetchall()[0][0]
+    return value
+
+
+def _last_horizons(warehouse: Warehouse, run: str, branches: Sequence[str]) -> set[int]:
+    """Return the horizons at which the branches end."""
+    text = "SELECT stage, step, max(horizon) FROM trajectories WHERE run_id = $run AND phase = 'train' GROUP BY ALL"
+    last: dict[str, tuple[int, int]] = {}
+    for stage, step, horizon in warehouse.sql(text, run=run).fetchall():
+        if (branch := branch_of(stage or "")) in branches:
+            last[branch] = max(last.get(branch, (0, 0)), (step, horizon))
+    return {horizon for _, horizon in last.values()}
+
+
+def _card_alarms(sentences: Sequence[str], warehouse: Warehouse, run: str) -> Iterator[CardAlarm]:
+    """Yield the alarms. An alarm of an earlier version does not name its branch, but its event does."""
+    text = "SELECT fields->>'alarm', step, any_value(stage) FROM events WHERE kind = 'alarm' AND run_id = $run GROUP BY ALL"
+    stages = {(name, step): stage for name, step, stage in warehouse.sql(text, run=run).fetchall()}
+    for sentence in sentences:
+        match = _ALARM.match(sentence)
+        if match is None:
+            yield CardAlarm(sentence=sentence)
+            continue
+        branch = match[3] or branch_of(stages.get((match[1], int(match[2]))) or "")
+        yield CardAlarm(sentence=sentence, branch=branch, remedy=remedy(match[1]))
+
+
+def _cost(report: RunReport, warehouse: Warehouse) -> CardCost:
+    tokens = """SELECT coalesce(sum(completion_tokens), 0) FROM trajectories_all
+                WHERE run_id = $run AND phase IN ('train', 'baseline')"""
+    calls = "SELECT sum(dollars), sum(unpriced_calls), count(*) FROM cost(run := $run)"
+    dollars, unpriced, served = warehouse.sql(calls, run=report.run).fetchall()[0]
+    return CardCost(
+        seconds=sum(report.seconds.values()),
+        cpu_seconds=sum(report.cpu_seconds.values()),
+        tokens=int(warehouse.sql(tokens, run=report.run).fetchall()[0][0]),
+        dollars=float(dollars or 0.0) if served else None,
+        unpriced_calls=int(unpriced or 0),
     )

@@ -28,10 +28,10 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.curves import curve_points
     from userrl.reports.document import Document
     from userrl.reports.import_report import find_imported
-    from userrl.reports.result_card import with_card
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
     from userrl.reports.run_so_far import run_so_far
     from userrl.reports.run_summary import run_summary
+    from userrl.reports.write_report import with_card
     from userrl.run.run import all_runs, find
     from userrl_core.errors import ConfigError
     from warehouse import open_warehouse
