@@ -20,7 +20,11 @@ Outcome = Literal[
 ]
 """``did not collapse``: there is no score of the cold start to compare with."""
 
-IMPROVED, NO_BETTER, WORSE, COLLAPSED, NOT_COLLAPSED = get_args(Outcome)
+IMPROVED: Outcome = "improved on the cold start"
+NO_BETTER: Outcome = "no better than the cold start"
+WORSE: Outcome = "worse than its best"
+COLLAPSED: Outcome = "collapsed"
+NOT_COLLAPSED: Outcome = "did not collapse"
 
 ALIASES: dict[str, Outcome] = {"held": NOT_COLLAPSED, "collapsed": COLLAPSED}
 """Outcomes as run_endings and stored claims name them. The rule of that time did not look at the cold start."""
