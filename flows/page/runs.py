@@ -33,7 +33,7 @@ ENDINGS = (
     "by more than .1 and by more than three standard errors. Held-out tasks decide if they were evaluated, else validation."
 )
 
-KINDS = {IMPROVED: "good", NO_BETTER: "odd", WORSE: "odd", COLLAPSED: "bad", NOT_COLLAPSED: ""}
+KINDS: dict[str, str] = {IMPROVED: "good", NO_BETTER: "odd", WORSE: "odd", COLLAPSED: "bad", NOT_COLLAPSED: ""}
 """Colours of outcomes."""
 
 BEFORE = "before the split"
