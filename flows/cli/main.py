@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": "measuring.evaluate",
     "compare": "measuring.compare",
     "reproduce": "measuring.reproduce",
+    "cross-play": "measuring.cross_play",
     "reverify": "measuring.reverify",
     "scan": "measuring.scan",
     "audit": "measuring.audit",

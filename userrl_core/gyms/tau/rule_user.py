@@ -118,7 +118,7 @@ class RuleTauUser:
 
 def _misread(number: str) -> str:
     """Return a number with its last two digits in the other order, or with another last digit if they are the same."""
-    a, b = number[-2:]
+    a, b = number[-2], number[-1]
     return f"{number[:-2]}{b}{a}" if a != b else f"{number[:-1]}{(int(b) + 1) % 10}"
 
 
