@@ -11,16 +11,19 @@ from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
 
 _TEXT = """
-SELECT t.task_id, t.score, t.turns AS length, max((u.info->'persona'->>'number')::INT) AS number,
-       arg_max((u.info->>'told')::INT, u.turn) FILTER (u.info->>'told' IS NOT NULL) AS told,
-       max((u.info->>'wished')::INT) AS needed,
-       max(u.turn) FILTER (u.choice = 'answer' AND u.info->>'success' IS NOT NULL) AS answered,
-       coalesce(bool_or((u.info->>'left')::BOOLEAN), false) AS gone,
-       list(u.turn ORDER BY u.turn) FILTER (u.choice = 'action') AS asked,
-       count(*) FILTER (u.info->'persona'->>'shown' IS NOT NULL) AS due,
-       count(*) FILTER (u.info->'persona'->>'shown' = 'true') AS shown
-FROM trajectories t JOIN turns u USING (traj_id)
-WHERE t.run_id = $run AND t.phase = 'evaluate' AND t.admitted AND t.checkpoint IS NOT DISTINCT FROM $checkpoint AND t.gym = $gym
+WITH said AS (
+    SELECT traj_id, turn, choice, (info->>'$.persona.number')::INT AS number, (info->>'$.told')::INT AS told,
+           (info->>'$.wished')::INT AS wished, info->>'$.success' AS ended, coalesce((info->>'$.left')::BOOLEAN, false) AS gone,
+           (info->>'$.persona.shown')::BOOLEAN AS shown
+    FROM turns WHERE run_id = $run AND phase = 'evaluate' AND gym = $gym
+)
+SELECT t.task_id, t.score, t.turns AS length, max(s.number) AS number, arg_max(s.told, s.turn) AS told, max(s.wished) AS needed,
+       max(s.turn) FILTER (s.choice = 'answer' AND s.ended IS NOT NULL) AS answered, bool_or(s.gone) AS gone,
+       list(s.turn ORDER BY s.turn) FILTER (s.choice = 'action') AS asked, count(s.shown) AS due,
+       count(*) FILTER (s.shown) AS shown
+FROM trajectories t JOIN said s USING (traj_id)
+WHERE t.run_id = $run AND t.phase = 'evaluate' AND t.admitted AND t.gym = $gym
+      AND t.checkpoint IS NOT DISTINCT FROM $checkpoint
 GROUP BY t.traj_id, t.task_id, t.score, t.turns ORDER BY t.task_id, t.traj_id
 """
 

@@ -6,7 +6,7 @@ turns are left. A conversation counts at a turn budget if it answered within the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,5 +94,5 @@ def area_under(questions: Sequence[float], success: Sequence[float], to: float =
     return (area + height * (to - last)) / to
 
 
-def _mean(values: object) -> float:
-    return float(np.mean(np.fromiter((float(value) for value in values), dtype=float)))  # type: ignore[attr-defined]
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean([float(value) for value in values]))
