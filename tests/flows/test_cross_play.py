@@ -13,9 +13,9 @@ from curricula.claims.cross_play import CrossPlay, load_cross_play
 from curricula.spec import UserSetup
 from flows.cli.main import app
 from tests.makers import raises
-from userrl.crossplay.conversations import UserConversation, measures
-from userrl.crossplay.document import cross_play_document
-from userrl.crossplay.play import START, PlayedCell, measured
+from userrl.audits.cross_play import START, PlayedCell, measured
+from userrl.audits.cross_play_document import cross_play_document
+from userrl.audits.user_conversations import UserConversation, measures
 
 STUDY = Path(__file__).parents[2] / "studies" / "user_populations.yaml"
 SMALL: dict[str, Any] = {

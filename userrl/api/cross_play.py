@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.crossplay.document import CrossPlayReport
+    from userrl.audits.cross_play_document import CrossPlayReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PlayedStudy:
         return pl.DataFrame(self.report.as_json()["values"], schema=schema)
 
     def __str__(self) -> str:
-        from userrl.crossplay.document import cross_play_document
+        from userrl.audits.cross_play_document import cross_play_document
         from userrl.machine.home import home
 
         folder = home() / "claims" / self.report.study.name / f"{self.report.study.hash}.html"
@@ -44,7 +44,7 @@ def cross_play(file: str, *, seeds: int | None = None, parallel: int = 2) -> Pla
     """
     from curricula.validation import validated
     from userrl.api.progress import log_line
-    from userrl.crossplay.play import play_study
+    from userrl.audits.cross_play import play_study
     from userrl.machine.home import quiet_process
     from userrl.run.request import CrossPlayRequest
     from userrl.trials.processes import ProcessLauncher

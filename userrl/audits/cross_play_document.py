@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from curricula.claims.cross_play import CrossPlay
-from userrl.crossplay.conversations import CellMeasures
+from userrl.audits.user_conversations import CellMeasures
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, TableBlock, Text
 from userrl_core.measure.cross_play import Contrast, CrossPlayMatrix

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from curricula.claims.cross_play import CrossPlay, load_cross_play
+from userrl.audits.cross_play_document import CrossPlayReport, cross_play_document
+from userrl.audits.user_conversations import CellMeasures, UserConversation, conversations, measures
 from userrl.claims.register import Register
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
-from userrl.crossplay.conversations import CellMeasures, UserConversation, conversations, measures
-from userrl.crossplay.document import CrossPlayReport, cross_play_document
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import relocated
 from userrl.reports.claim_report import CRASHED
