@@ -127,7 +127,7 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
     roles = [f"{column} ({role})" if (role := _role(study, column)) else column for column in matrix.columns]
     yield TableBlock(("trained with", *roles), tuple(rows), "Mean score; 95 % limits over seeds.")
     if matrix.gains:
-        gains = [
+        gains: list[tuple[Line, ...]] = [
             (Code(row), *(with_limits(matrix.gains[row, column], sign=True) for column in matrix.columns))
             for row in matrix.rows
         ]
@@ -204,7 +204,7 @@ def _sentences(report: CrossPlayReport) -> Iterator[Line]:
 
 def _measures(report: CrossPlayReport) -> Iterator[Block]:
     names = tuple(name for name in CellMeasures.__slots__ if name != "compliance" or _complied(report))
-    rows = tuple(
+    rows: tuple[tuple[Line, ...], ...] = tuple(
         (
             Code(row),
             column,
