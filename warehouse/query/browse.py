@@ -222,15 +222,23 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     ]
 
 
-def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:
-    """Return the groups with the largest score differences, largest first, with the best and worst trajectory of each."""
+def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50) -> list[Row]:
+    """Return the group with the largest score difference of each gym and stage, the largest first.
+
+    Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn.
+    """
     text = (
         "SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
-        "FROM trajectories WHERE run_id = $run AND admitted AND ($stage IS NULL OR stage = $stage) "
-        f"GROUP BY ALL HAVING n > 1 ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
+        "FROM trajectories WHERE run_id = $run AND admitted GROUP BY ALL HAVING n > 1 "
+        "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
+        f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
     )
-    return warehouse.rows(text, run=run, stage=stage)
+    rows = warehouse.rows(text, run=run)
+    best_ids = [row["best_id"] for row in rows]
+    stored = warehouse.stored("trajectories", best_ids, "traj_id, messages") if rows else []
+    messages = {row["traj_id"]: row["messages"] for row in stored}
+    return [{**row, "messages": messages.get(row["best_id"])} for row in rows]
 
 
 def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
