@@ -56,7 +56,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .q-checkbox:focus-visible, .q-field--focused .q-field__control {
   outline: 2px solid var(--ring); outline-offset: 2px; border-radius: .2rem; }
 .turn:focus, .turn.now { outline: 2px solid var(--ring); }
-.panel.turn { padding: .5rem .8rem; } .agent.brief { padding: .1rem .5rem; }
+.panel.turn { padding: .5rem .8rem; } .place:empty { display: none; } .agent.brief { padding: .1rem .5rem; }
 .track { position: relative; height: .55rem; background: var(--line); border-radius: .2rem; overflow: hidden; flex: 1; }
 .track > div { position: absolute; top: 0; bottom: 0; }
 .q-table th, .q-table td { padding: .3rem .6rem; }

@@ -135,7 +135,7 @@ class ReplayPage:
                 bars.show(turn["reward"], _varying(logged.shaped)[number], _varying(logged.advantage)[number])
                 self._bars.append(bars)
                 buttons = ui.row().classes("items-center gap-x-2 gap-y-0 ml-auto")
-            place = ui.column().classes("w-full gap-2")
+            place = ui.column().classes("place w-full gap-2")
             with buttons:
                 if calls:
                     self._calls_button(turn["turn"], calls, place)

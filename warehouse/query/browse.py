@@ -228,9 +228,9 @@ def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50) -> list[Row
     Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn.
     """
     text = (
-        "SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
+        "FROM (SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
-        "FROM trajectories WHERE run_id = $run AND admitted GROUP BY ALL HAVING n > 1 "
+        "FROM trajectories WHERE run_id = $run AND admitted GROUP BY ALL HAVING n > 1) "
         "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
         f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
     )
