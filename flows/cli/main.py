@@ -29,6 +29,7 @@ COMMANDS = {
     "show": "looking.show",
     "branch": "looking.branch",
     "view": "looking.view",
+    "bundle": "looking.bundle",
     "runs": "runs",
     "checkpoints": "looking.checkpoints",
     "plot": "looking.plot",

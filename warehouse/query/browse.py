@@ -222,15 +222,16 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     ]
 
 
-def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50) -> list[Row]:
+def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50, condition: str = "true") -> list[Row]:
     """Return the group with the largest score difference of each gym and stage, the largest first.
 
-    Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn.
+    Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn. condition: SQL of
+    ours that keeps the trajectories that count.
     """
     text = (
         "FROM (SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
-        "FROM trajectories WHERE run_id = $run AND admitted GROUP BY ALL HAVING n > 1) "
+        f"FROM trajectories WHERE run_id = $run AND admitted AND {condition} GROUP BY ALL HAVING n > 1) "
         "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
         f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
     )
