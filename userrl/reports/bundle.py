@@ -39,6 +39,8 @@ MAX_MEMBERS = 16
 """Conversations of one group."""
 MAX_BYTES = 20_000_000
 """Bytes of a bundle. A conversation that would exceed it is left out."""
+INDEX_BYTES = 2_000_000
+"""Bytes kept free for the page with the report."""
 CONTENTS = "bundle.json"
 """The list of a bundle's files. It tells a bundle from any other folder."""
 INDEX = "index.html"
@@ -72,13 +74,11 @@ class BundleFiles:
     left_out: int = 0
     """Conversations for which there was no room."""
 
-    def add(self, name: str, document: Document, room: int) -> bool:
-        """Add a page. Returns False, and adds nothing, if the bundle would exceed this number of bytes."""
-        if name in self.pages:
-            return True
+    def add(self, name: str, document: Document) -> bool:
+        """Add a page. Returns False, and adds nothing, if there is no room."""
         text = document.html()
         size = len(text.encode())
-        if self.size + size > room:
+        if self.size + size > MAX_BYTES - INDEX_BYTES:
             return False
         self.pages[name] = text
         self.size += size
@@ -103,10 +103,11 @@ def write_bundle(report: RunReport, warehouse: Warehouse, folder: Path, *, seed:
     """
     _check_target(folder)
     run_blocks = _run_blocks(report, warehouse)
-    files = BundleFiles(size=len(Document(report.run, tuple(run_blocks)).html().encode()))
+    files = BundleFiles()
     groups = list(_groups(report.run, warehouse, files, shared))
     drawn, total = _drawn(report.run, warehouse, seed, shared)
-    listed = [row for row in drawn if _add_conversation(warehouse, row["traj_id"], report.run, files)]
+    added = _add_conversations(warehouse, [row["traj_id"] for row in drawn], report.run, files)
+    listed = [row for row in drawn if row["traj_id"] in added]
     blocks = [
         *run_blocks[: _details(run_blocks)],
         *_group_table(groups),
@@ -152,18 +153,14 @@ def _groups(run: str, warehouse: Warehouse, files: BundleFiles, shared: Shared) 
         ends = {row["best_id"], row["worst_id"]}
         allowed.sort(key=lambda member: member.trajectory["traj_id"] not in ends)
         members = sorted(allowed[:MAX_MEMBERS], key=lambda member: member.trajectory["attempt"])
-        shown = {
-            member.trajectory["traj_id"]
-            for member in members
-            if _add_conversation(warehouse, member.trajectory["traj_id"], run, files)
-        }
+        shown = _add_conversations(warehouse, [member.trajectory["traj_id"] for member in members], run, files)
 
         def linked(trajectory: Any, shown: set[int] = shown) -> Inline:
             traj_id = trajectory["traj_id"]
             return page_link(trajectory, f"../{_page(traj_id)}") if traj_id in shown else attempt(trajectory)
 
         document = group_document(members, linked, [Link(run, f"../{INDEX}")])
-        if ends <= shown and files.add(f"groups/{row['best_id']}.html", document, MAX_BYTES):
+        if ends <= shown and files.add(f"groups/{row['best_id']}.html", document):
             yield row
 
 
@@ -174,15 +171,15 @@ def _allowed(warehouse: Warehouse, members: Sequence[StoredConversation], shared
     return [member for member in members if member.trajectory["traj_id"] in allowed]
 
 
-def _add_conversation(warehouse: Warehouse, traj_id: int, run: str, files: BundleFiles) -> bool:
-    """Add the page of a conversation. Returns whether the bundle has it."""
-    if _page(traj_id) in files.pages:
-        return True
-    shown = browse.conversation(warehouse, traj_id)
-    if shown is None:
-        return False
-    added = files.add(_page(traj_id), conversation_document(shown, [Link(run, f"../{INDEX}")]), MAX_BYTES)
-    files.left_out += not added
+def _add_conversations(warehouse: Warehouse, traj_ids: Sequence[int], run: str, files: BundleFiles) -> set[int]:
+    """Add the pages of conversations. Returns the ids that the bundle has."""
+    missing = [traj_id for traj_id in traj_ids if _page(traj_id) not in files.pages]
+    added = set(traj_ids) - set(missing)
+    for traj_id, shown in browse.conversations(warehouse, run, missing).items():
+        if files.add(_page(traj_id), conversation_document(shown, [Link(run, f"../{INDEX}")])):
+            added.add(traj_id)
+        else:
+            files.left_out += 1
     return added
 
 

@@ -53,7 +53,7 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
     worst = min(scored, key=lambda member: member.trajectory["score"], default=None)
     if best is not None and worst is not None and best is not worst:
         shared = shared_turns(best.turns, worst.turns)
-        blocks.append(Text(f"The best and the worst attempt have the same first {shared} turns.", strong=True))
+        blocks.append(Text(f"The best and the worst attempt have the same first {shared} turns."))
     blocks.append(
         TableBlock(
             ("attempt", "outcome", "score", "turns", "mean advantage"),
@@ -90,7 +90,7 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
         if len(turns) > 1 and turns[0][name] is not None and len({turn[name] for turn in turns}) == 1:
             said_once.append(name)
             yield Text(f"{label} {number(turns[0][name], sign=True)} in every turn.")
-    largest = max((abs(turn["reward"]) for turn in turns if turn["reward"] is not None), default=0.0) or 1.0
+    largest = max([1.0, *(abs(turn["reward"] or 0.0) for turn in turns)])
     for turn in turns:
         title = [f"Turn {turn['turn']}", turn["choice"] or "no readable call"]
         title.append(f"reward {number(turn['reward'], sign=True)}")
@@ -100,7 +100,7 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
         yield Turn(
             turn["turn"],
             " · ".join(title),
-            _cut(turn["content"] if turn["choice"] else turn["message"]),
+            _cut(turn["content"] if turn["choice"] else turn["message"]) or "(nothing)",
             _cut(turn["observation"]) or "(no reply)",
             _cut(turn["thought"]),
             None if turn["reward"] is None else turn["reward"] / largest,

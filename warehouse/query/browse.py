@@ -200,6 +200,34 @@ def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | Non
     return StoredConversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
 
 
+def conversations(warehouse: Warehouse, run: str, traj_ids: Sequence[int]) -> dict[int, StoredConversation]:
+    """Return finished trajectories of one run with their turns and tasks, by id. Four queries, however many there are."""
+    if not traj_ids:
+        return {}
+    rows = warehouse.stored("trajectories", list(traj_ids))
+    turns: dict[int, list[Row]] = {row["traj_id"]: [] for row in rows}
+    for turn in warehouse.stored("turns", list(turns)):
+        turns[turn["traj_id"]].append(turn)
+    runs = warehouse.rows("FROM runs WHERE run_id = $run", run=run)
+    payloads: dict[tuple[str, str, str | None], Any] = {}
+    text = (
+        "SELECT gym, task_id, version, payload FROM store.tasks "
+        "WHERE run_id = $run AND list_contains($tasks, task_id) ORDER BY seq DESC"
+    )
+    for task in warehouse.rows(text, run=run, tasks=[row["task_id"] for row in rows]):
+        for version in (None, task["version"]):
+            payloads[task["gym"], task["task_id"], version] = task["payload"]
+    shown = {}
+    for row in rows:
+        key = row["gym"], row["task_id"]
+        payload = payloads.get((*key, row["task_version"])) or payloads.get((*key, None))
+        ordered = sorted(turns[row["traj_id"]], key=lambda turn: turn["turn"])
+        shown[row["traj_id"]] = StoredConversation(
+            row, ordered, runs[0] if runs else {}, orjson.loads(payload) if payload else None
+        )
+    return shown
+
+
 def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
     """Return the calls of served models in one turn, in order."""
     calls = [call for call in warehouse.stored("model_calls", [traj_id]) if call["turn"] == turn]
