@@ -43,7 +43,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .bar a.nicegui-link { color: inherit; text-decoration: none; padding: .35rem .6rem; border-radius: .4rem; }
 .bar a.here { background: var(--agent); font-weight: 600; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; width: 100%; }
-.quiet { color: var(--quiet); }
+.quiet { color: var(--quiet); } .quiet a { text-decoration: underline; }
 .chip { border: 1px solid var(--line); border-radius: .4rem; padding: .1rem .45rem; font-size: .875rem; background: var(--panel); }
 .chip.good { border-color: #2e8b6a; } .chip.bad { border-color: #c2483f; } .chip.odd { border-color: var(--mark); }
 .chip.bad { color: #b3372f; font-weight: 600; } .body--dark .chip.bad { color: #ff8f86; border-color: #ff8f86; }
