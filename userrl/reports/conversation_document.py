@@ -24,7 +24,7 @@ Linked = Callable[[Row], Inline]
 def conversation_document(shown: StoredConversation, links: Sequence[Inline] = ()) -> Document:
     """Return the replay of a conversation. links: shown under the title."""
     row = shown.trajectory
-    blocks = [
+    blocks: list[Block] = [
         *_links(links),
         Text(
             f"{outcome(row, shown.turns)}. Stage {row['stage'] or NULL}, step {row['step']}, phase {row['phase']}, "
@@ -109,7 +109,10 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
 
 def _links(links: Sequence[Inline]) -> Iterator[Block]:
     if links:
-        yield Text(tuple(part for link in links for part in (link, "   "))[:-1])
+        parts: list[Inline] = [links[0]]
+        for link in links[1:]:
+            parts += ["   ", link]
+        yield Text(tuple(parts))
 
 
 def _opening(shown: StoredConversation) -> Iterator[Block]:
