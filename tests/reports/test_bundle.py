@@ -12,8 +12,8 @@ import pytest
 
 from tests.makers import raises
 from tests.warehouse.makers import make_task, make_turn, play
-from userrl.bundles import bundle
-from userrl.bundles.bundle import Bundled, Shared, write_bundle
+from userrl.reports.bundle import write_bundle as bundle
+from userrl.reports.bundle.write_bundle import Bundled, Shared, write_bundle
 from userrl.reports.run_report import RunReport
 from userrl_core.records import RolloutContext, Trajectory
 from warehouse import TurnLog, Warehouse, open_warehouse

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from userrl.bundles.bundle import Bundled
+    from userrl.reports.bundle.write_bundle import Bundled
 
 
 def bundle(run: str, out: str, *, seed: int = 0, people: bool = False, imported: bool = False) -> Bundled:
@@ -15,8 +15,8 @@ def bundle(run: str, out: str, *, seed: int = 0, people: bool = False, imported:
     out: a new or empty folder, or one with an earlier bundle. seed: draws fifty conversations. people, imported: include
     conversations with people, and conversations of imported tasks. Raises ConfigError for a run without a report.
     """
-    from userrl.bundles.bundle import Shared, write_bundle
     from userrl.machine.home import warehouse_dir
+    from userrl.reports.bundle.write_bundle import Shared, write_bundle
     from userrl.reports.run_report import read_report
     from userrl.run.run import find
     from warehouse import open_warehouse

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from userrl.bundles.conversation_document import (
+from userrl.reports import run_summary
+from userrl.reports.bundle.conversation_document import (
     conversation_document,
     conversation_title,
     group_document,
     outcome,
     page_link,
 )
-from userrl.reports import run_summary
 from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text
 from userrl.reports.run_document import run_document
 from userrl.reports.run_report import RunReport
