@@ -144,7 +144,7 @@ def folded(title: str, draw: Callable[[], Awaitable[None]]) -> None:
     """Draw a closed section. Its content is queried and drawn when a reader first opens it."""
     drawn = False
 
-    async def open_first(event: ValueChangeEventArguments) -> None:
+    async def open_first(event: ValueChangeEventArguments[Any]) -> None:
         nonlocal drawn
         if event.value and not drawn:
             drawn = True
