@@ -12,7 +12,6 @@ Importing it is quick and loads no torch. State is stored in ``.userrl/`` in the
 
 from userrl.api.audit import audit_credit, audit_judge, audit_user
 from userrl.api.branch import branch
-from userrl.api.bundle import bundle
 from userrl.api.compare import compare
 from userrl.api.cross_play import cross_play
 from userrl.api.evaluate import evaluate
@@ -33,7 +32,6 @@ __all__ = [
     "audit_judge",
     "audit_user",
     "branch",
-    "bundle",
     "compare",
     "cross_play",
     "evaluate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,9 +25,15 @@ def bundle(
 
     Example: userrl bundle latest --out shared-run
     """
-    import userrl
+    from userrl.machine.home import warehouse_dir
+    from userrl.reports.bundle.write_bundle import Shared, write_bundle
+    from userrl.reports.run_report import read_report
+    from userrl.run.run import find
+    from warehouse import open_warehouse
 
-    written = userrl.bundle(run, out, seed=seed, people=people, imported=imported)
+    report = read_report(find(run))
+    with open_warehouse(warehouse_dir()) as warehouse:
+        written = write_bundle(report, warehouse, Path(out), seed=seed, shared=Shared(people, imported))
     left_out = f"; {written.left_out} left out for size" if written.left_out else ""
     print(
         f"wrote {written.folder / 'index.html'}: {written.groups} groups, {written.conversations} conversations, "
