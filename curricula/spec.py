@@ -16,6 +16,7 @@ from pydantic import (
 from curricula.options import check_options, check_url
 from curricula.schedule import Gate, Turns
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.population import population
 from userrl_core.settings import Count, Settings
 from userrl_core.training.config import Cluster
 
@@ -35,14 +36,25 @@ class UserSetup(Settings):
     gym's own user, such as wish's manner. human: none.
     """
 
+    population: str | dict[str, Any] | None = None
+    """The users to draw from (wish, travel, tau): plain, vague, both, wide, shifted, slips, rough, or ranges of traits.
+    Each task meets one user. null: the gym's one user.
+    """
+
     @model_validator(mode="after")
     def _known(self) -> UserSetup:
         check_options(self.kind, self.options)
+        if self.population is not None:
+            population(self.population)
+            if self.kind == "human":
+                raise ConfigError("user.bad_option", "a human user is not drawn from a population; omit population")
         return self
 
     def as_argument(self) -> str | tuple[str, dict[str, Any]]:
         """Return the value for the rollout's ``user`` parameter."""
-        return (self.kind, dict(self.options)) if self.options else self.kind
+        drawn_from = {} if self.population is None else {"population": self.population}
+        options = {**self.options, **drawn_from}
+        return (self.kind, options) if options else self.kind
 
 
 def _user(value: Any) -> Any:

@@ -13,6 +13,7 @@ Importing it is quick and loads no torch. State is stored in ``.userrl/`` in the
 from userrl.api.audit import audit_credit, audit_judge, audit_user
 from userrl.api.branch import branch
 from userrl.api.compare import compare
+from userrl.api.cross_play import cross_play
 from userrl.api.evaluate import evaluate
 from userrl.api.imports import import_logs
 from userrl.api.play import play
@@ -32,6 +33,7 @@ __all__ = [
     "audit_user",
     "branch",
     "compare",
+    "cross_play",
     "evaluate",
     "import_logs",
     "play",

@@ -20,6 +20,16 @@ ROWS, SECONDS = 1_000, 30.0
 LIGHT: Literal["vscodeLight"] = "vscodeLight"
 DARK: Literal["vscodeDark"] = "vscodeDark"
 """Editor themes with readable colours: keywords have a contrast of at least 4.5 to 1."""
+NAME_EDITOR = """
+let tries = 100;
+const name = () => {
+  const box = document.querySelector('.cm-content');
+  if (box) box.setAttribute('aria-label', 'SQL statement');
+  else if (tries-- > 0) setTimeout(name, 50);
+};
+name();
+"""
+"""Script that names the editor for screen readers as soon as it is drawn."""
 START = "SELECT gym, phase, count(*) AS n, avg(score) AS score FROM trajectories GROUP BY ALL ORDER BY ALL"
 
 
@@ -37,12 +47,16 @@ class Question:
             self._box = ui.codemirror(self._text or START, language="SQL", theme=LIGHT, line_wrapping=True).classes(
                 "w-full"
             )
-            self._box.props('aria-label="SQL"').style("height: 9rem")
+            self._box.style("height: 9rem")
+            self._box.on("keydown.ctrl.enter.capture.prevent.stop", self._ask, args=[])
+            self._box.on("keydown.meta.enter.capture.prevent.stop", self._ask, args=[])
             ui.timer(0.0, self._choose_theme, once=True)
             with ui.row().classes("items-center gap-3"):
-                ui.button("Run", on_click=self._ask).props("no-caps")
+                ui.button("Run", on_click=self._ask).props('no-caps title="Ctrl+Enter"')
                 ui.button("Copy SQL", on_click=lambda: ui.clipboard.write(self._box.value)).props("no-caps outline")
-                ui.label(f"One read-only statement; at most {ROWS:,} rows and {SECONDS:g} s.").classes("quiet text-sm")
+                ui.label(f"Ctrl+Enter runs. One read-only statement; at most {ROWS:,} rows and {SECONDS:g} s.").classes(
+                    "quiet text-sm"
+                )
             with ui.expansion("Named queries").classes("w-full"):
                 for name, query in views.queries().items():
                     with ui.row().classes("items-baseline gap-2 flex-nowrap"):
@@ -52,7 +66,8 @@ class Question:
         self._place = ui.column().classes("w-full gap-4")
 
     async def _choose_theme(self) -> None:
-        """Choose the dark editor theme if the browser is dark. Only the browser knows."""
+        """Choose the dark editor theme if the browser is dark, and name the editor. Only the browser can do both."""
+        ui.run_javascript(NAME_EDITOR)
         if await ui.run_javascript("document.body.classList.contains('body--dark')"):
             self._box.set_theme(DARK)
 

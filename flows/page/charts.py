@@ -189,22 +189,27 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {"type": "category", "data": list(turns), **_axis()},
         "yAxis": {"type": "value", **_axis()},
-        "series": [
-            {
-                "name": LABELS.get(name, name),
-                "type": "bar",
-                "data": _signed(name, data),
-                "itemStyle": {"color": GOOD if name == "advantage" else COLORS[n]},
-            }
-            for n, (name, data) in enumerate(values.items())
-        ],
+        "series": [bars for name, data in values.items() for bars in _bars(name, data)],
     }
 
 
-def _signed(name: str, data: Sequence[float | None]) -> list[Any]:
+def _bars(name: str, data: Sequence[float | None]) -> list[dict[str, Any]]:
+    """Return the series of bars with this name. Positive and negative advantages are two series, so that the legend has
+    both colours as drawn.
+    """
+    label = LABELS.get(name, name)
     if name != "advantage":
-        return list(data)
-    return [{"value": v, "itemStyle": {"color": BAD if (v or 0) < 0 else GOOD}} for v in data]
+        color = COLORS[1] if name == "shaped" else COLORS[0]
+        return [{"name": label, "type": "bar", "data": list(data), "itemStyle": {"color": color}}]
+    signs = {
+        f"{label}, positive": (GOOD, [v if v is not None and v >= 0 else None for v in data]),
+        f"{label}, negative": (BAD, [v if v is not None and v < 0 else None for v in data]),
+    }
+    return [
+        {"name": sign, "type": "bar", "stack": name, "data": part, "itemStyle": {"color": color}}
+        for sign, (color, part) in signs.items()
+        if any(v is not None for v in part)
+    ]
 
 
 def of_columns(rows: Sequence[Sequence[Any]], x: int, y: int, kind: str, names: Sequence[str]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nicegui import run, ui
+from nicegui.events import ValueChangeEventArguments
 
 from userrl.machine.foreign_text import plain
 from userrl_core.errors import UserRLError
@@ -32,15 +33,17 @@ LONGEST_WORD = 14
 """Characters that fit in a column of a narrow screen: the length of a trajectory id."""
 
 STYLE = """
-:root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a; }
-.body--dark { --line: #3a414b; --quiet: #a3acb8; --panel: #1f242b; --ground: #15191e; --agent: #24303d; --mark: #f0a35e; }
+:root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a;
+  --ring: #2f6ca8; }
+.body--dark { --line: #3a414b; --quiet: #a3acb8; --panel: #1f242b; --ground: #15191e; --agent: #24303d; --mark: #f0a35e;
+  --ring: #8cbcec; }
 body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .nicegui-content { padding: 0; }
 .bar { background: var(--panel); border-bottom: 1px solid var(--line); }
 .bar a.nicegui-link { color: inherit; text-decoration: none; padding: .35rem .6rem; border-radius: .4rem; }
 .bar a.here { background: var(--agent); font-weight: 600; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; width: 100%; }
-.quiet { color: var(--quiet); }
+.quiet { color: var(--quiet); } .quiet a { text-decoration: underline; }
 .chip { border: 1px solid var(--line); border-radius: .4rem; padding: .1rem .45rem; font-size: .875rem; background: var(--panel); }
 .chip.good { border-color: #2e8b6a; } .chip.bad { border-color: #c2483f; } .chip.odd { border-color: var(--mark); }
 .chip.bad { color: #b3372f; font-weight: 600; } .body--dark .chip.bad { color: #ff8f86; border-color: #ff8f86; }
@@ -49,7 +52,12 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .alarm { color: #b3372f; font-weight: 600; } .body--dark .alarm { color: #ff8f86; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
 .agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
-.turn:focus, .turn.now { outline: 2px solid #3b78b5; }
+:is(a, button, summary, [tabindex], [role=button], .cm-content):focus-visible {
+  outline: 2px solid var(--ring) !important; outline-offset: 2px; }
+.q-checkbox:focus-visible, .q-field--focused .q-field__control {
+  outline: 2px solid var(--ring); outline-offset: 2px; border-radius: .2rem; }
+.turn:focus, .turn.now { outline: 2px solid var(--ring); }
+.panel.turn { padding: .5rem .8rem; } .place:empty { display: none; } .agent.brief { padding: .1rem .5rem; }
 .track { position: relative; height: .55rem; background: var(--line); border-radius: .2rem; overflow: hidden; flex: 1; }
 .track > div { position: absolute; top: 0; bottom: 0; }
 .q-table th, .q-table td { padding: .3rem .6rem; }
@@ -83,7 +91,8 @@ def frame(title: str, *, here: str = "") -> Iterator[None]:
         ui.link("userrl", "/").classes("font-bold text-lg")
         for name, target in PAGES.items():
             ui.link(name, target).classes("here" if name == here else "")
-    with ui.element("main").classes("w-full max-w-screen-xl mx-auto p-2 sm:p-4 flex flex-col gap-4"):
+    # NiceGUI's own layout has the page's one `main`.
+    with ui.element("div").classes("w-full max-w-screen-xl mx-auto p-2 sm:p-4 flex flex-col gap-4"):
         try:
             yield
         except UserRLError as error:
@@ -132,6 +141,20 @@ def place(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(row["stage"]), f"step {row['step']}", str(row["phase"]))
 
 
+def folded(title: str, draw: Callable[[], Awaitable[None]]) -> None:
+    """Draw a closed section. Its content is queried and drawn when a reader first opens it."""
+    drawn = False
+
+    async def open_first(event: ValueChangeEventArguments[Any]) -> None:
+        nonlocal drawn
+        if event.value and not drawn:
+            drawn = True
+            with section:
+                await draw()
+
+    section = ui.expansion(title, on_value_change=open_first).classes("panel")
+
+
 def chip(text: str, *, kind: str = "") -> None:
     """Draw a short fact. kind: good, bad or odd."""
     ui.label(plain(text)).classes(f"chip {kind}")
@@ -148,6 +171,8 @@ SPARK = (
     '<q-td :props="props"><svg viewBox="0 0 100 24" width="100" height="24" role="img" :aria-label="props.row.spark_label">'
     '<polyline class="spark" :points="props.value"/></svg></q-td>'
 )
+ALL = '<q-checkbox v-model="props.selected" aria-label="All rows"/>'
+"""Template of the checkbox that ticks every row."""
 WORD = '<q-td :props="props"><span v-if="props.value" :class="`chip ${props.row.kind}`" v-text="props.value"></span></q-td>'
 """Template for a short fact of a row, coloured by the row's ``kind``."""
 
@@ -182,6 +207,8 @@ def table(
     ]
     made = ui.table(rows=shown, columns=described, row_key=key, selection="multiple" if selection else None)
     made.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
+    if selection:
+        made.add_slot("header-selection", ALL)
     if cards:
         made.props(':grid="window.innerWidth < 600"')
     for name in links:

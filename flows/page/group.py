@@ -9,7 +9,7 @@ from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.credit import CreditSettings, advantage_meaning, mean_advantage_bias
-from userrl.run.outcome import attempt, ended
+from userrl.run.outcome import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.query import browse
@@ -22,9 +22,10 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     if not members:
         raise ConfigError("run.no_such_trajectory", f"There is no finished trajectory {traj_id}, so it has no group.")
     first = members[0].trajectory
-    frame.heading(f"Group of {first['gym']} {first['task_id']}")
+    frame.heading(f"Group of {first['gym']}: {opening_words(first['messages'], first['task_id'])}")
     with ui.row().classes("gap-2 items-center"):
-        for fact in (*frame.place(first), f"{len(members)} trajectories"):
+        facts = (*frame.place(first), f"task {first['task_id']}", f"{len(members)} trajectories")
+        for fact in facts:
             frame.chip(fact)
         ui.link(str(first["run_id"]), f"/run/{first['run_id']}")
     members = _widest_first(members)

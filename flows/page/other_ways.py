@@ -52,17 +52,15 @@ class OtherWays:
     def __init__(self, traj_id: int, turns: Sequence[Mapping[str, Any]], number: int) -> None:
         self._traj_id, self._turns, self._number = traj_id, turns, number
 
-    def build(self) -> None:
-        """Draw a button that opens the controls."""
-        place = ui.column().classes("w-full gap-2")
+    def build(self, place: ui.element) -> None:
+        """Draw a button that opens the controls in this place."""
 
         def unfold() -> None:
-            place.clear()
+            button.delete()
             with place:
                 self._unfold()
 
-        with place:
-            ui.button("Try alternatives from here", on_click=unfold).props("flat dense no-caps size=12px")
+        button = ui.button("Try alternatives from here", on_click=unfold).props("flat dense no-caps size=12px")
 
     def _unfold(self) -> None:
         with ui.element("div").classes("w-full flex flex-col gap-2"):

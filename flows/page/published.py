@@ -18,6 +18,11 @@ EVALUATED = """
 SELECT run_id, max(logged_at) AS last FROM trajectories WHERE phase = 'evaluate' GROUP BY run_id ORDER BY last DESC
 """
 
+EVALUATED_GYMS = """
+SELECT DISTINCT gym, gym IN (SELECT gym FROM reference.userrl_table3) AS published FROM trajectories
+WHERE run_id = $run AND phase = 'evaluate' ORDER BY gym
+"""
+
 SCORES = """
 SELECT policy, gym, list(scores) AS scores FROM (
     SELECT policy, gym, task_id, list(score ORDER BY attempt) AS scores FROM trajectories
@@ -40,10 +45,15 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
         label="Run",
         on_change=lambda event: ui.navigate.to(frame.address("/published", run=event.value)),
     ).classes("w-full max-w-lg")
-    rows = await frame.asked(lambda: published_rows(warehouse, run_id))
-    if not rows:
+    gyms, without = await frame.asked(lambda: evaluated_gyms(warehouse, run_id))
+    if not gyms and not without:
         frame.sentence("This run has no evaluation.")
         return
+    if without:
+        frame.sentence(f"The paper has no figures for {', '.join(without)}.")
+    if not gyms:
+        return
+    rows = [row for row in await frame.asked(lambda: published_rows(warehouse, run_id)) if row["gym"] not in without]
     columns = {
         "agent": "Agent", "gym": "Gym", "n": "Tasks", "ours": "Ours [95 % limits]", "published": "Published",
         "model": "Published model", "difference": "Ours − published", "why_not": "Why not comparable",
@@ -55,6 +65,12 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
             "Limits are over tasks (Student's t; Wilson's for 0/1 scores on fewer than 100 tasks; a dash for a single task). "
             "The paper gives no limits. A difference is shown only if data, user, horizon and attempts agree with the paper."
         ).classes("quiet text-sm")
+
+
+def evaluated_gyms(warehouse: Warehouse, run_id: str) -> tuple[list[str], list[str]]:
+    """Return the gyms that this run evaluated: those with published figures, and those without."""
+    rows = warehouse.rows(EVALUATED_GYMS, run=run_id)
+    return [row["gym"] for row in rows if row["published"]], [row["gym"] for row in rows if not row["published"]]
 
 
 def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:

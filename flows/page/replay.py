@@ -13,9 +13,10 @@ from flows.page import charts, frame
 from flows.page.credit import SCORES, SHAPINGS, Credit, CreditSettings, advantage_meaning, rescored
 from flows.page.labels import LabelControl
 from flows.page.other_ways import OtherWays, possible
+from flows.page.token_probabilities import TokenProbabilities
 from flows.page.trajectories import Listing
 from userrl.machine.foreign_text import plain_json
-from userrl.run.outcome import attempt, ended
+from userrl.run.outcome import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
 from userrl_core.rewards.shaping import MEANINGS
@@ -24,6 +25,8 @@ from warehouse.query import browse
 from warehouse.query.browse import StoredConversation
 
 KEYS = "Keys: j, k: next, previous turn · n, p: next, previous trajectory of the list · g: group"
+SHORT = 60
+"""Characters of the agent's text, and of the reply, that fit in one line."""
 FLAGS = {
     Flag.FORMAT_ERROR: "no readable call",
     Flag.DISALLOWED: "choice not allowed",
@@ -56,11 +59,12 @@ class ReplayPage:
     async def build(self) -> None:
         """Draw the whole page."""
         row = self._shown.trajectory
-        frame.heading(f"{row['gym']} {row['task_id']}")
+        frame.heading(f"{row['gym']}: {opening_words(row['messages'], row['task_id'])}")
         with ui.row().classes("gap-2 items-center"):
             outcome, kind = _outcome(row, self._shown.turns)
             frame.chip(outcome, kind=kind)
-            for fact in *frame.place(row), row["policy"], f"user {row['user_name'] or 'not named'}":
+            facts = (*frame.place(row), row["policy"], f"user {row['user_name'] or 'not named'}")
+            for fact in (*facts, f"task {row['task_id']}"):
                 frame.chip(str(fact or "–"))
             ui.link(str(row["run_id"]), f"/run/{row['run_id']}")
             ui.link("Group of this trajectory", f"/group/{row['traj_id']}")
@@ -96,7 +100,7 @@ class ReplayPage:
                     ui.label(f"First message ({message['role']})").classes("quiet text-sm")
                     frame.said(message["content"])
             if self._shown.task is not None:
-                with ui.expansion("Task, with the user's hidden information").classes("w-full"):
+                with ui.expansion("Task, with the user's hidden information", value=True).classes("w-full"):
                     frame.said(plain_json(self._shown.task, indent=2), "text-sm font-mono")
 
     def _turn(self, number: int, turn: Mapping[str, Any], logged: Credit, calls: int) -> None:
@@ -106,40 +110,49 @@ class ReplayPage:
             .props(f'tabindex=0 aria-label="turn {turn["turn"]}"') as card
         ):
             self._cards.append(card)
-            with ui.row().classes("w-full items-baseline gap-3") as head:
+            with ui.row().classes("w-full items-baseline gap-x-3 gap-y-1") as head:
                 self._heads.append(head)
-                ui.label(f"Turn {turn['turn']}").classes("font-semibold")
-                ui.label(turn["choice"] or "no readable call").classes("" if turn["choice"] else "mark")
+                ui.label(f"Turn {turn['turn']}").classes("font-semibold w-14")
+                ui.label(turn["choice"] or "no readable call").classes("w-14" if turn["choice"] else "mark")
                 for flag, text in FLAGS.items():
                     if (turn["flags"] or 0) & flag and flag is not Flag.FORMAT_ERROR:
                         ui.label(text).classes("mark text-sm")
+                if _is_short(turn):
+                    frame.said(_agent(turn), "agent", "brief")
+                    ui.label("→").classes("quiet").props('aria-label="reply"')
+                    frame.said(_reply(turn))
                 ui.label(_cost(turn)).classes("quiet text-sm ml-auto number")
-            if turn["thought"]:
-                frame.said(turn["thought"], "quiet", "italic")
-            ui.label("Agent").classes("quiet text-xs")
-            frame.said(turn["content"] if turn["choice"] else turn["message"], "agent")
-            ui.label("User or environment").classes("quiet text-xs")
-            frame.said(turn["observation"] or "(no reply)", "px-3")
-            bars = Bars(self._scales(logged))
-            bars.build()
-            bars.show(turn["reward"], logged.shaped[number], logged.advantage[number])
-            self._bars.append(bars)
-            if calls:
-                self._calls_button(turn["turn"], calls)
+            if not _is_short(turn):
+                if turn["thought"]:
+                    frame.said(turn["thought"], "quiet", "italic")
+                ui.label("Agent").classes("quiet text-xs")
+                frame.said(_agent(turn), "agent")
+                ui.label("User or environment").classes("quiet text-xs")
+                frame.said(_reply(turn), "px-3")
+            with ui.row().classes("w-full items-center gap-x-4 gap-y-1"):
+                bars = Bars(self._scales(logged))
+                bars.build()
+                bars.show(turn["reward"], _varying(logged.shaped)[number], _varying(logged.advantage)[number])
+                self._bars.append(bars)
+                buttons = ui.row().classes("items-center gap-x-2 gap-y-0 ml-auto")
+            place = ui.column().classes("place w-full gap-2")
+            with buttons:
+                if calls:
+                    self._calls_button(turn["turn"], calls, place)
+                if turn["logprobs"]:
+                    TokenProbabilities(self._shown.trajectory["run_id"], turn).build(place)
+                if self._goes_on:
+                    traj_id = self._shown.trajectory["traj_id"]
+                    OtherWays(traj_id, self._shown.turns, turn["turn"]).build(place)
             row = self._shown.trajectory
             LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build()
-            if self._goes_on:
-                traj_id = self._shown.trajectory["traj_id"]
-                OtherWays(traj_id, self._shown.turns, turn["turn"]).build()
 
-    def _calls_button(self, turn: int, calls: int) -> None:
-        place = ui.column().classes("w-full")
-
+    def _calls_button(self, turn: int, calls: int, place: ui.element) -> None:
         async def show() -> None:
             rows = await frame.asked(
                 lambda: browse.model_calls(self._warehouse, self._shown.trajectory["traj_id"], turn)
             )
-            place.clear()
+            button.delete()
             with place, ui.element("div").classes("overflow-x-auto w-full"):
                 columns = {
                     "role": "Role", "model": "Model", "prompt_tokens": "Prompt tokens", "completion_tokens": "Completion tokens",
@@ -149,10 +162,8 @@ class ReplayPage:
                 for row in rows:
                     _asked(row)
 
-        with place:
-            ui.button(f"{calls} model call{'s' if calls > 1 else ''}", on_click=show).props(
-                "flat dense no-caps size=sm"
-            )
+        button = ui.button(f"{calls} model call{'s' if calls > 1 else ''}", on_click=show)
+        button.props("flat dense no-caps size=12px")
 
     def _logged(self) -> Credit:
         turns = self._shown.turns
@@ -170,7 +181,11 @@ class ReplayPage:
 
     def _options(self, credit: Credit) -> dict[str, Any]:
         turns = self._shown.turns
-        values = {"reward": [t["reward"] for t in turns], "shaped": credit.shaped, "advantage": credit.advantage}
+        values = {
+            "reward": [t["reward"] for t in turns],
+            "shaped": _varying(credit.shaped),
+            "advantage": _varying(credit.advantage),
+        }
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
         return charts.turn_bars([t["turn"] for t in turns], present)
 
@@ -178,16 +193,17 @@ class ReplayPage:
         """Explain the bars. Empty for a conversation without logged credit."""
         sentences = []
         if any(value is not None for value in credit.shaped) and settings.shaping in MEANINGS:
-            sentences.append(f"Shaped credit, {MEANINGS[settings.shaping]}.")
+            sentences.append(f"Shaped credit{_everywhere(credit.shaped)}, {MEANINGS[settings.shaping]}.")
         if any(value is not None for value in credit.advantage):
-            sentences.append(f"Advantage, {advantage_meaning(self._shown.run, settings)}.")
+            meaning = advantage_meaning(self._shown.run, settings)
+            sentences.append(f"Advantage{_everywhere(credit.advantage)}, {meaning}.")
         self._meaning.set_text(" ".join(sentences))
 
     def _recolour(self, credit: Credit, settings: CreditSettings) -> None:
         self._explain(credit, settings)
         scales = self._scales(credit)
         for bars, turn, shaped, advantage in zip(
-            self._bars, self._shown.turns, credit.shaped, credit.advantage, strict=True
+            self._bars, self._shown.turns, _varying(credit.shaped), _varying(credit.advantage), strict=True
         ):
             bars.scales = scales
             bars.show(turn["reward"], shaped, advantage)
@@ -288,21 +304,18 @@ class Bars:
 
     def build(self) -> None:
         """Draw three bars."""
-        with ui.element("div").classes("grid gap-x-4 gap-y-1 grid-cols-1 sm:grid-cols-3 w-full"):
+        with ui.element("div").classes("flex flex-wrap gap-x-4 gap-y-1"):
             for name in ("reward", "shaped", "advantage"):
-                with ui.row().classes("items-center gap-2 flex-nowrap w-full") as whole:
-                    ui.label(charts.LABELS[name]).classes("quiet text-xs w-24")
+                with ui.row().classes("items-center gap-2 flex-nowrap w-64") as whole:
+                    ui.label(charts.LABELS[name]).classes("quiet text-xs" + (" w-20" if name == "shaped" else ""))
                     with ui.element("div").classes("track"):
                         fill = ui.element("div")
                     self._fills.append((whole, fill, ui.label().classes("text-xs w-14 text-right number")))
 
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
-        """Set the bars. A null reward is a dash, never a zero; a missing credit is not drawn.
-
-        Shaped credit has the chart's colour, because a higher value is neither good nor bad by itself.
-        """
+        """Set the bars, in the chart's colours. A null reward is a dash, never a zero; a missing credit is not drawn."""
         scales = (self.scales[0], self.scales[0], self.scales[1])
-        plain = (None, charts.COLORS[1], None)
+        plain = (charts.COLORS[0], charts.COLORS[1], None)
         values = (reward, shaped, advantage)
         for n, ((whole, fill, label), value, scale) in enumerate(zip(self._fills, values, scales, strict=True)):
             whole.set_visibility(n == 0 or value is not None)
@@ -374,6 +387,31 @@ def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tupl
     word = ended(row["stop_reason"], turns)
     allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
     return f"{word}, score {frame.number(row['score'])}, {row['turns']}{allowed} turns", kind
+
+
+def _agent(turn: Mapping[str, Any]) -> str:
+    return (turn["content"] if turn["choice"] else turn["message"]) or ""
+
+
+def _reply(turn: Mapping[str, Any]) -> str:
+    return turn["observation"] or "(no reply)"
+
+
+def _is_short(turn: Mapping[str, Any]) -> bool:
+    """Return whether a turn fits in one line: two short texts, without a thought."""
+    texts = (_agent(turn), _reply(turn))
+    return not turn["thought"] and max(map(len, texts)) <= SHORT and not any("\n" in text for text in texts)
+
+
+def _varying(values: Sequence[float | None]) -> Sequence[float | None]:
+    """Return the credit of each turn. Returns nulls if it is the same in all turns, where the page says it once."""
+    return [None] * len(values) if _everywhere(values) else values
+
+
+def _everywhere(values: Sequence[float | None]) -> str:
+    """Return the words for a credit that is the same in several turns. Empty if it differs or was not logged."""
+    same = len(values) > 1 and values[0] is not None and all(value == values[0] for value in values)
+    return f" {frame.number(values[0], sign=True)} in every turn" if same else ""
 
 
 def _cost(turn: Mapping[str, Any]) -> str:

@@ -38,15 +38,22 @@ WHERE place <= $each
 Row = dict[str, Any]
 
 
+def has_replies(warehouse: Warehouse, run_id: str) -> bool:
+    """Return whether the run has a training conversation."""
+    return bool(
+        warehouse.rows("SELECT 1 FROM trajectories WHERE run_id = $run AND phase = 'train' LIMIT 1", run=run_id)
+    )
+
+
 async def show_replies(warehouse: Warehouse, run_id: str) -> None:
     """Draw the shares of the choices over steps, and the most frequent texts at some steps."""
     rows = await frame.asked(lambda: replies(warehouse, run_id))
     if not rows:
+        ui.label("No turn was logged.")
         return
     steps, parts = _parts(rows)
     after = _widest_change(list(parts.values()))
-    with ui.element("div").classes("panel"):
-        frame.heading("The agent's choices over training", level=2)
+    with ui.element("div").classes("w-full"):
         ui.label(_change(steps, parts, 0, len(steps) - 1, "Shares of turns"))
         if len(steps) > 2:
             ui.label(_change(steps, parts, after, after + 1, "Largest change between two steps shown"))

@@ -11,12 +11,13 @@ from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.charts import Mark
-from flows.page.replies import show_replies
+from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report
 from userrl.reports.curves import horizon_note
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.run.ending import Ending, endings, in_a_word
+from userrl.run.outcome import opening_words
 from userrl.run.results import validation_scores
 from userrl.run.run import Run, all_runs
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
@@ -196,12 +197,13 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
         )
     if len(run_ids) == 1 and run_row.get("kind") == IMPORTED:
         draw((await frame.asked(lambda: import_document(summary(run_row["run_id"])))).blocks)
-        await _spread(warehouse, run_row["run_id"])
+        await _worth_reading(warehouse, run_row["run_id"])
         return
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
-        await _spread(warehouse, run_row["run_id"])
-        await show_replies(warehouse, run_row["run_id"])
+        await _worth_reading(warehouse, run_row["run_id"])
+        if await frame.asked(lambda: has_replies(warehouse, run_row["run_id"])):
+            frame.folded("The agent's choices over training", lambda: show_replies(warehouse, run_row["run_id"]))
         if run := known.get(run_row["run_id"]):
             await show_report(run, warehouse)
 
@@ -215,8 +217,6 @@ def _facts(row: Row, run: Run | None, run_endings: Sequence[Ending]) -> None:
             None, (row.get("kind"), row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))
         ):
             frame.chip(fact)
-        ui.link("All trajectories", frame.address("/trajectories", run=row["run_id"]))
-        ui.link("Failed trajectories", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
         if row.get("kind") is None:
             ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
 
@@ -393,16 +393,14 @@ def _alarm(fields: str | None) -> str:
         return "alarm"
 
 
-async def _spread(warehouse: Warehouse, run_id: str) -> None:
+async def _worth_reading(warehouse: Warehouse, run_id: str) -> None:
     groups = await frame.asked(lambda: browse.spread_groups(warehouse, run_id, most=10))
-    if not groups:
-        return
     rows = [
         {
             **row,
             "id": str(row["best_id"]),
             "apart": frame.number(row["apart"], 2),
-            "task": row["task_id"],
+            "task": opening_words(row["messages"], row["task_id"]),
             "href_task": f"/group/{row['best_id']}",
             "best": frame.number(row["best"], 2),
             "href_best": f"/trajectory/{row['best_id']}",
@@ -412,7 +410,13 @@ async def _spread(warehouse: Warehouse, run_id: str) -> None:
         for row in groups
     ]
     with ui.element("div").classes("panel"):
-        frame.heading("Groups with the largest differences in score", level=2)
+        frame.heading("Conversations worth reading", level=2)
+        with ui.row().classes("gap-4"):
+            ui.link("Failed trajectories", frame.address("/trajectories", run=run_id, stop=browse.FAILED))
+            ui.link("All trajectories", frame.address("/trajectories", run=run_id))
+        if not rows:
+            return
+        ui.label("The group with the largest difference in score of each gym and stage:").classes("pt-2")
         columns = {
             "task": "Task (opens its group)", "gym": "Gym", "stage": "Stage", "step": "Step", "n": "Trajectories",
             "apart": "Score range",

@@ -73,5 +73,5 @@ def app_of(warehouse: Warehouse, people: People) -> FastAPI:
             await people.show_sitting(token)
 
     app = FastAPI(title="userrl view", docs_url=None, redoc_url=None, openapi_url=None)
-    ui.run_with(app, title="userrl", dark=None, show_welcome_message=False, favicon="💬")
+    ui.run_with(app, title="userrl", dark=None, language="en-US", show_welcome_message=False, favicon="💬")
     return app

@@ -228,8 +228,12 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.open("/")
     viewer.sees("equalized-r2g")
     viewer.click("r1", "a")
-    viewer.sees("Groups with the largest differences in score")
-    viewer.sees("The agent's choices over training")
+    viewer.sees("The group with the largest difference in score of each gym and stage:")
+    groups = viewer.until(
+        lambda: [row.text.split() for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    )
+    assert [row[1] for row in groups] == ["travel"]
+    viewer.click("The agent's choices over training")
     viewer.sees("Shares of turns, from step 1 to step ")
     viewer.sees("action: an action, or a message to the user; search: a look-up;")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
@@ -392,6 +396,39 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
         return len(shown) == 4 and f"score {max(scores):.3f}" in shown[0] and f"score {min(scores):.3f}" in shown[1]
 
     viewer.until(best_and_worst_first)
+
+
+def test_credit_that_is_the_same_in_every_turn_is_said_once_and_tokens_are_shown_on_demand(
+    viewer: Viewer, home: Path
+) -> None:
+    [found] = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'turtle' AND policy = 'model'")
+    viewer.open(f"/trajectory/{found['traj_id']}")
+    viewer.sees("Shaped credit +1.000 in every turn")
+    viewer.sees("Advantage +2.000 in every turn")
+    turn = viewer.element(".turn").text
+    assert "Reward" in turn
+    assert "Shaped credit" not in turn
+    assert "Probability" not in viewer.text()
+    viewer.click("Token log-probabilities", "button")
+    viewer.sees("3 tokens: sum of log-probabilities −1.750 nats, as sampled by the policy.")
+    viewer.sees("0.607")
+
+
+def test_ctrl_enter_runs_the_statement(viewer: Viewer) -> None:
+    viewer.open("/ask?" + urlencode({"q": "SELECT 41 + 1 AS answer"}))
+    viewer.until(lambda: "SELECT" in viewer.element(".cm-content").text)
+    assert viewer.until(lambda: viewer.element(".cm-content").get_attribute("aria-label")) == "SQL statement"
+    viewer.element(".cm-content").send_keys(Keys.CONTROL, Keys.ENTER)
+    viewer.sees("1 row")
+    assert viewer.element(".cm-content").text == "SELECT 41 + 1 AS answer"
+
+
+UNNAMED = """
+return [...document.querySelectorAll('a, button, input, [role=checkbox], [role=textbox], [role=combobox]')].filter(e =>
+  e.offsetParent !== null && !e.closest('[aria-hidden=true]') && !(e.getAttribute('aria-label') || e.innerText || e.title ||
+  e.getAttribute('aria-labelledby') || (e.labels && e.labels.length) || e.value)).map(e => e.outerHTML.slice(0, 200))
+"""
+"""Visible links and controls that a screen reader cannot name."""
 
 
 def ask(viewer: Viewer, statement: str) -> None:
@@ -572,6 +609,9 @@ def test_every_page_fits_its_window_and_says_no_error(viewer: Viewer, home: Path
         )
         assert dark[0] == (scheme == "dark")
         assert viewer.driver.execute_script("return document.documentElement.scrollWidth") <= width, path
+        assert viewer.driver.execute_script("return document.documentElement.lang") == "en-US"
+        assert len(viewer.driver.find_elements(By.CSS_SELECTOR, "main, [role=main]")) == 1, path
+        assert viewer.driver.execute_script(UNNAMED) == [], path
     said = [entry["message"] for entry in viewer.driver.get_log("browser") if entry["level"] == "SEVERE"]
     # A page that is left while it still says something has lost its connection.
     assert [message for message in said if "WebSocket is already in CLOSING or CLOSED state" not in message] == []

@@ -1,1 +1,1 @@
-"""Audits of the training signal: credit rules and turn judges."""
+"""Audits: credit rules, turn judges, simulated users, and agents across users."""

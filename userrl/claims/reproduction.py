@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from curricula.claims import Arm, Claim, load_arm, load_claim
@@ -49,24 +51,58 @@ def reproduce_claim(
     A second call continues where the first stopped, and gives the same report. launcher_of: takes the claim, ``say`` and a folder.
     """
     claim, own = asked(request)
-    arms = {**claim.arms, **own}
-    seeds = range(claim.first_seed, claim.first_seed + request.seeds)
-    requests = {(seed, name): request_of(claim, arm, seed) for seed in seeds for name, arm in arms.items()}
-    for name in arms:  # refused before the first one starts
-        plan_run(requests[seeds[0], name])
-    check_writable(home(), warehouse_dir())
-    folder = home() / "claims" / claim.name
-    folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / "claim.lock", f"Claim {claim.name}"):
-        with registered(
-            claim, changed_budget=request.tokens not in (None, as_registered(load_claim(request.claim)).tokens)
-        ) as register:
-            launcher = launcher_of(claim, say, home() / "claims")
-            _Runs(register, launcher, requests, frozenset(own), say).run(request.parallel, request.poll_seconds)
+    changed_budget = request.tokens not in (None, as_registered(load_claim(request.claim)).tokens)
+    with claim_at_work(claim) as folder:
+        register = train_arms(
+            claim,
+            request.seeds,
+            launcher_of,
+            say,
+            parallel=request.parallel,
+            poll_seconds=request.poll_seconds,
+            own=own,
+            changed_budget=changed_budget,
+        )
         with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
             report = claim_report(warehouse, claim, register.exploratory)
         (folder / f"{claim.hash}.md").write_text(claim_document(report).markdown())
     return report
+
+
+@contextmanager
+def claim_at_work(claim: Claim) -> Iterator[Path]:
+    """Lock the claim in this home, and yield the folder of its results."""
+    check_writable(home(), warehouse_dir())
+    folder = home() / "claims" / claim.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / "claim.lock", f"Claim {claim.name}"):
+        yield folder
+
+
+def train_arms(
+    claim: Claim,
+    seeds: int,
+    launcher_of: Callable[..., RunLauncher],
+    say: Callable[..., None],
+    *,
+    parallel: int,
+    poll_seconds: float = 2.0,
+    own: Mapping[str, Arm] | None = None,
+    changed_budget: bool = False,
+) -> Register:
+    """Register the claim, train every arm over its seeds, and return the register. Finished runs are not repeated.
+
+    own: a person's arms. Raises ConfigError for an arm that cannot run, before the first one starts.
+    """
+    arms = {**claim.arms, **(own or {})}
+    numbers = range(claim.first_seed, claim.first_seed + seeds)
+    requests = {(seed, name): request_of(claim, arm, seed) for seed in numbers for name, arm in arms.items()}
+    for name in arms:
+        plan_run(requests[numbers[0], name])
+    with registered(claim, changed_budget=changed_budget) as register:
+        launcher = launcher_of(claim, say, home() / "claims")
+        _Runs(register, launcher, requests, frozenset(own or ()), say).run(parallel, poll_seconds)
+    return register
 
 
 def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:

@@ -126,7 +126,34 @@ class Figure:
         return "" if self.draw is None else self.draw()
 
 
-Block = Heading | Text | Items | TableBlock | Figure
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a conversation.
+
+    title: its number, choice and credit. share: the reward as a part of the largest reward, in [-1, 1]; None without a
+    reward. reply: the text of the user or environment.
+    """
+
+    number: int
+    title: str
+    agent: str
+    reply: str
+    thought: str = ""
+    share: float | None = None
+    kind: str = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks under a summary. In HTML a reader unfolds them. is_open: unfolded at first."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+    is_open: bool = False
+    kind: str = "folded"
+
+
+Block = Heading | Text | Items | TableBlock | Figure | Turn | Folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +166,7 @@ class Document:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """The figures with an SVG, in order."""
-        return tuple(block for block in self.blocks if isinstance(block, Figure) and block.draw)
+        return tuple(block for block in _flat(self.blocks) if isinstance(block, Figure) and block.draw)
 
     def html(self) -> str:
         """Return one self-contained HTML file."""
@@ -173,7 +200,7 @@ class Document:
         colour: bool = False,
     ) -> str:
         lines = [f"# {render(self.title)}", ""] if self.title else []
-        for block in self.blocks:
+        for block in _flat(self.blocks):
             block_lines = figure(block) if isinstance(block, Figure) else _lines(block, render, padded)
             if colour and isinstance(block, Text) and block.alarm:
                 block_lines = [f"{RED}{line}{PLAIN}" for line in block_lines]
@@ -191,6 +218,16 @@ class Document:
             drawing.write_text(figure.svg, encoding="utf-8")
         path.write_text(self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]), encoding="utf-8")
         return [path, *drawings]
+
+
+def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield the blocks. Folded ones follow their summary as a heading."""
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield Heading(block.summary)
+            yield from _flat(block.blocks)
+        else:
+            yield block
 
 
 def section(heading: str, blocks: Iterator[Block]) -> Iterator[Block]:
@@ -237,8 +274,11 @@ def _indented(block: Figure) -> list[str]:
     return [f"    {_one_line(line)}" for line in block.lines]
 
 
-def _lines(block: Heading | Text | Items | TableBlock, render: Callable[[Line], str], padded: bool) -> list[str]:
+def _lines(block: Block, render: Callable[[Line], str], padded: bool) -> list[str]:
     match block:
+        case Turn(title=title, agent=agent, reply=reply, thought=thought):
+            texts = {"Thought": thought, "Agent": agent, "User or environment": reply}
+            return [f"**{render(title)}**", "", *(f"- {name}: {render(text)}" for name, text in texts.items() if text)]
         case Heading(text):
             return [f"## {render(text)}"]
         case Text(text, strong):
@@ -248,6 +288,8 @@ def _lines(block: Heading | Text | Items | TableBlock, render: Callable[[Line], 
         case TableBlock():
             lines = table_lines(block, render, padded=padded)
             return [*lines, "", render(block.note)] if block.note else lines
+        case Figure() | Folded():  # drawn and unfolded by the caller
+            return []
 
 
 def table_lines(table: TableBlock, render: Callable[[Line], str] = _in_markdown, *, padded: bool = False) -> list[str]:

@@ -183,6 +183,34 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
         return _svg(figure)
 
 
+def matrix(
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str]]], *, title: str
+) -> str:
+    """Draw a table of values as colours, blue above zero and red below. cells: value and text of each, row by row."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    values = np.array([[value for value, _ in row] for row in cells])
+    most = float(np.nanmax(np.abs(values), initial=0.01))
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(2.2 + 1.45 * len(columns), 1.0 + 0.55 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.imshow(values, cmap="RdBu", vmin=-most, vmax=most, aspect="auto", alpha=0.75)
+        axes.grid(visible=False)
+        axes.set_xticks(range(len(columns)), [plain(column) for column in columns])
+        axes.set_yticks(range(len(rows)), [plain(row) for row in rows])
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        for place, row in enumerate(cells):
+            for at, (value, text) in enumerate(row):
+                strong = abs(value) > 0.7 * most
+                axes.text(
+                    at, place, plain(text), ha="center", va="center", fontsize=8, color="white" if strong else "#1c2128"
+                )
+        axes.set_xlabel(plain(title))
+        return _svg(figure)
+
+
 def _svg(figure: Any) -> str:
     """Return the SVG element without the XML header of a separate file."""
     text = io.StringIO()

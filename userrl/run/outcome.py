@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,18 @@ def ended(stop_reason: str | None, turns: Sequence[Mapping[str, Any]] = ()) -> s
 def has_failed(row: Mapping[str, Any]) -> bool:
     """Return whether a conversation was scored but did not end in success, as `warehouse.query.browse.FAILED` defines it."""
     return bool(row["admitted"]) and row["stop_reason"] not in (None, "success")
+
+
+def opening_words(messages: str | None, otherwise: str, *, longest: int = 60) -> str:
+    """Return the first words of a task: the user's message before turn 1, cut at the end of a word.
+
+    messages: the column of a trajectory. otherwise: returned if there is no such message.
+    """
+    texts = [message["content"] for message in json.loads(messages or "[]") if message["role"] == "user"]
+    words = " ".join(str(texts[0] if texts else "").split())
+    if len(words) <= longest:
+        return words or otherwise
+    return f"{words[: longest + 1].rpartition(' ')[0] or words[:longest]} …"
 
 
 def attempt(row: Mapping[str, Any]) -> str:

@@ -229,6 +229,22 @@ class ReproduceRequest(Request):
     """Seconds between two polls of the runs."""
 
 
+class CrossPlayRequest(Request):
+    """The request of ``cross-play``."""
+
+    file: str
+    """The study's YAML file."""
+
+    seeds: PositiveInt | None = None
+    """Seeds per training population, instead of the study's. Fewer seeds give no verdict."""
+
+    parallel: PositiveInt = 2
+    """Number of parallel runs."""
+
+    poll_seconds: float = 2.0
+    """Seconds between two polls of the runs."""
+
+
 def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
     """Turn a function of one request into a function of the request's fields, which Prefect shows, checks and passes on.
 

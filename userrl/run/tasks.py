@@ -222,7 +222,7 @@ def _placed(user: UserSetup, recipe: Recipe) -> User:
     model = user.options.get("model")
     if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:
         return user.as_argument()
-    return user.kind, {**user.options, "base_url": url}
+    return user.model_copy(update={"options": {**user.options, "base_url": url}}).as_argument()
 
 
 PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {

@@ -242,6 +242,9 @@ class Gym(Generic[C]):
         if reward is not None and "disallowed" not in info:
             reward = reward * self.config.reward_scale - self.config.step_penalty
         self.rewards.append(reward)
+        persona = getattr(self.user, "persona", None)
+        if persona is not None and (noted := persona.report()):
+            info = {**info, "persona": noted}
         if reply.done:
             self._state = "done"
             score = self.score()

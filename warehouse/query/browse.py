@@ -200,6 +200,34 @@ def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | Non
     return StoredConversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
 
 
+def conversations(warehouse: Warehouse, run: str, traj_ids: Sequence[int]) -> dict[int, StoredConversation]:
+    """Return finished trajectories of one run with their turns and tasks, by id. Four queries, however many there are."""
+    if not traj_ids:
+        return {}
+    rows = warehouse.stored("trajectories", list(traj_ids))
+    turns: dict[int, list[Row]] = {row["traj_id"]: [] for row in rows}
+    for turn in warehouse.stored("turns", list(turns)):
+        turns[turn["traj_id"]].append(turn)
+    runs = warehouse.rows("FROM runs WHERE run_id = $run", run=run)
+    payloads: dict[tuple[str, str, str | None], Any] = {}
+    text = (
+        "SELECT gym, task_id, version, payload FROM store.tasks "
+        "WHERE run_id = $run AND list_contains($tasks, task_id) ORDER BY seq DESC"
+    )
+    for task in warehouse.rows(text, run=run, tasks=[row["task_id"] for row in rows]):
+        for version in (None, task["version"]):
+            payloads[task["gym"], task["task_id"], version] = task["payload"]
+    shown = {}
+    for row in rows:
+        key = row["gym"], row["task_id"]
+        payload = payloads.get((*key, row["task_version"])) or payloads.get((*key, None))
+        ordered = sorted(turns[row["traj_id"]], key=lambda turn: turn["turn"])
+        shown[row["traj_id"]] = StoredConversation(
+            row, ordered, runs[0] if runs else {}, orjson.loads(payload) if payload else None
+        )
+    return shown
+
+
 def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
     """Return the calls of served models in one turn, in order."""
     calls = [call for call in warehouse.stored("model_calls", [traj_id]) if call["turn"] == turn]
@@ -222,15 +250,24 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     ]
 
 
-def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:
-    """Return the groups with the largest score differences, largest first, with the best and worst trajectory of each."""
+def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50, condition: str = "true") -> list[Row]:
+    """Return the group with the largest score difference of each gym and stage, the largest first.
+
+    Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn. condition: SQL of
+    ours that keeps the trajectories that count.
+    """
     text = (
-        "SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
+        "FROM (SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
-        "FROM trajectories WHERE run_id = $run AND admitted AND ($stage IS NULL OR stage = $stage) "
-        f"GROUP BY ALL HAVING n > 1 ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
+        f"FROM trajectories WHERE run_id = $run AND admitted AND {condition} GROUP BY ALL HAVING n > 1) "
+        "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
+        f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
     )
-    return warehouse.rows(text, run=run, stage=stage)
+    rows = warehouse.rows(text, run=run)
+    best_ids = [row["best_id"] for row in rows]
+    stored = warehouse.stored("trajectories", best_ids, "traj_id, messages") if rows else []
+    messages = {row["traj_id"]: row["messages"] for row in stored}
+    return [{**row, "messages": messages.get(row["best_id"])} for row in rows]
 
 
 def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:

@@ -68,8 +68,8 @@ class TauConfig(GymConfig):
     """Folder with the domain's data. It replaces the folder from which the task was imported."""
 
 
-def _rule_user(task: Task, rng: random.Random) -> TauUser:
-    return (TerseUser if task.payload["domain"] == tiny.DOMAIN else RuleTauUser)(task, rng)
+def _rule_user(task: Task, rng: random.Random, **options: Any) -> TauUser:
+    return (TerseUser if task.payload["domain"] == tiny.DOMAIN else RuleTauUser)(task, rng, **options)
 
 
 class TauGym(Gym[TauConfig]):

@@ -11,12 +11,14 @@ A stop is accepted only if `stopping.may_stop` allows it. The prompts are sent t
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.tau.stopping import STOP, STOP_TOKEN, may_stop
+from userrl_core.gyms.population import DIRECTIONS, Persona, direction
+from userrl_core.gyms.tau.stopping import STOP, STOP_TOKEN, asks, may_stop
 from userrl_core.records import Message, ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -85,9 +87,22 @@ class Checked(BaseModel):
 
 
 class LLMTauUser:
-    """A served user with the options of `ChatServer`, and ``strategy``. Keeps the whole conversation; single-use."""
+    """A served user with the options of `ChatServer`, and ``strategy``. Keeps the whole conversation; single-use.
 
-    def __init__(self, task: Task, rng: random.Random, *, strategy: Strategy = "plain", **options: Any) -> None:
+    population: the customers to draw from. A drawn customer's moves are instructions, each for one reply.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        rng: random.Random,
+        *,
+        strategy: Strategy = "plain",
+        population: str | Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.persona = None if population is None else Persona("tau", task.id, population)
+        self._messages = 0
         if strategy not in get_args(Strategy):
             raise ConfigError(
                 "user.bad_option",
@@ -105,7 +120,13 @@ class LLMTauUser:
 
     async def reply(self, message: str) -> str:
         """Return the customer's next message. Raises UserError if the model gives none after all retries."""
+        self._messages += 1
         self._conversation.append({"role": "user", "content": quote(message)})
+        if self.persona is not None:
+            if self.persona.leaves(self._messages):
+                return STOP
+            if asks(message) and (directed := self._directed(self.persona, message)):
+                return await self._as_directed(self.persona, directed)
         text = await self._say(self._conversation)
         for _ in range(STOP_ATTEMPTS - 1):
             if may_stop(message) or not STOP_TOKEN.search(text):
@@ -114,6 +135,20 @@ class LLMTauUser:
             text = await self._say([*self._conversation, *refusal])
         if not may_stop(message):
             text = STOP_TOKEN.sub("", text).strip() or _GO_ON
+        self._conversation.append({"role": "assistant", "content": text})
+        return text
+
+    def _directed(self, persona: Persona, message: str) -> str:
+        """Return the instruction for this reply, "" for a plain one."""
+        move = persona.move(message)
+        told_more = f"\n\n{DIRECTIONS['volunteers']}" if move == "tells" and persona.volunteers() else ""
+        return direction(move) + told_more
+
+    async def _as_directed(self, persona: Persona, directed: str) -> str:
+        """Return a reply under an instruction that only this reply's prompt holds. It never ends the conversation."""
+        system = {**self._conversation[0], "content": self._conversation[0]["content"] + directed}
+        text = STOP_TOKEN.sub("", await self._say([system, *self._conversation[1:]])).strip() or _GO_ON
+        persona.said(text)
         self._conversation.append({"role": "assistant", "content": text})
         return text
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
+from typing import Any
 
+from userrl_core.gyms.population import ASIDES, Persona
 from userrl_core.gyms.stemming import content_words, stems
 from userrl_core.gyms.tau.stopping import STOP, announces, asks
 from userrl_core.records import ModelCall, Task
@@ -22,6 +25,7 @@ FORGOTTEN = (
 )
 """The last sentence of a withholding instruction. ``withheld`` in the task's payload lists the numbers."""
 
+_NUMBER = re.compile(r"\b[A-Za-z_#]*\d{3,}\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _CONFIRM = re.compile(
     r"\b(confirm|proceed|yes/no|\(yes|go ahead|shall i|should i|would you like me|is that (?:right|ok|correct))", re.I
@@ -44,15 +48,43 @@ def _sentences(instruction: str) -> list[str]:
 
 
 class RuleTauUser:
-    """A deterministic customer; the generator is unused."""
+    """A deterministic customer; the generator is unused. population: the customers to draw from."""
 
-    def __init__(self, task: Task, rng: random.Random) -> None:
+    def __init__(self, task: Task, rng: random.Random, *, population: str | Mapping[str, Any] | None = None) -> None:
+        self.persona = None if population is None else Persona("tau", task.id, population)
+        self._messages = 0
+        self._correction = ""
         self.ledger: list[ModelCall] = []
         self._unstated = [first_person(sentence) for sentence in _sentences(task.payload["instruction"])]
         self._withheld: list[str] = list(task.payload.get("withheld", ()))
 
     async def reply(self, message: str) -> str:
         """Return the customer's next message, with the stop token at the end of the conversation."""
+        return self._honest(message) if self.persona is None else self._as_drawn(self.persona, message)
+
+    def _as_drawn(self, persona: Persona, message: str) -> str:
+        """Return the reply of a drawn customer. Only a message that asks is reacted to; a slip changes one number."""
+        self._messages += 1
+        if persona.leaves(self._messages):
+            return f"This takes too long. {STOP}"
+        if self._correction:
+            correction, self._correction = self._correction, ""
+            return f"{correction} {self._honest(message)}"
+        if not self._unstated or not asks(message):
+            return self._honest(message)
+        move = persona.move(message)
+        if move in ASIDES:
+            return ASIDES[move][1]
+        text = self._honest(message)
+        if persona.volunteers() and self._unstated:
+            text = f"{text} {self._next_sentences(message)}"
+        number = _NUMBER.search(text) if move == "slips" else None
+        if number is None:
+            return text
+        self._correction = f"I said a wrong number before: it is {number[0]}."
+        return text.replace(number[0], _misread(number[0]), 1)
+
+    def _honest(self, message: str) -> str:
         named_numbers = [number for number in self._withheld if number in message]
         self._withheld = [number for number in self._withheld if number not in named_numbers]
         text = self._answer(message)
@@ -82,6 +114,12 @@ class RuleTauUser:
         sentences = " ".join(self._unstated[number] for number in chosen_indices)
         self._unstated = [sentence for number, sentence in enumerate(self._unstated) if number not in chosen_indices]
         return sentences
+
+
+def _misread(number: str) -> str:
+    """Return a number with its last two digits in the other order, or with another last digit if they are the same."""
+    a, b = number[-2], number[-1]
+    return f"{number[:-2]}{b}{a}" if a != b else f"{number[:-1]}{(int(b) + 1) % 10}"
 
 
 def first_person(sentence: str) -> str:

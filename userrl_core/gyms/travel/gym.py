@@ -100,6 +100,9 @@ class TravelGym(Gym[TravelConfig]):
     async def action(self, content: str) -> Reply:
         """Send a message to the user, who reveals a requested preference, or volunteers one after an interval."""
         unrevealed = self._unrevealed()
+        persona = getattr(self._user, "persona", None)
+        if persona is not None and persona.leaves(self.turns):
+            return Reply("Goodbye.", done=True, success=False, info={"left": True})
         # With repeat_known a revealed preference can be asked for again, so the judge must know it.
         candidates = list(self.world.preferences.values()) if self.config.repeat_known else unrevealed
         judgement = await self._user.judge(content, candidates, self.history)
@@ -109,6 +112,13 @@ class TravelGym(Gym[TravelConfig]):
             self._turns_without_elicitation = 0
             self.progress.active.append(asked_for.id)
             info = {"utterance": "held", "preference": asked_for.id, "elicited": "active"}
+            others = [p for p in unrevealed if p is not asked_for]
+            if others and persona is not None and persona.volunteers():
+                volunteered = next(p for p in others if p.id == persona.pick([p.id for p in others]))
+                more = await self._user.reveal(content, volunteered, self.history, asked=False)
+                text = f"{text} {more}"
+                self.progress.passive.append(volunteered.id)
+                info["volunteered"] = volunteered.id
             return self._user_reply(content, text, self.config.preference_reward, info)
         if asked_for is not None and self.config.repeat_known:
             text = await self._user.reveal(content, asked_for, self.history, asked=True)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from userrl_core.gyms.population import direction
+from userrl_core.gyms.travel.rule_user import TravelPersona
 from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement, World
 from userrl_core.records import Message, ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
@@ -99,7 +101,10 @@ class _Query(BaseModel):
 class LLMTravelUser:
     """A served user with the options of `ChatServer`. Judging raises JudgeError, speaking raises UserError."""
 
-    def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
+    def __init__(
+        self, task: Task, rng: random.Random, *, population: str | Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        self.persona = None if population is None else TravelPersona(task.id, population)
         self._world = World.of(task.payload)
         self._server = ChatServer(**options)
         self.ledger: list[ModelCall] = []
@@ -115,7 +120,8 @@ class LLMTravelUser:
             f"{self._trip()}\nWishes not told yet:\n{wish_lines}\n\n{_talk(history)}The message:\n{quote(utterance)}"
         )
         verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in candidates]))
-        return MessageReading(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
+        reading = MessageReading(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
+        return reading if self.persona is None else self.persona.reacts(reading)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """Judge a query with one call over the arguments."""
@@ -138,7 +144,11 @@ class LLMTravelUser:
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         """Reply with one speaking call without a preference."""
         prompt = f"{self._trip()}\n{_talk(history)}The assistant says:\n{quote(utterance)}"
-        return str((await self._ask(_CHAT, prompt, "user", Response)).response)
+        system = _CHAT if self.persona is None else _CHAT + direction(self.persona.due)
+        reply = str((await self._ask(system, prompt, "user", Response)).response)
+        if self.persona is not None:
+            self.persona.said(reply)
+        return reply
 
     def _trip(self) -> str:
         return f"The trip, in the traveller's words: {self._world.scenario}\n"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.population import ASIDES, Persona
 from userrl_core.gyms.stemming import matches, stems, words
 from userrl_core.gyms.travel.library import library
 from userrl_core.gyms.travel.options import names
@@ -51,11 +54,13 @@ class RuleTravelUser:
     """A user that judges a message by its aspect and categories and a search by its arguments, and replies with the
     task's phrases.
 
-    Deterministic: the same message always gets the same reply.
+    Deterministic: the same message always gets the same reply. A user drawn from a population is deterministic too,
+    but may react to a repeated question in another way.
     """
 
-    def __init__(self, task: Task, rng: random.Random) -> None:
-        """Read the task's preferences and arguments."""
+    def __init__(self, task: Task, rng: random.Random, *, population: str | Mapping[str, Any] | None = None) -> None:
+        """Read the task's preferences and arguments. Raises ConfigError for a population whose users slip."""
+        self.persona = None if population is None else TravelPersona(task.id, population)
         self._world = World.of(task.payload)
         self._tiny = task.tier == "tiny"
         self._arguments = {name: aspect.arguments for name, aspect in self._world.aspects.items()}
@@ -63,7 +68,14 @@ class RuleTravelUser:
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """Return held or not held by the named category; too vague for a question without a category or with many."""
+        """Return held or not held by the named category; too vague for a question without a category or with many.
+
+        A drawn user who does not answer a question reads it as small talk.
+        """
+        reading = self._read(utterance, candidates)
+        return reading if self.persona is None else self.persona.reacts(reading)
+
+    def _read(self, utterance: str, candidates: Sequence[Preference]) -> MessageReading:
         message_words = words(utterance)
         if self._tiny:
             return _judge_tiny(message_words, candidates)
@@ -108,6 +120,8 @@ class RuleTravelUser:
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         """Return a neutral reply."""
+        if self.persona is not None and (aside := ASIDES.get(str(self.persona.due))):
+            return aside[0] if self._tiny else aside[1]
         return "any" if self._tiny else _SMALL_TALK
 
     def _stems_by_category(self, aspect: str) -> dict[str, tuple[str, ...]]:
@@ -119,6 +133,21 @@ class RuleTravelUser:
                     preference_stems = set(stems(f"{p.category} {p.preference}")) - {"prefer"}
                     by_category[p.category] = tuple(sorted(preference_stems))
         return by_category
+
+
+class TravelPersona(Persona):
+    """A drawn traveller. Its slips are refused: a preference has no wrong value that the task could correct."""
+
+    def __init__(self, task_id: str, population: str | Mapping[str, Any]) -> None:
+        super().__init__("travel", task_id, population)
+        if self.traits["slips"]:
+            raise ConfigError("user.bad_option", "TravelGym's users do not slip. Omit slips from the population.")
+
+    def reacts(self, reading: MessageReading) -> MessageReading:
+        """Return the reading of a message as it is, or as small talk if the user does not answer."""
+        if reading.kind != "held" or self.move(str(reading.preference_id)) == "tells":
+            return reading
+        return MessageReading("other")
 
 
 def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) -> MessageReading:

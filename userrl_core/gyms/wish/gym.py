@@ -19,14 +19,16 @@ from pydantic import Field, model_validator
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.population import ASIDES
 from userrl_core.gyms.wish.english import ACTS
-from userrl_core.gyms.wish.rule_user import RuleWishUser
-from userrl_core.gyms.wish.tasks import GARMENTS, OPTIONS
+from userrl_core.gyms.wish.rule_user import HESITATES, RuleWishUser
+from userrl_core.gyms.wish.tasks import COLOURS, GARMENTS, OPTIONS
 from userrl_core.gyms.wording import Wordings, listed, with_article
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
-DONE, UNREAD = "done", "bad"
+DONE, UNREAD, LEFT = "done", "bad", "bye"
+_SENTENCES = dict(ASIDES.values())
 
 
 class WishUser(Protocol):
@@ -118,22 +120,40 @@ class WishGym(Gym[WishConfig]):
 
     async def action(self, content: str) -> Reply:
         """Ask about the one garment that the text names."""
+        if self._has_left():
+            return self._left()
         named_garments = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
         if len(named_garments) != 1:
             return Reply(self._say(UNREAD, "unread"))
         garment = named_garments[0]
         reply, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
         if isinstance(self.user, RuleWishUser):
-            act = "colour" if out else "hesitates" if garment in self._wished else "anything"
-            reply = self._say(reply, act, garment=garment, colour=reply)
-        new = out and garment in self._wished and garment not in self._told
-        if new:
-            self._told.add(garment)
-        reward = self.config.elicitation / len(self._wished) if new else 0.0
-        return Reply(reply, reward, info=self._shares())
+            reply = self._worded(reply, garment, out)
+        volunteered = getattr(self.user, "volunteered", None) if out else None
+        new = {each for each in (garment, volunteered) if out and each in self._wished} - self._told
+        self._told |= new
+        return Reply(reply, self.config.elicitation / len(self._wished) * len(new), info=self._shares())
+
+    def _worded(self, reply: str, garment: str, out: bool) -> str:
+        """Return the rule user's answer as the wording says it."""
+        if reply in _SENTENCES and reply != HESITATES:
+            return reply if self._words is None else _SENTENCES[reply]
+        colour, *more = reply.split(", ")
+        act = "colour" if out or colour in COLOURS else "hesitates" if garment in self._wished else "anything"
+        return " ".join([self._say(reply, act, garment=garment, colour=colour), *(more if self._words else [])])
+
+    def _has_left(self) -> bool:
+        """Return whether the user has lost patience."""
+        persona = getattr(self.user, "persona", None)
+        return persona is not None and persona.leaves(self.turns)
+
+    def _left(self) -> Reply:
+        return Reply(self._say(LEFT, "done"), done=True, success=False, info={**self._shares(), "left": True})
 
     async def search(self, content: str) -> Reply:
         """List the options that agree with the told colours, in the task's own order."""
+        if self._has_left():
+            return self._left()
         wrong = self.task.payload["wrong"]
         out = {wrong[garment] for garment in self._told}
         reward = 0.0 if self._searched else self.config.search_pay
@@ -143,6 +163,8 @@ class WishGym(Gym[WishConfig]):
 
     async def answer(self, content: str) -> Reply:
         """Choose an option and end the conversation."""
+        if self._has_left():
+            return self._left()
         option = content.strip().lower()
         if self._words is not None:
             option = " ".join(word for word in re.findall(r"[a-z]+", option) if word in OPTIONS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,12 @@ def _trajectory(item: ForeignConversation, format: str, policy: str, attempt: in
     }
 
 
-def _total(given: float | None, parts: list[Any]) -> float | None:
+def _total(given: float | None, parts: Sequence[float | None]) -> float | None:
     """Return the sum that the file gives, or the sum over turns if all turns have a value."""
-    if given is not None or not parts or None in parts:
+    if given is not None or not parts:
         return given
-    return sum(parts)
+    values = [part for part in parts if part is not None]
+    return sum(values) if len(values) == len(parts) else None
 
 
 def _turn(item: ForeignConversation, number: int) -> dict[str, Any]:

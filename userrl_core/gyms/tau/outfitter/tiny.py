@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.population import ASIDES, Persona
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stopping import STOP
 from userrl_core.gyms.tau.tools import Domain, Tool, ToolError, need, schemas
@@ -71,9 +72,14 @@ def domain(policy: str) -> Domain:
 
 
 class TerseUser:
-    """A customer who names the items as often as asked, and ends the conversation when told that all is settled."""
+    """A customer who names the items as often as asked, and ends the conversation when told that all is settled.
 
-    def __init__(self, task: Task, rng: random.Random) -> None:
+    population: the customers to draw from. A drawn customer who slips leaves out one item at first.
+    """
+
+    def __init__(self, task: Task, rng: random.Random, *, population: str | Mapping[str, Any] | None = None) -> None:
+        self.persona = None if population is None else Persona("tau", task.id, population)
+        self._messages = 0
         self.ledger: list[ModelCall] = []
         self._wanted, self._told = ",".join(task.payload["wanted"]), False
 
@@ -81,6 +87,15 @@ class TerseUser:
         """Return the items, or the stop token."""
         if self._told and message.strip().lower() == BYE:
             return STOP
+        if (persona := self.persona) is not None:
+            self._messages += 1
+            if persona.leaves(self._messages):
+                return STOP
+            move = "tells" if self._told else persona.move("items")
+            if move in ASIDES:
+                return ASIDES[move][0]
+            if move == "slips" and "," in self._wanted:
+                return self._wanted.rpartition(",")[0]
         self._told = True
         return self._wanted
 

@@ -1,0 +1,1 @@
+"""Static copies of a run's page, for readers without a server."""

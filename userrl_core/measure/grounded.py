@@ -1,0 +1,98 @@
+"""Grounded answers: a right answer after everything needed was told, and its price in questions.
+
+One greedy evaluation at a long horizon gives the curves at every number of turns, because the agent does not see how many
+turns are left. A conversation counts at a turn budget if it answered within the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+BUDGETS = tuple(range(3, 29))
+"""Turn budgets of the curves."""
+
+AREA_TO = 16.0
+"""Number of questions up to which the area under a curve is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One conversation.
+
+    turn: the turn of the answer, None without one. grounded: right, and all facts were told. lucky: right with fewer facts.
+    asked: the turns that asked the user. needed: the facts of the task.
+    """
+
+    turn: int | None
+    grounded: bool
+    lucky: bool
+    asked: tuple[int, ...]
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroundedCurve:
+    """Grounded and lucky success, and mean questions, at each turn budget.
+
+    oracle_questions, oracle: the curve of an agent that asks for each fact once, searches and answers. area, oracle_area: areas
+    under grounded success against questions, divided by the range of questions. between: oracle_area less area.
+    """
+
+    budgets: tuple[int, ...]
+    grounded: tuple[float, ...]
+    lucky: tuple[float, ...]
+    questions: tuple[float, ...]
+    oracle: tuple[float, ...]
+    oracle_questions: tuple[float, ...]
+    area: float
+    oracle_area: float
+
+    @property
+    def between(self) -> float:
+        """Return the area between the oracle's curve and this one."""
+        return self.oracle_area - self.area
+
+
+def grounded_curve(conversations: Sequence[Answered], budgets: Sequence[int] = BUDGETS) -> GroundedCurve:
+    """Measure the curves of one agent. Raises ValueError without conversations."""
+    if not conversations:
+        raise ValueError("A curve needs at least one conversation.")
+    grounded, lucky, questions, oracle, oracle_questions = [], [], [], [], []
+    for budget in budgets:
+        done = [each.turn is not None and each.turn <= budget for each in conversations]
+        grounded.append(_mean(each.grounded and within for each, within in zip(conversations, done, strict=True)))
+        lucky.append(_mean(each.lucky and within for each, within in zip(conversations, done, strict=True)))
+        questions.append(_mean(sum(turn <= budget for turn in each.asked) for each in conversations))
+        oracle.append(_mean(each.needed + 2 <= budget for each in conversations))
+        oracle_questions.append(_mean(min(each.needed, budget) for each in conversations))
+    return GroundedCurve(
+        tuple(budgets),
+        tuple(grounded),
+        tuple(lucky),
+        tuple(questions),
+        tuple(oracle),
+        tuple(oracle_questions),
+        area_under(questions, grounded),
+        area_under(oracle_questions, oracle),
+    )
+
+
+def area_under(questions: Sequence[float], success: Sequence[float], to: float = AREA_TO) -> float:
+    """Return the area under success against questions from 0 to ``to``, divided by ``to``.
+
+    The curve is a step: success at q questions is the highest success that costs at most q.
+    """
+    points = sorted(zip(questions, success, strict=True))
+    area, height, last = 0.0, 0.0, 0.0
+    for at, value in points:
+        place = min(at, to)
+        area += height * (place - last)
+        height, last = max(height, value) if at <= to else height, place
+    return (area + height * (to - last)) / to
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean([float(value) for value in values]))
