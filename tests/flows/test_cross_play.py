@@ -117,6 +117,7 @@ def test_the_report_has_the_matrix_the_contrast_and_a_picture(tmp_path: Path) ->
     assert found["contrasts"][0]["estimate"] == pytest.approx(0.3)
     assert found["over_users"]["estimate"] == pytest.approx(0.3)
     assert report.picture().startswith("<svg")
+    assert "<image" not in report.picture()  # the page's security policy blocks embedded images
     text = cross_play_document(report).text()
     assert "Primary contrast" in text
     assert "slips (unseen trait)" in text
