@@ -47,7 +47,8 @@ def test_prefect_shows_the_fields_of_a_request_with_their_defaults_and_what_they
 ) -> None:
     shown = load_flow_from_entrypoint(f"{FLOWS / name}.py:{name}").parameters.properties
     fields = model.model_fields
-    assert {key: value["default"] for key, value in shown.items()} == {key: f.default for key, f in fields.items()}
+    defaults = {key: list(f.default) if isinstance(f.default, tuple) else f.default for key, f in fields.items()}
+    assert {key: value["default"] for key, value in shown.items()} == defaults  # JSON has no tuples
     assert {key: value["description"] for key, value in shown.items()} == {
         key: f.description for key, f in fields.items()
     }
