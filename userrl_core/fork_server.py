@@ -33,7 +33,7 @@ _ROOM = "0" * 32
 from the kernel, which shows memory that the fork inherited from its parent.
 """
 
-_MOST_BYTES, _MOST_DESCRIPTORS = 1 << 20, 64
+_MAX_BYTES, _MAX_DESCRIPTORS = 1 << 20, 64
 _PID, _STATUS = struct.Struct("i"), struct.Struct("i")
 _ENV_START, _ENV_END = 49, 50
 """Fields of /proc/self/stat, counted from 0."""
@@ -122,7 +122,7 @@ def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
         while True:
             for key, _ in ready.select():
                 if key.fileobj is requests:
-                    data, descriptors, _, _ = socket.recv_fds(requests, _MOST_BYTES, _MOST_DESCRIPTORS)
+                    data, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, _MAX_DESCRIPTORS)
                     if not data:
                         return
                     status, sink, *inherited = descriptors

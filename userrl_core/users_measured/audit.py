@@ -21,11 +21,11 @@ from userrl_core.users_measured.findings import BY_WORDS, VERDICTS, Audited, Fou
 from userrl_core.users_measured.games import GAMES
 from userrl_core.users_measured.policy import broken_rules
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {}
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (0, 1)}
 """Kinds recognised by words, as checked by hand: findings that were right, and findings that were checked."""
 NEEDED_PRECISION = 0.7
 UNSOLVED = "no attempt solves it"
-LEAST_ATTEMPTS = 2
+MIN_ATTEMPTS = 2
 """Attempts at a task below which an unsolved one says nothing about the task."""
 
 
@@ -137,7 +137,7 @@ def _suspects(talks: list[Conversation], policy: Domain | None) -> dict[str, tup
         by_task.setdefault(talk.task.key, []).append(talk)
     reasons = {}
     for key, attempts in by_task.items():
-        found = [UNSOLVED] if len(attempts) >= LEAST_ATTEMPTS and not any(talk.solved for talk in attempts) else []
+        found = [UNSOLVED] if len(attempts) >= MIN_ATTEMPTS and not any(talk.solved for talk in attempts) else []
         payload = attempts[0].task.payload
         if policy is not None and tau.readable(payload) and _of_airline(payload):
             found += broken_rules(policy, payload["actions"])

@@ -15,7 +15,7 @@ from userrl_core.users_measured.features import DIMENSIONS, FEATURES
 FLOOR_DRAWS = 200
 """Random halvings of the reference."""
 SEED = 42
-MOST_TELLING = 3
+MAX_TELLING = 3
 TREES = 200
 FLOOR_FORESTS = 10
 """Halvings of the reference on which the classifier is trained."""
@@ -183,7 +183,7 @@ def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int 
             drawn.append(_auc(label_N[rows], scores_N[rows]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     more_F = user.features.mean(0) > reference.features.mean(0)
-    telling = tuple((FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MOST_TELLING if named else 0])
+    telling = tuple((FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MAX_TELLING if named else 0])
     return Told(float(_auc(label_N, scores_N)), float(low), float(high), telling)
 
 

@@ -22,7 +22,7 @@ FREE_BAGS: Mapping[str, Mapping[str, int]] = {
     "gold": {"basic_economy": 2, "economy": 3, "business": 3},
 }
 """Free bags per passenger by membership and cabin."""
-MOST_PAYMENTS: Mapping[str, int] = {"certificate": 1, "credit_card": 1, "gift_card": 3}
+MAX_PAYMENTS: Mapping[str, int] = {"certificate": 1, "credit_card": 1, "gift_card": 3}
 NOW = datetime.datetime.fromisoformat(airline.NOW)
 DAY = datetime.timedelta(days=1)
 
@@ -116,9 +116,9 @@ def _booking(database: Database, arguments: Record) -> list[str]:
         methods.get(payment["payment_id"], {}).get("source", "unknown") for payment in arguments["payment_methods"]
     )
     broken += [
-        f"a booking is paid with {count} of {kind.replace('_', ' ')}, and {MOST_PAYMENTS.get(kind, 0)} may be used"
+        f"a booking is paid with {count} of {kind.replace('_', ' ')}, and {MAX_PAYMENTS.get(kind, 0)} may be used"
         for kind, count in sorted(kinds.items())
-        if count > MOST_PAYMENTS.get(kind, 0)
+        if count > MAX_PAYMENTS.get(kind, 0)
     ]
     return broken
 

@@ -22,7 +22,7 @@ from userrl_core.records import Task
 
 _MOST = 400
 """Number of moves after which the bot counts as lost."""
-_MOST_SEARCHES = 200
+_MAX_SEARCHES = 200
 """Number of path searches after which the bot counts as planning in circles. Otherwise a move takes at most five (200
 conversations).
 """
@@ -37,7 +37,7 @@ class _Bot(BabyAIBot):  # type: ignore[misc]  # minigrid has no types
 
     def _shortest_path(self, *args: Any, **kwargs: Any) -> Any:
         self._searches += 1
-        if self._searches > _MOST_SEARCHES:
+        if self._searches > _MAX_SEARCHES:
             raise RuntimeError("the bot plans in circles")
         return super()._shortest_path(*args, **kwargs)
 
