@@ -27,7 +27,7 @@ TOKEN = "hf_" + "a1B2" * 8
 def push(home: Path, *given: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own: huggingface_hub reads its settings when it is imported."""
     command = [sys.executable, "-m", "flows.cli.main", "push", *given]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     own = {
         "USERRL_HOME": str(home),
         "HF_HUB_CACHE": str(home / "cache"),
