@@ -86,7 +86,7 @@ def test_a_run_that_is_watched_by_prefect_shows_its_steps_and_a_failure_its_sent
         machine.provision("train/equalized-r2g")
         machine.worker("one")
         said = watched(SMALL)
-        assert re.search(r"rl-1: step 4 of 4, reward \d\.\d", said), said
+        assert re.search(r"rl-1: step 4 of 4, score \d\.\d", said), said
         assert "Flow run finished successfully in 'Completed'." in said
         said = watched({**SMALL, "model.path": str(tmp_path)})
         assert f"No model can be loaded from {tmp_path}" in said
