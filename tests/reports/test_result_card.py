@@ -78,7 +78,7 @@ def test_the_answer_of_a_fork_is_the_paired_difference_of_its_branches(tmp_path:
     answer = at_a_glance(report).text().splitlines()[0]
     assert answer == (
         f"**Branch longer beat branch short: longer − short, same 20 tasks: {found.signed} at the last step. One seed; "
-        "userrl reproduce short-plateaus compares schedules over seeds.**"
+        "userrl reproduce --list has the claims that compare recipes over seeds.**"
     )
     assert run_summary(report).text().splitlines()[2] == answer
 

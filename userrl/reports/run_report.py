@@ -175,8 +175,6 @@ class ResultCard(_Data):
     rows: tuple[CardRow, ...] = ()
     outcomes: tuple[CardOutcome, ...] = ()
     between: tuple[CardDifference, ...] = ()
-    by_horizon: bool = False
-    """Whether the branches end at different horizons."""
     alarms: tuple[CardAlarm, ...] = ()
     cost: CardCost = Field(default_factory=CardCost)
 

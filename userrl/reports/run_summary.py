@@ -17,9 +17,6 @@ from userrl.run.results import GymScore
 from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number, with_error
 
-HORIZON_CLAIM = "short-plateaus"
-"""The claim that compares a short horizon with a longer one over many seeds."""
-
 
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
     """Return the summary of a run. curve: its points, if the warehouse is available."""
@@ -327,14 +324,13 @@ def _better_branch(card: ResultCard) -> Line:
         words = ("Branch ", a, " beat branch ", b)
     else:
         words = ("Branches ", b, " and ", a, " do not differ clearly")
-    reproduce = f"userrl reproduce {HORIZON_CLAIM if card.by_horizon else '--list'}"
     return (
         *_flat(words),
         ": ",
         *_flat((_between(clearest),)),
         " One seed; ",
-        Code(reproduce),
-        " compares schedules over seeds." if card.by_horizon else " shows what is compared over seeds.",
+        Code("userrl reproduce --list"),
+        " has the claims that compare recipes over seeds.",
     )
 
 

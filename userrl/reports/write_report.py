@@ -243,7 +243,6 @@ def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
             for a, b in combinations(report.branches, 2)
             if (difference := _difference(final[a], final[b])) is not None
         ),
-        by_horizon=len(_last_horizons(warehouse, report.run, [*report.branches])) > 1,
         alarms=tuple(_card_alarms(report.alarms, warehouse, report.run)),
         cost=_cost(report, warehouse),
     )
@@ -312,16 +311,6 @@ def _start_validation(warehouse: Warehouse, run: str) -> float | None:
     text = "SELECT avg(score) FROM trajectories WHERE run_id = $run AND phase = 'validate' AND admitted AND step = 0"
     value: float | None = warehouse.sql(text, run=run).fetchall()[0][0]
     return value
-
-
-def _last_horizons(warehouse: Warehouse, run: str, branches: Sequence[str]) -> set[int]:
-    """Return the horizons at which the branches end."""
-    text = "SELECT stage, step, max(horizon) FROM trajectories WHERE run_id = $run AND phase = 'train' GROUP BY ALL"
-    last: dict[str, tuple[int, int]] = {}
-    for stage, step, horizon in warehouse.sql(text, run=run).fetchall():
-        if (branch := branch_of(stage or "")) in branches:
-            last[branch] = max(last.get(branch, (0, 0)), (step, horizon))
-    return {horizon for _, horizon in last.values()}
 
 
 def _card_alarms(sentences: Sequence[str], warehouse: Warehouse, run: str) -> Iterator[CardAlarm]:
