@@ -66,7 +66,7 @@ def stage_in(
 ) -> Path:
     """A stage file: horizon 4 to step 2, then 6. assignment: of PPO, where it is not "turn". more: fields of the job or file."""
     of_file = {name: more.pop(name) for name in ("decided", "sink") if name in more}
-    sizes = {"batch": 1, "group": group, "minibatches": 1, "max_tokens": 64}
+    sizes = {"batch": 1, "group": group, "minibatches": 1, "max_tokens": 64, **more.pop("algorithm", {})}
     algorithm = AlgorithmConfig(**sizes if assignment == "turn" else {**sizes, "name": "ppo", "assignment": assignment})
     values: dict[str, Any] = {"algorithm": algorithm, "credit": CreditConfig(), "seed": 0, "patience": 60.0, **more}
     job = make_job(folder, folder, model=ModelConfig(prompt_style=prompt_style), validation=[], **values)

@@ -103,7 +103,7 @@ async def test_the_first_of_a_group_plays_the_greedy_conversation_and_leaves_its
     actor = running_actor(monkeypatch)
     engine = GreedyEngine(tokenizer, GOOD, [call("action", "price?"), call("answer", "H6")])
     spec = warehouse_sink(tmp_path / "warehouse", "remax")
-    more: dict[str, Any] = {"greedy_baseline": True, "credit": CreditConfig(score="sum"), "sink": spec}
+    more: dict[str, Any] = {"algorithm": {"name": "remax"}, "credit": CreditConfig(score="sum"), "sink": spec}
     played = await play(tmp_path, tokenizer, [], engine=engine, session=0, **more)
     _, alone = await play(tmp_path, tokenizer, GOOD, session=1, **more), actor.baselines(["u"])
     assert alone == {"u": pytest.approx(0.9)}
@@ -121,5 +121,5 @@ async def test_validation_plays_no_greedy_conversation_beside(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = running_actor(monkeypatch)
-    await play(tmp_path, tokenizer, GOOD, phase="validate", session=0, greedy_baseline=True)
+    await play(tmp_path, tokenizer, GOOD, phase="validate", session=0, algorithm={"name": "remax"})
     assert actor.baselines(["u"]) == {}
