@@ -1,9 +1,9 @@
-"""Time and peak memory of an import beside plain Python json on the same file.
+"""Time and peak memory of an import, and of plain Python json, on the same file.
 
     python -m benchmarks.imports lines --turns 1000000      chat lines with this many turns
     python -m benchmarks.imports document --megabytes 2000  one results.json of tau2-bench of this size
 
-Each reading runs in a process of its own. "json" is ``json.loads`` of each line, or ``json.load`` of the document.
+Each reading runs in a separate process. "json" is ``json.loads`` of each line, or ``json.load`` of the document.
 """
 
 from __future__ import annotations

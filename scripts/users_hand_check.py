@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from userrl_core.records import Trajectory
-from userrl_core.users_measured.audit import audit
-from userrl_core.users_measured.findings import VERDICTS
+from userrl_core.user_audit.audit import audit
+from userrl_core.user_audit.findings import VERDICTS
 
 SEED, CHOSEN = 40, 30
 
@@ -30,7 +30,7 @@ def drawn(trajectories: list[Trajectory]) -> list[str]:
 
 def draw(root: Path, folder: Path) -> None:
     """Write the conversations for the labeller."""
-    from tests.users_measured.recorded import recorded
+    from tests.user_audit.recorded import recorded
 
     keys = set(drawn(recorded(root)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ def draw(root: Path, folder: Path) -> None:
 
 
 def confusion(root: Path, labels: Path) -> None:
-    """Print the confusion table, the agreement beside "always the agent", and the precision of each kind of user error."""
-    from tests.users_measured.recorded import recorded
+    """Print the confusion table, both agreements, and the share of labels that confirm each kind of user error."""
+    from tests.user_audit.recorded import recorded
 
     rows = {row.key: row for row in audit(recorded(root)).rows}
     with labels.open(encoding="utf-8") as file:

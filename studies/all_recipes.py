@@ -19,7 +19,8 @@ from collections import Counter
 import curricula
 from userrl.machine.home import home
 from userrl.reports.run_report import RunReport
-from userrl.run.plan import last_step, plan_run
+from userrl.run.ending import last_step
+from userrl.run.plan import plan_run
 from userrl.run.readiness import here, resolve, verdict
 from userrl.run.request import TrainRequest
 from userrl_core.number_format import number, with_error

@@ -29,7 +29,8 @@ import curricula
 from userrl.reports.document import table_lines
 from userrl.reports.run_report import RunReport
 from userrl.reports.run_summary import by_tier, by_turns
-from userrl.run.plan import last_step, plan_run
+from userrl.run.ending import last_step
+from userrl.run.plan import plan_run
 from userrl.run.readiness import here, resolve, verdict
 from userrl.run.request import TrainRequest
 from userrl_core.measure.interval import t_interval

@@ -38,7 +38,7 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
 LINE_SECONDS = 30.0
-"""Seconds between two lines of a stage where the output is no terminal."""
+"""Seconds between two lines of a stage where the output is not a terminal."""
 TICK_SECONDS = 0.1
 """Seconds that file times may lag the clock."""
 

@@ -1,4 +1,4 @@
-"""The control with which a person labels a turn or a conversation."""
+"""A control for labelling a turn or a conversation."""
 
 from __future__ import annotations
 

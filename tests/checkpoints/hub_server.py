@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Hub:
-    """What was sent: each request, the files of the commit, the repository."""
+    """The uploads: each request, the files of the commit, the repository."""
 
     token: str
     address: str = ""

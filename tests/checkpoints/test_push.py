@@ -1,4 +1,4 @@
-"""``userrl push``: the folder and its card, and what huggingface_hub's own client sends to a server on this machine."""
+"""``userrl push``: the folder, its card, and the requests of huggingface_hub's own client to a server on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "hf_" + "a1B2" * 8
 
 
 def push(home: Path, *given: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own: huggingface_hub reads its settings when it is imported."""
+    """The command in a separate process: huggingface_hub reads its settings when it is imported."""
     command = [sys.executable, "-m", "flows.cli.main", "push", *given]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     own = {

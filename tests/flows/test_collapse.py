@@ -14,8 +14,9 @@ from curricula import load
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import run_summary
 from userrl.run.alarms import alarm_rules, fell, sounded
+from userrl.run.ending import last_step
 from userrl.run.job import Inputs
-from userrl.run.plan import actors, last_step
+from userrl.run.plan import actors
 from userrl.run.results import TrainResult, validation_scores
 from userrl_core.measure.collapse import Fall, ValidationScores, fallen
 

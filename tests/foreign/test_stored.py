@@ -1,4 +1,4 @@
-"""An imported run: what is stored, what is null, and which names never mean it."""
+"""An imported run: stored values, nulls, and the names that never select it."""
 
 from __future__ import annotations
 

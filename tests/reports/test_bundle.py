@@ -1,4 +1,4 @@
-"""The static copy of a run's page: what it holds, what it leaves out, and that texts stay texts."""
+"""The static copy of a run's page: its contents, its omissions, and texts that stay texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage leaves for TensorBoard and MLflow, read back with their own readers."""
+"""The records of a stage in TensorBoard and MLflow, read back with their own readers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run a cross-play study: train one agent per population and seed, evaluate each on every population, and measure.
 
-Training is that of a claim: registered first, resumed after a kill, with finished runs reused. Evaluations are ordinary
+The study trains as a claim does: it is registered first, resumes after a kill, and reuses finished runs. Evaluations are ordinary
 evaluations, which are reused and resumed in the same way.
 """
 
@@ -27,11 +27,11 @@ from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.measure.cross_play import cross_play
 from userrl_core.measure.grounded import grounded_curve
-from userrl_core.measure.interval import Interval
+from userrl_core.measure.interval import Interval, score_interval
 from userrl_core.measure.recipes import crossed
 
 START = "cold start"
-"""The row of the models from which RL started."""
+"""The row of the cold starts."""
 
 
 def play_study(
@@ -102,13 +102,13 @@ def _play(study: CrossPlay, checkpoint: str, column: str) -> tuple[UserConversat
 
 
 def _start(run: Run) -> Path | None:
-    """Return the checkpoint from which RL started, None without a cold start."""
+    """Return the cold start's checkpoint, or None."""
     written = read_json(run.stage("sft") / "result.json")
     return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
 
 
 def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], exploratory: str) -> CrossPlayReport:
-    """Measure the played cells. Only seeds with every cell count. Raises ConfigError if there is none."""
+    """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
     rows, columns = tuple(study.train), tuple(study.evaluate)
     by_cell = {key: cell.talks for key, cell in played.items() if cell.talks}
     seeds = [
@@ -143,7 +143,7 @@ def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], e
             for row in (*rows, *([START] if started else []))
             for column in columns
         },
-        start=None if start is None else dict(zip(columns, map(float, start.mean(axis=0)), strict=True)),
+        start=None if start is None else {column: score_interval(start[:, j]) for j, column in enumerate(columns)},
         curves=curves,
         worst_users={row: _worst_user(by_cell, seeds, row, columns) for row in rows},
         over_users=_over_users(study, by_cell, seeds),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from curricula.claims.cross_play import CrossPlay
@@ -32,7 +33,7 @@ class CrossPlayReport:
     exploratory: str
     matrix: CrossPlayMatrix
     measures: Mapping[tuple[str, str], CellMeasures]
-    start: Mapping[str, float] | None
+    start: Mapping[str, Interval] | None
     curves: Mapping[str, GroundedCurve]
     worst_users: Mapping[str, tuple[str, int, float] | None]
     over_users: Interval | None
@@ -75,7 +76,7 @@ class CrossPlayReport:
             "seeds": matrix.seeds,
             "cells": nested(matrix.cells),
             "gains": nested(matrix.gains),
-            "cold_start": dict(self.start) if self.start else None,
+            "cold_start": {column: _interval(score) for column, score in self.start.items()} if self.start else None,
             "gap": {row: _interval(gap) for row, gap in matrix.gap.items()},
             "regret": nested(matrix.regret),
             "worst_population": {row: column for row, (column, _) in matrix.worst.items()},
@@ -123,7 +124,7 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
         (Code(row), *(with_limits(matrix.cells[row, column]) for column in matrix.columns)) for row in matrix.rows
     ]
     if report.start:
-        rows.append(("cold start", *(number(report.start[column]) for column in matrix.columns)))
+        rows.append(("cold start", *(with_limits(report.start[column]) for column in matrix.columns)))
     roles = [f"{column} ({role})" if (role := _role(study, column)) else column for column in matrix.columns]
     yield TableBlock(("trained with", *roles), tuple(rows), "Mean score; 95 % limits over seeds.")
     if matrix.gains:
@@ -173,12 +174,13 @@ def _summary(report: CrossPlayReport) -> TableBlock:
     for row in matrix.rows:
         column, score = matrix.worst[row]
         user = report.worst_users[row]
-        regrets = [matrix.regret[row, name].estimate for name in matrix.columns]
+        regrets = [matrix.regret[row, name] for name in matrix.columns]
+        mean, largest = fmean(each.estimate for each in regrets), max(regrets, key=lambda each: each.estimate)
         rows.append(
             (
                 Code(row),
                 with_limits(matrix.gap[row], sign=True) if row in matrix.gap else NULL,
-                f"{number(sum(regrets) / len(regrets))}, at most {number(max(regrets))}",
+                f"{number(mean)}, at most {with_limits(largest)}",
                 f"{column}: {with_limits(score)}",
                 f"{user[0]} {user[1]}: {number(user[2])}" if user else NULL,
             )
@@ -187,8 +189,9 @@ def _summary(report: CrossPlayReport) -> TableBlock:
         ("trained with", "gap", "regret", "worst population", "worst user"),
         tuple(rows),
         "Gap: score with the own population less the mean of the others. Regret: score below the agent trained on the "
-        "column's population, or below the best agent if none was; the mean over columns and the largest. The worst user is "
-        "the lowest of many means, so its score is biased downwards.",
+        "column's population, or below the best agent if none was; the mean over columns and the largest. The best agent, the "
+        "largest regret, and the worst population and user are chosen from the same scores, so they look more extreme than "
+        "they are.",
     )
 
 
@@ -216,8 +219,8 @@ def _measures(report: CrossPlayReport) -> Iterator[Block]:
     yield TableBlock(
         ("trained with", "evaluated with", *names),
         rows,
-        "Grounded: right after everything needed was told. Lucky: right with something untold. Early: answered with "
-        "something untold.",
+        "Means over seeds, without limits. Grounded: right after everything needed was told. Lucky: right with something "
+        "untold. Early: answered with something untold.",
     )
 
 

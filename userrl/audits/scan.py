@@ -46,7 +46,7 @@ Unit = Literal["conversation", "turn"]
 
 @dataclass(frozen=True, slots=True)
 class ScannedTurn:
-    """One turn as a scanner sees it. observation: what the user or the environment answered."""
+    """One turn as a scanner sees it. observation: the answer of the user or the environment."""
 
     turn: int
     message: str

@@ -18,11 +18,11 @@ from userrl_core.gyms.tau.tools import Domain
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import Trajectory
-from userrl_core.users_measured.audit import UserAudit, audit, known, possible
-from userrl_core.users_measured.conversation import conversation
-from userrl_core.users_measured.distance import LEAST, Distance, Users, distance
-from userrl_core.users_measured.features import DIMENSIONS, FEATURES, fingerprint, typical
-from userrl_core.users_measured.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
+from userrl_core.user_audit.audit import UserAudit, audit, known, possible
+from userrl_core.user_audit.conversation import conversation
+from userrl_core.user_audit.distance import MIN_CONVERSATIONS, Distance, Users, distance
+from userrl_core.user_audit.features import DIMENSIONS, FEATURES, fingerprint, typical
+from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -128,11 +128,11 @@ def _against(user: Users, name: str) -> Distance:
     for phase in ("evaluate", "play"):
         stored = [one for one in stored_conversations(reference.id, phase, None, lenient=True) if one.turns]
         other = fingerprints(reference.id, stored)
-        if len(other.features) >= LEAST and len(user.features) >= LEAST:
+        if len(other.features) >= MIN_CONVERSATIONS and len(user.features) >= MIN_CONVERSATIONS:
             return distance(user, other)
     raise ConfigError(
         "run.no_conversations",
-        f"A distance needs {LEAST} conversations with words of the user in both runs, in phase evaluate or play. "
+        f"A distance needs {MIN_CONVERSATIONS} conversations with words of the user in both runs, in phase evaluate or play. "
         f"{plain(user.name)} has {len(user.features)}.",
     )
 
@@ -188,9 +188,9 @@ def _style(report: UserAuditReport) -> Iterator[str]:
     for key, value in {**apart.dimensions, "coverage": apart.coverage, "js": apart.js}.items():
         middle, low, high = apart.floor[key]
         yield f"  {key:10}{number(value, 2):>6}   floor {number(middle, 2)} [{number(low, 2)}, {number(high, 2)}]"
-    told = apart.told
-    limits = f"{number(told.auc, 2)} [{number(told.low, 2)}, {number(told.high, 2)}]"
-    yield f"  classifier AUC {limits}, floor {number(told.floor, 2)}. {told.sentence()}"
+    test = apart.classifier
+    limits = f"{number(test.auc, 2)} [{number(test.low, 2)}, {number(test.high, 2)}]"
+    yield f"  classifier AUC {limits}, floor {number(test.floor, 2)}. {test.sentence()}"
 
 
 def _goals(report: UserAuditReport) -> Iterator[str]:

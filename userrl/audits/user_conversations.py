@@ -1,4 +1,4 @@
-"""The conversations of one evaluation, with what was told, asked and answered, and the number of the user."""
+"""The conversations of one evaluation: the facts told, the questions, the answer, and the number of the user."""
 
 from __future__ import annotations
 

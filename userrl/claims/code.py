@@ -77,9 +77,9 @@ def _hash(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def statements(source: bytes) -> bytes:
-    """Return Python source without docstrings, comments, and empty lines. A string that stands alone is a docstring.
+    """Return Python source without docstrings, comments, and empty lines. A string statement counts as a docstring.
 
-    The text is cut and not printed anew, because each version of Python prints a syntax tree differently.
+    The text is cut, not printed again, because each version of Python prints a syntax tree differently.
     """
     lines = source.splitlines()
     for token in tokenize.tokenize(io.BytesIO(source).readline) if b"#" in source else ():

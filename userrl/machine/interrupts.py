@@ -21,7 +21,7 @@ def _leave(number: int, _: FrameType | None) -> None:
 def exit_at_once(status: int) -> NoReturn:
     """End this process without taking the interpreter down.
 
-    An interrupted call still holds its objects, and DuckDB would print each of its own as a leak.
+    An interrupted call still holds its objects, and DuckDB would report its objects as leaks.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -55,7 +55,7 @@ class RuleResult:
 
     @property
     def sentence(self) -> str:
-        """The answer in words, with what would decide an undecided rule."""
+        """The answer in words. For an undecided rule it says how much data would decide."""
         if self.decision.reason and math.isnan(self.decision.p_kept):
             text = f"not tested: {self.decision.reason}"
         elif self.rule.kind == "collapsed":
@@ -103,7 +103,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The answers to all rules. notes: what the reader must know about the comparison."""
+    """The answers to all rules. notes: caveats about the comparison."""
 
     baseline: str
     candidate: str

@@ -54,7 +54,7 @@ class GateRule(Settings):
     """Largest chance that B passes although it breaks the rule; by default the level of the policy."""
 
     undecided: Undecided | None = None
-    """What an undecided rule counts as; by default as the policy says."""
+    """The answer that an undecided rule counts as. Default: the policy's."""
 
     @field_validator("rule")
     @classmethod
@@ -115,7 +115,7 @@ class GatePolicy(Settings):
     """Largest chance that a candidate passes although it breaks a rule."""
 
     undecided: Undecided = "inconclusive"
-    """What a rule counts as if the data cannot decide."""
+    """The answer that a rule counts as if the data cannot decide."""
 
     scores: tuple[float, float] = (0.0, 1.0)
     """Smallest and largest possible score of a task. The limits of differences depend on this range."""

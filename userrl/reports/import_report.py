@@ -1,4 +1,4 @@
-"""The report of an imported run: what the file held, scores with their limits, pass^k, pass@k and costs."""
+"""The report of an imported run: contents of the file, scores with their limits, pass^k, pass@k and costs."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class ResultCard(_Data):
     """The result of a run, in the order in which a reader asks for it."""
 
     start: str = ""
-    """Name of the policy from which RL started."""
+    """Name of the policy that RL started from."""
     test_tasks: int | None = None
     horizon: int | None = None
     rows: tuple[CardRow, ...] = ()

@@ -10,11 +10,12 @@ from userrl.reports.curves import PHASES, along, curve_line, curve_points
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, Link, TableBlock, Text
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
-from userrl.run.ending import COLLAPSED, endings
+from userrl.run.ending import endings
 from userrl.run.job import progress_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
 from userrl_core.json_files import GrowingLines
+from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number
 from warehouse import Warehouse
 

@@ -310,7 +310,7 @@ def _answer(card: ResultCard) -> Line:
 
 
 def _better_branch(card: ResultCard) -> Line:
-    """Return the answer of a fork: the difference that is clearest, and what one seed cannot tell."""
+    """Return the answer of a fork: the clearest difference, and a reminder that it is one seed."""
 
     def clear(between: CardDifference) -> float:
         return abs(between.difference.estimate)
@@ -328,6 +328,7 @@ def _better_branch(card: ResultCard) -> Line:
         *_flat(words),
         ": ",
         *_flat((_between(clearest),)),
+        f" It is the largest of {len(card.between)} differences." if len(card.between) > 1 else "",
         " One seed; ",
         Code("userrl reproduce --list"),
         " has the claims that compare recipes over seeds.",

@@ -27,8 +27,8 @@ from userrl.reports.run_report import (
 )
 from userrl.reports.run_summary import run_summary
 from userrl.run.alarms import alarm_rules, fell, remedy, sounded, validations
-from userrl.run.ending import COLLAPSED, STARTS, ByTask, endings
-from userrl.run.plan import RunPlan, last_step
+from userrl.run.ending import STARTS, ByTask, endings, last_step
+from userrl.run.plan import RunPlan
 from userrl.run.results import (
     DistillResult,
     EvaluateResult,
@@ -44,12 +44,13 @@ from userrl_core.json_files import write_json
 from userrl_core.measure.checkpoints import difference_interval, mean_score
 from userrl_core.measure.forgetting import MeanScore, forgotten, pooled
 from userrl_core.measure.interval import Interval
+from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import with_error
 from userrl_core.records import branch_of
 from warehouse import Warehouse, open_warehouse
 
 NAMES = {"SFT": "SFT, the cold start", "start": "start"}
-"""Names of the policies from which RL starts."""
+"""Names of the policies that RL starts from."""
 
 _ALARM = re.compile(r"Alarm (\w+) at step (\d+)(?: of (\w+))?:")
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from userrl_core.measure.outcome import COLLAPSED as COLLAPSED
-from userrl_core.measure.outcome import IMPROVED, NO_BETTER, SHORT, WORSE, outcome, read_outcome
+from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, SHORT, WORSE, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from userrl_core.measure.interval import Interval
 
 STARTS = ("SFT", "start")
-"""The evaluation's names for the policy from which RL started: the cold start, or the weights of a run without one."""
+"""The evaluation's names for the policy that RL started from: the cold start, or the weights of a run without one."""
 
 THE_START = "the start"
 """The name of that policy among validations."""
@@ -37,7 +36,7 @@ class Ending:
     evaluated.
 
     word: the outcome, or "" if unknown. fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is
-    one). error: standard error of the paired difference. start: name and mean score of the policy from which RL started.
+    one). error: standard error of the paired difference. start: name and mean score of the policy that RL started from.
     gain: last − start. change: last − best, None if they are the same step. Both are paired by task.
     """
 
@@ -62,7 +61,7 @@ class Ending:
 
     @property
     def chose_start(self) -> bool:
-        """Whether validation chose the policy from which RL started."""
+        """Whether validation chose the policy that RL started from."""
         return self.best_step == 0 and self.last_step > 0
 
     def sentence(self) -> str:

@@ -243,7 +243,7 @@ class StageJob(Settings):
 def progress_score(line: Mapping[str, Any]) -> float | None:
     """Return the mean score of a step, on the scale of the report's tables.
 
-    An RL stage of an earlier version wrote only the mean return, under ``reward``, which is no score. Other stages wrote their
+    An RL stage of an earlier version wrote only the mean return, under ``reward``; that is not a score. Other stages wrote their
     mean score under that name.
     """
     score: float | None = line.get("score")

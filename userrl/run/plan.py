@@ -17,7 +17,7 @@ from userrl.machine.home import check_writable, home, warehouse_dir
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
-from userrl.run.ending import last_step as last_step
+from userrl.run.ending import last_step
 from userrl.run.estimate import one_gpu, step_rows, warning
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions

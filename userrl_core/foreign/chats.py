@@ -12,7 +12,6 @@ from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.foreign.conversation import (
-    ForeignCall,
     ForeignConversation,
     broken,
     count,
@@ -50,10 +49,8 @@ def read_sharegpt(path: Path) -> Iterator[ForeignConversation]:
 def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignConversation:
     chat = divided(sequence(messages, where, "messages"), where)
     value = row["score"] if row.get("score") is not None else row.get("reward")
-    score, model = number(value, where, "score"), name_of(row.get("model"))
+    score = number(value, where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
-    prompt = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
-    completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens")
     conversation = ForeignConversation(
         where,
         "chat",
@@ -62,11 +59,10 @@ def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignC
         chat.opening,
         chat.turns,
         score=score,
-        policy=model,
+        policy=name_of(row.get("model")),
         reject_reason=None if score is not None else "the file has no score",
-        prompt_tokens=prompt,
-        completion_tokens=completion,
+        prompt_tokens=count(usage.get("prompt_tokens"), where, "usage.prompt_tokens"),
+        completion_tokens=count(usage.get("completion_tokens"), where, "usage.completion_tokens"),
     )
-    if prompt is not None or completion is not None:
-        conversation.calls.append(ForeignCall("policy", model, prompt, completion))
+    conversation.add_sum_of_calls()
     return conversation

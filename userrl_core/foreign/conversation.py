@@ -86,6 +86,11 @@ class ForeignConversation:
         """The stop reason; ``success`` for a full score."""
         return "success" if self.score is not None and self.score >= SUCCESS_SCORE - 1e-6 else self.stop_reason
 
+    def add_sum_of_calls(self) -> None:
+        """Store the tokens of the whole conversation as one call of the agent, if the file gives them."""
+        if self.prompt_tokens is not None or self.completion_tokens is not None:
+            self.calls.append(ForeignCall("policy", self.policy, self.prompt_tokens, self.completion_tokens))
+
 
 def broken(where: str, problem: str) -> NoReturn:
     """Raise the error of a file that cannot be imported. problem: the rest of the sentence."""
@@ -93,7 +98,7 @@ def broken(where: str, problem: str) -> NoReturn:
 
 
 def mapping(value: Any, where: str, name: str) -> dict[str, Any]:
-    """Return a JSON object, or raise ConfigError. name: what it is, for the message."""
+    """Return a JSON object, or raise ConfigError. name: its name in the message."""
     if not isinstance(value, dict):
         broken(where, f"{name} is not a JSON object")
     return value

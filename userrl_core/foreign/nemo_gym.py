@@ -12,7 +12,6 @@ from typing import Any
 
 from userrl_core.foreign.conversation import (
     ENDED,
-    ForeignCall,
     ForeignConversation,
     broken,
     count,
@@ -39,11 +38,8 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
         output = _messages(response.get("output"), where, "response.output")
         chat = divided([*opening, *output], where, prompt=len(opening))
         usage = mapping(response.get("usage") or {}, where, "response.usage")
-        prompt = count(usage.get("input_tokens"), where, "usage.input_tokens")
-        completion = count(usage.get("output_tokens"), where, "usage.output_tokens")
         reward = number(row.get("reward"), where, "reward")
         agent = mapping(row.get("agent_ref") or {}, where, "agent_ref")
-        model = name_of(response.get("model")) or name_of(params.get("model"))
         task = name_of(row.get("_ng_task_index"))
         conversation = ForeignConversation(
             where,
@@ -54,14 +50,13 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             chat.turns,
             score=reward,
             attempt=count(row.get("_ng_rollout_index"), where, "_ng_rollout_index") if task else None,
-            policy=model,
+            policy=name_of(response.get("model")) or name_of(params.get("model")),
             stop_reason="length" if response.get("incomplete_details") else ENDED,
             reject_reason=None if reward is not None else _failure(row),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
+            prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens"),
+            completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
         )
-        if prompt is not None or completion is not None:
-            conversation.calls.append(ForeignCall("policy", model, prompt, completion))
+        conversation.add_sum_of_calls()
         yield conversation
 
 

@@ -253,7 +253,7 @@ class Archive:
 
 
 class _Part:
-    """The next bytes of a file, as a file of its own."""
+    """A file-like view of the next bytes of a file."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size

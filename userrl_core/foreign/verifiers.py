@@ -88,9 +88,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
     )
-    if conversation.prompt_tokens is not None or conversation.completion_tokens is not None:
-        tokens = conversation.prompt_tokens, conversation.completion_tokens
-        conversation.calls.append(ForeignCall("policy", conversation.policy, *tokens))
+    conversation.add_sum_of_calls()
     return conversation
 
 

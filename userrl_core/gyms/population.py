@@ -101,7 +101,7 @@ class Population(BaseModel):
 
 
 TRAITS = ("hesitation", "memory", "volunteering", "patience", "slips", "unavailable", "tangents", "incomplete")
-"""The traits, in the order in which they are drawn."""
+"""The traits, in the order of drawing."""
 
 POPULATIONS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},

@@ -63,12 +63,14 @@ def mean_score(scores: Scores, level: float = 0.95) -> Interval:
     """Return the mean over tasks with t limits, or with Wilson's limits for few or equal verdicts.
 
     Wilson's limits, with the effective number of attempts, are for verdicts at fewer than 100 tasks and for verdicts
-    that are all alike: 160 solved tasks of 160 are not a certainty.
+    that are all alike: 160 solved tasks of 160 are not a certainty. Unequal numbers of attempts hide how much the attempts
+    at a task resemble each other, so they get t limits where the tasks differ.
     """
     mean_M = _means(scores)
-    if (mean_M.size >= FEW_TASKS and np.ptp(mean_M) > 0) or mean_M.size < 2 or not _verdicts(scores):
-        return t_interval(mean_M, level)
     attempts = min(len(row) for row in scores)
+    unequal = any(len(row) > attempts for row in scores)
+    if ((mean_M.size >= FEW_TASKS or unequal) and np.ptp(mean_M) > 0) or mean_M.size < 2 or not _verdicts(scores):
+        return t_interval(mean_M, level)
     effect = consistency([row[:attempts] for row in scores]).design_effect if attempts > 1 else 1.0
     n = sum(len(row) for row in scores) / max(effect, 1.0)
     p, t = float(mean_M.mean()), float(scipy.stats.t.ppf((1 + level) / 2, mean_M.size - 1))

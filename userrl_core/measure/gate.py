@@ -1,10 +1,10 @@
-"""The answer to one rule of a release gate: PASS, FAIL or INCONCLUSIVE, and what would decide an open question.
+"""The answer to one rule of a release gate: PASS, FAIL or INCONCLUSIVE, and the data that would decide an open question.
 
 A rule passes if the data rule out that it is broken, and fails if they rule out that it is kept. Both tests are one-sided at
 the rule's level. A gate passes only if all rules pass, so the chance that it passes a candidate that breaks any rule is at
 most that level. The chances of a false FAIL add up over the rules.
 
-The unit of a question about checkpoints is the task: attempts at a task are averaged and never split. Its limits are those of
+The unit of a question about checkpoints is the task: attempts at a task are averaged and never split. It uses the limits of
 `bounded`, because t limits pass too often where nearly all tasks have the same score on both sides. The unit of a question
 about recipes is the seed, with Student's t. If a seed collapsed, the bounded limits are used for seeds too.
 
@@ -23,12 +23,12 @@ from scipy import stats
 
 from userrl_core.measure.bounded import lower_limit, p_above, p_below, upper_limit
 from userrl_core.measure.checkpoints import Scores
-from userrl_core.measure.interval import MIN_SEEDS, Interval
+from userrl_core.measure.interval import MIN_SEEDS, Interval, seed_difference_interval, share_interval
 from userrl_core.measure.recipes import MAX_SEEDS, seeds_needed
 
 Answer = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 CHANCE = 0.8
-"""Chance with which the named number of tasks, attempts or seeds decides, if the observed values are the true ones."""
+"""Chance that the named number of tasks, attempts or seeds decides if the observed values are the true ones."""
 MANY = 1_000_000
 """A rule that needs more tasks or attempts than this is called undecidable."""
 MIN_COSTS = 10
@@ -96,8 +96,8 @@ def difference_of_seeds(
 ) -> Decision:
     """Test whether B minus A is above the bound, paired over seeds.
 
-    collapsed: whether a seed of either side collapsed. Then the differences are far from normal: t limits cover as little as
-    57 % with a few collapses on one side, and the bounded limits are used.
+    collapsed: whether a seed of either side collapsed. Then the differences are far from normal, and the bounded limits are
+    used (`benchmarks/intervals.py` has the coverage of t limits).
     """
     if difference_S.size < MIN_SEEDS:
         mean = float(difference_S.mean()) if difference_S.size else math.nan
@@ -120,11 +120,7 @@ def share_at_most(count: int, of: int, most: float, level: float) -> Decision:
     """Test whether a share, such as the share of collapsed seeds, is at most `most`, by the exact binomial test."""
     p_kept = float(stats.binom.cdf(count, of, most))
     p_broken = float(stats.binom.sf(count - 1, of, most))
-    low, high = (
-        0.0 if count == 0 else float(stats.beta.ppf(level, count, of - count + 1)),
-        1.0 if count == of else float(stats.beta.ppf(1 - level, count + 1, of - count)),
-    )
-    interval = Interval(count / of if of else math.nan, low, high, of, "Clopper-Pearson")
+    interval = share_interval(count, of, 1 - 2 * level)
     decision = _decided(interval, most, p_kept, p_broken, level)
     if decision.answer != "INCONCLUSIVE":
         return decision
@@ -136,9 +132,9 @@ def ratio_at_most(
 ) -> Decision:
     """Test whether B costs at most `ratio` times what A costs, paired over tasks or seeds.
 
-    The test is Student's t over log(b / a), so it is about the geometric mean of the ratios. Costs are skewed and have no
-    largest value: a t test of their sums passed up to 18 % of candidates at the bound at level .05. A PASS also needs sums
-    within the ratio, so that a few very expensive tasks are not overlooked.
+    The test is Student's t over log(b / a), so it is about the geometric mean of the ratios. Costs are skewed and unbounded:
+    a t test of their sums passed up to 16 % of candidates at the bound at level .05 (`benchmarks/gate.py`). A PASS also needs
+    sums within the ratio, so that a few very expensive tasks are not overlooked.
     """
     a_M, b_M = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     units, fewest = int(a_M.size), MIN_COSTS if unit == "tasks" else MIN_SEEDS
@@ -179,9 +175,7 @@ def _bounded(values: np.ndarray, bound: float, level: float, reach: float, metho
 
 
 def _student(values: np.ndarray, bound: float, level: float) -> Decision:
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
-    half = float(stats.t.ppf(1 - level, values.size - 1)) * error
-    interval = Interval(mean, max(mean - half, -1.0), min(mean + half, 1.0), int(values.size), "t over seeds, paired")
+    interval = replace(seed_difference_interval(values, 1 - 2 * level), method="t over seeds, paired")
     p_broken, p_kept = _student_p(values - bound)
     return _decided(interval, bound, p_kept, p_broken, level)
 
@@ -212,7 +206,7 @@ def _tasks_needed(values_M: np.ndarray, gap: float, level: float, reach: float) 
     """Return the tasks that would decide, at the observed spread.
 
     The spread includes the made-up value of the limits: values that are all equal may be so by chance. The second bound is
-    the number of equal values at which the limits of `bounded` decide.
+    the number of equal values that is enough for the limits of `bounded` to decide.
     """
     if gap <= 0:
         return None

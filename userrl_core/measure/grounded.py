@@ -15,7 +15,7 @@ BUDGETS = tuple(range(3, 29))
 """Turn budgets of the curves."""
 
 AREA_TO = 16.0
-"""Number of questions up to which the area under a curve is taken."""
+"""Largest number of questions in the area under a curve."""
 
 
 @dataclass(frozen=True, slots=True)

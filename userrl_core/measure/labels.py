@@ -44,7 +44,7 @@ class LabelAgreement:
 
 
 def label_agreement(pairs: Sequence[LabelPair], positive: str, level: float = 0.95) -> LabelAgreement:
-    """Compare labels with those of a person. Raises ValueError without pairs."""
+    """Compare labels with a person's labels. Raises ValueError without pairs."""
     if not pairs:
         raise ValueError("Agreement needs at least one pair of labels.")
     values = sorted({pair.label for pair in pairs} | {pair.person for pair in pairs})

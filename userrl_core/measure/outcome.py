@@ -18,7 +18,7 @@ Outcome = Literal[
     "collapsed",
     "did not collapse",
 ]
-"""``did not collapse``: there is no score of the cold start to compare with."""
+"""``did not collapse``: the cold start was not measured."""
 
 IMPROVED: Outcome = "improved on the cold start"
 NO_BETTER: Outcome = "no better than the cold start"

@@ -23,7 +23,7 @@ OPEN = ("gpt-oss", "gemma", "grok-1")
 
 
 class Price(NamedTuple):
-    """A price in US dollars. source: the date for which it was looked up, and the table: ``2026-11-25 genai-prices 0.2.3``."""
+    """A price in US dollars. source: the date of the look-up and the table: ``2026-11-25 genai-prices 0.2.3``."""
 
     dollars: float
     source: str

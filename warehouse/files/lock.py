@@ -26,13 +26,19 @@ class FolderLock:
     @classmethod
     def take_if_free(cls, folder: Path) -> FolderLock | None:
         """Take the lock, or return None when another process holds it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        fd = _opened(folder)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return None
+        return cls(fd)
+
+    @classmethod
+    def wait(cls, folder: Path) -> FolderLock:
+        """Take the lock as soon as no other process holds it."""
+        fd = _opened(folder)
+        fcntl.flock(fd, fcntl.LOCK_EX)
         return cls(fd)
 
     def release(self) -> None:
@@ -46,3 +52,8 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _opened(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)

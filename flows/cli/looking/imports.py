@@ -25,7 +25,7 @@ def import_(
 ) -> None:
     """Import conversations of another tool as a run of kind imported.
 
-    Importing the same file again changes nothing. Of a broken file nothing is kept. docs/how-to.md lists the formats.
+    Importing the same file again changes nothing. Nothing of a broken file is kept. docs/how-to.md lists the formats.
 
     Example: userrl import results.json --name gpt-4o
     """

@@ -93,7 +93,7 @@ def _user(row: dict[str, Any]) -> str:
 
 
 def _cost(turn: dict[str, Any]) -> str:
-    """Return tokens and seconds; a dash for what an imported file does not give."""
+    """Return tokens and seconds; a dash where an imported file gives none."""
     tokens, seconds = turn["completion_tokens"], (turn["policy_seconds"], turn["env_seconds"])
     policy, env = ("–" if value is None else f"{value:.2f}" for value in seconds)
     return f"{'–' if tokens is None else tokens} tokens, {policy} s and {env} s"

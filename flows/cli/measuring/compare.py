@@ -13,7 +13,7 @@ from flows.cli.terminal import plain, plain_json
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The form of the output."""
 
     text = "text"
     markdown = "markdown"

@@ -12,7 +12,7 @@ from flows.cli.terminal import plain_json
 
 
 class With(StrEnum):
-    """What labels."""
+    """The labeller."""
 
     pattern = "pattern"
     function = "function"
@@ -20,7 +20,7 @@ class With(StrEnum):
 
 
 class On(StrEnum):
-    """What is labelled."""
+    """The labelled unit."""
 
     conversation = "conversation"
     turn = "turn"

@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Which conversations may be shared: those with people, those of imported tasks."""
+    """Permission to share conversations with people, and conversations of imported tasks."""
 
     people: bool = False
     imported: bool = False
@@ -72,7 +72,7 @@ class BundleFiles:
     pages: dict[str, str] = field(default_factory=dict)
     size: int = 0
     left_out: int = 0
-    """Conversations for which there was no room."""
+    """Conversations that did not fit."""
 
     def add(self, name: str, document: Document) -> bool:
         """Add a page. Returns False, and adds nothing, if there is no room."""
@@ -184,7 +184,7 @@ def _add_conversations(warehouse: Warehouse, traj_ids: Sequence[int], run: str, 
 
 
 def _drawn(run: str, warehouse: Warehouse, seed: int, shared: Shared) -> tuple[list[Row], int]:
-    """Return conversations drawn by seed, in the order of steps, and the number from which they were drawn."""
+    """Return conversations drawn by seed, in the order of steps, and the number of all candidates."""
     text = f"SELECT traj_id FROM trajectories WHERE run_id = $run AND {shared.condition} ORDER BY traj_id"
     ids = [row["traj_id"] for row in warehouse.rows(text, run=run)]
     chosen = random.Random(seed).sample(ids, min(DRAWN, len(ids)))

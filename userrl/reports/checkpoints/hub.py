@@ -82,7 +82,7 @@ def prepare(text: str, repo: str) -> PreparedUpload:
 def upload(prepared: PreparedUpload, *, public: bool) -> str:
     """Upload a prepared folder and return the address of its commit. Creates the repository, private unless ``public``.
 
-    Raises ConfigError without a token, or with one sentence for what the hub or the network refused.
+    Raises ConfigError without a token, or with one sentence if the hub or the network refuses.
     """
     token = os.environ.get(TOKEN, "").strip()
     if not token:

@@ -7,10 +7,8 @@ broken, a full disk or a killed process therefore leaves no part of a run.
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +25,10 @@ PHASE = "evaluate"
 """The phase of imported conversations: the one whose scores are compared."""
 STAGING = "importing"
 """The folder of the warehouse that an import is written in. It also holds the lock of the importing process."""
-WAIT_SECONDS = 0.2
 
 
 def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:
-    """Return the row of an imported run, or None if there is no such run."""
+    """Return the row of an imported run, or None for an unknown one."""
     row = read_run(run_dir(root, run_id))
     return row if row is not None and row.get("kind") == IMPORTED else None
 
@@ -46,7 +43,7 @@ def store(
     """
     target, place = run_dir(root, run_id), root / STAGING
     folder = place / target.name
-    with _alone(place):
+    with FolderLock.wait(place):
         for left in place.glob("run=*"):  # what a killed import left
             shutil.rmtree(left)
         if target.exists():
@@ -69,26 +66,17 @@ def store(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Wait until no other process imports into this warehouse."""
-    while (lock := FolderLock.take_if_free(place)) is None:
-        time.sleep(WAIT_SECONDS)
-    with lock:
-        yield
-
-
 def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: str, name: str) -> None:
-    known: set[int] = set()
-    attempts: Counter[int] = Counter()
+    known: set[tuple[str, str, str, int]] = set()
+    attempts: Counter[tuple[str, str, str]] = Counter()
     for item in conversations:
         policy = item.policy or name
-        task = hash((item.gym, item.task_id, policy))
+        task = (item.gym, item.task_id, policy)
         attempt = attempts[task] if item.attempt is None else item.attempt
         attempts[task] += 1
-        if (key := hash((task, attempt))) in known:
+        if (*task, attempt) in known:
             broken(item.where, f"attempt {attempt + 1} at task {item.task_id} occurs twice in the file")
-        known.add(key)
+        known.add((*task, attempt))
         try:
             log.imported(
                 _trajectory(item, format, policy, attempt),

@@ -1,7 +1,7 @@
 """Identifiers in a user's words, and whether the user could know them.
 
-An identifier has four signs or more, one of them a digit. Ordinals such as 20th are none. A user can know what its facts
-say and what the agent said before.
+An identifier has at least four characters and at least one digit. Ordinals such as 20th do not count. The user knows its
+facts and everything that the agent said before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from userrl_core.users_measured.conversation import Message
+from userrl_core.user_audit.conversation import Message
 
 _IDENTIFIER = re.compile(r"\b(?=\w*\d)\w{4,}\b")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th)", re.IGNORECASE)

@@ -21,7 +21,7 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {"D1": D1, "D2": D2, "D3": D3, "D4":
 FEATURES = (*D1, *D2, *D3, *D4)
 
 SHORT = 3
-"""Words up to which an utterance is short."""
+"""Largest number of words of a short utterance."""
 GRAM = 4
 """Words of a repeated passage."""
 

@@ -1,6 +1,6 @@
 """Errors in tau's conversations, ours and recorded ones: the task's instruction and gold writes are the truth.
 
-The agent's writes are compared with gold's, argument by argument. What the user said is compared with its instruction. The
+The agent's writes are compared with gold's, argument by argument. The user's words are compared with its instruction. The
 same rules read TauGym's turns and imported ones, and need no database.
 """
 
@@ -18,9 +18,9 @@ from userrl_core.gyms.tau.stopping import asks, may_stop
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
-from userrl_core.users_measured.conversation import TALK, Conversation, Message, imported_call, words_of
-from userrl_core.users_measured.findings import Found, Goal
-from userrl_core.users_measured.grounding import identifiers, normalised, said_identifiers
+from userrl_core.user_audit.conversation import TALK, Conversation, Message, imported_call, words_of
+from userrl_core.user_audit.findings import Findings, Goal
+from userrl_core.user_audit.grounding import identifiers, normalised, said_identifiers
 
 OBJECTS = ("reservation_id", "order_id", "booking_id", "item", "user_id", "customer_id")
 """Arguments that name the object of a write, the most specific first."""
@@ -88,11 +88,11 @@ _ASKED_FOR: tuple[tuple[str, str], ...] = (
     (r"items?$", r"chang|modif|swap|exchang|instead|differ|replac"),
     (r"", r"chang|mov|extend|keep|add|set|modif|instead|rather"),
 )
-"""Words with which a user asks for a write, by its tool's name."""
+"""Words of a user who asks for a write, by the name of its tool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeWrite:
     """A write that the agent made. turn: its number."""
 
     turn: int
@@ -104,9 +104,9 @@ def readable(payload: Mapping[str, Any]) -> bool:
     return isinstance(payload.get("instruction"), str) and isinstance(payload.get("actions"), list)
 
 
-def audited(talk: Conversation) -> Found:
+def audited(talk: Conversation) -> Findings:
     """Return the errors of a conversation about a task with an instruction and gold actions."""
-    found, payload = Found(agent=[]), talk.task.payload
+    found, payload = Findings(agent=[]), talk.task.payload
     instruction, messages = str(payload["instruction"]), list(talk.messages())
     domain = _domain(payload)
     gold, made, calls = _gold(payload, domain), _made(talk, domain), _calls(talk, domain)
@@ -182,19 +182,19 @@ def _calls(talk: Conversation, domain: Domain | None) -> list[tuple[int, Write]]
     return calls
 
 
-def _made(talk: Conversation, domain: Domain | None) -> list[Made]:
+def _made(talk: Conversation, domain: Domain | None) -> list[MadeWrite]:
     by_number = {turn.number: turn for turn in talk.turns}
     made = []
     for number, call in _calls(talk, domain):
         turn = by_number[number]
         failed = turn.info.get("tool_error") or turn.observation.lstrip().startswith("Error")
         if call[0] in _writes(domain) and not failed:
-            made.append(Made(number, call))
+            made.append(MadeWrite(number, call))
     return made
 
 
 def _facts(
-    found: Found,
+    found: Findings,
     messages: Sequence[Message],
     instruction: str,
     gold: Sequence[Write],
@@ -218,7 +218,7 @@ def _facts(
         found.add("ungrounded", message.turn, identifier, harmful=used and word not in answers)
 
 
-def _tools(found: Found, messages: Sequence[Message], instruction: str, names: set[str]) -> None:
+def _tools(found: Findings, messages: Sequence[Message], instruction: str, names: set[str]) -> None:
     agent_words = ""
     for message in messages:
         if message.speaker == "agent":
@@ -232,7 +232,7 @@ def _tools(found: Found, messages: Sequence[Message], instruction: str, names: s
             found.add("coached", message.turn, coached[0])
 
 
-def _stops(found: Found, talk: Conversation) -> bool:
+def _stops(found: Findings, talk: Conversation) -> bool:
     """Find a stop at the wrong time, or leave taken twice without a stop. Return whether the user stopped early."""
     if talk.stopped:
         last = talk.turns[-1]
@@ -287,7 +287,7 @@ def _named(values: Iterable[str], text: str) -> bool:
 
 
 def _compare(
-    found: Found, talk: Conversation, instruction: str, gold: Sequence[Write], made: Sequence[Made]
+    found: Findings, talk: Conversation, instruction: str, gold: Sequence[Write], made: Sequence[MadeWrite]
 ) -> tuple[list[Write], int]:
     """Blame wrong and extra writes. Return the gold writes without any counterpart, and the number made exactly."""
     still_open = list(gold)
@@ -320,7 +320,7 @@ def _meant(write: Write, still_open: Sequence[Write]) -> Write | None:
     return max(same, key=lambda gold: sum(gold[1].get(k) == v for k, v in arguments.items()), default=None)
 
 
-def _misled(found: Found, one: Made) -> bool:
+def _misled(found: Findings, one: MadeWrite) -> bool:
     """Return whether a write uses a fact that the user made up."""
     used = {normalised(leaf) for leaf in leaves(one.write[1])}
     return any(
@@ -371,14 +371,14 @@ def _untold(write: Write, instruction: str, messages: Sequence[Message]) -> bool
     return _wants(write[0], instruction) and not _wants(write[0], user_words)
 
 
-def _told(found: Found, talk: Conversation, outputs: Iterable[str], early: bool) -> None:
+def _told(found: Findings, talk: Conversation, outputs: Iterable[str], early: bool) -> None:
     agent_words = [m.text.lower().replace(",", "") for m in talk.messages() if m.speaker == "agent"]
     for text in outputs:
         if not any(text.lower().replace(",", "") in words for words in agent_words):
             found.blame("not told", talk.turns[-1].number if talk.turns else 0, text, harmful=not early)
 
 
-def _claims(found: Found, messages: Sequence[Message], made: Sequence[Made]) -> None:
+def _claims(found: Findings, messages: Sequence[Message], made: Sequence[MadeWrite]) -> None:
     for message in messages:
         if message.speaker != "agent" or REFUSES.search(message.text):
             continue

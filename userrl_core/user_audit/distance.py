@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from userrl_core.users_measured.features import DIMENSIONS, FEATURES
+from userrl_core.user_audit.features import DIMENSIONS, FEATURES
 
 FLOOR_DRAWS = 200
 """Random halvings of the reference."""
@@ -18,8 +18,8 @@ SEED = 42
 MAX_TELLING = 3
 TREES = 200
 FLOOR_FORESTS = 10
-"""Halvings of the reference on which the classifier is trained."""
-LEAST = 8
+"""Halvings of the reference that the classifier is trained on."""
+MIN_CONVERSATIONS = 8
 """Conversations on either side below which no distance is computed."""
 
 
@@ -33,7 +33,7 @@ class Users:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ClassifierTest:
     """Whether a classifier tells two users apart, on tasks it was not trained on.
 
     auc: nan for too few tasks. low, high: 95 % limits from the tasks resampled. features: the most telling ones, with True
@@ -74,7 +74,7 @@ class Distance:
     dimensions: Mapping[str, float]
     coverage: float
     js: float
-    told: Told
+    classifier: ClassifierTest
     floor: Mapping[str, tuple[float, float, float]]
 
 
@@ -108,53 +108,30 @@ def coverage(user_NF: np.ndarray, reference_NF: np.ndarray) -> float:
 
 def jensen_shannon(p_K: np.ndarray, q_K: np.ndarray) -> float:
     """Return the Jensen-Shannon divergence of two histograms in bits, in [0, 1]."""
-    p, q = p_K / p_K.sum(), q_K / q_K.sum()
-    middle = (p + q) / 2
+    from scipy.spatial.distance import jensenshannon
 
-    def entropy(x: np.ndarray) -> float:
-        some = x[x > 0]
-        return float(-(some * np.log2(some)).sum())
-
-    return max(0.0, entropy(middle) - (entropy(p) + entropy(q)) / 2)
+    return float(jensenshannon(p_K, q_K, base=2)) ** 2
 
 
-def clustered(reference: Users, users: Sequence[Users]) -> tuple[int, list[np.ndarray]]:
-    """Return the number of clusters and the clusters of the reference and of each user; k-means over all conversations."""
+def clustered(reference: Users, user: Users) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return the number of clusters, and the clusters of the reference's and the user's conversations; k-means over all."""
     from sklearn.cluster import KMeans
 
-    every_NF = np.vstack([reference.features, *(one.features for one in users)])
+    every_NF = np.vstack([reference.features, user.features])
     scaled_NF = (every_NF - every_NF.mean(0)) / (every_NF.std(0) + 1e-9)
     clusters = int(np.clip(len(scaled_NF) // 10, 2, 12))
     labels_N = KMeans(clusters, n_init=4, random_state=SEED).fit(scaled_NF).labels_
-    ends = np.cumsum([len(one.features) for one in (reference, *users)])[:-1]
-    return clusters, np.split(labels_N, ends)
+    return clusters, labels_N[: len(reference.features)], labels_N[len(reference.features) :]
 
 
-def mixture(reference: Users, users: Sequence[Users]) -> dict[str, float]:
-    """Return the weights of users whose mixture is nearest to the reference by Jensen-Shannon divergence."""
-    from scipy.optimize import minimize
-
-    clusters, labels = clustered(reference, users)
-    target_K, *parts = (_histogram(one, clusters) for one in labels)
-    shares = np.array([part / part.sum() for part in parts])
-    start = np.full(len(users), 1 / len(users))
-    best = minimize(
-        lambda weights: jensen_shannon(target_K, weights @ shares + 1e-12),
-        start,
-        bounds=[(0.0, 1.0)] * len(users),
-        constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1.0},
-        method="SLSQP",
-    )
-    return {one.name: float(weight) for one, weight in zip(users, best.x, strict=True)}
-
-
-def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int = TREES) -> Told:
+def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int = TREES) -> ClassifierTest:
     """Train a random forest to tell the two apart, split by task, and return its AUC on the tasks left out.
 
     named: find the most telling features too, by permutation, which takes most of the time.
     """
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.inspection import permutation_importance
+    from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import GroupKFold
 
     features_NF = np.vstack([user.features, reference.features])
@@ -162,12 +139,12 @@ def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int 
     tasks_N = np.array([*user.tasks, *reference.tasks])
     names = sorted(set(tasks_N))
     if len(names) < 4:
-        return Told(float("nan"), float("nan"), float("nan"), ())
+        return ClassifierTest(float("nan"), float("nan"), float("nan"), ())
     forest = RandomForestClassifier(trees, max_depth=12, class_weight="balanced", random_state=SEED)
     scores_N, importance_F = np.zeros(len(label_N)), np.zeros(len(FEATURES))
     for train, test in GroupKFold(min(5, len(names))).split(features_NF, label_N, tasks_N):
         if len(set(label_N[train])) < 2:
-            return Told(float("nan"), float("nan"), float("nan"), ())
+            return ClassifierTest(float("nan"), float("nan"), float("nan"), ())
         forest.fit(features_NF[train], label_N[train])
         scores_N[test] = forest.predict_proba(features_NF[test])[:, 1]
         if named and len(set(label_N[test])) > 1:
@@ -180,22 +157,22 @@ def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int 
     for _ in range(FLOOR_DRAWS if named else 1):
         rows = np.concatenate([of_task[name] for name in rng.choice(names, len(names))])
         if len(set(label_N[rows])) > 1:
-            drawn.append(_auc(label_N[rows], scores_N[rows]))
+            drawn.append(roc_auc_score(label_N[rows], scores_N[rows]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     more_F = user.features.mean(0) > reference.features.mean(0)
     telling = tuple((FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MAX_TELLING if named else 0])
-    return Told(float(_auc(label_N, scores_N)), float(low), float(high), telling)
+    return ClassifierTest(float(roc_auc_score(label_N, scores_N)), float(low), float(high), telling)
 
 
 def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
-    """Return the distance of a user from a reference, with the floor. Raises ValueError for fewer than `LEAST` each."""
-    if min(len(user.features), len(reference.features)) < LEAST:
-        raise ValueError(f"A distance needs {LEAST} conversations on either side.")
+    """Return the distance of a user from a reference, with the floor. Raises ValueError for fewer than `MIN_CONVERSATIONS` each."""
+    if min(len(user.features), len(reference.features)) < MIN_CONVERSATIONS:
+        raise ValueError(f"A distance needs {MIN_CONVERSATIONS} conversations on either side.")
     rng = np.random.default_rng(SEED)
     half = min(len(reference.features) // 2, len(user.features))
     floor: dict[str, list[float]] = {}
     of_user = []
-    clusters, (labels_N, user_labels_N) = clustered(reference, [user])
+    clusters, labels_N, user_labels_N = clustered(reference, user)
     for _ in range(FLOOR_DRAWS):
         order = rng.permutation(len(reference.features))
         first, second = reference.features[order[:half]], reference.features[order[half : 2 * half]]
@@ -218,15 +195,6 @@ def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
         replace(told_apart(user, reference, trees=trees), floor=_forest_floor(reference, trees)),
         limits,
     )
-
-
-def _auc(label_N: np.ndarray, scores_N: np.ndarray) -> float:
-    """Return the chance that a conversation of the user scores above one of the reference; ties count half."""
-    from scipy.stats import rankdata
-
-    mine = label_N == 1
-    n, m = int(mine.sum()), int((~mine).sum())
-    return float((rankdata(scores_N)[mine].sum() - n * (n + 1) / 2) / (n * m))
 
 
 def _forest_floor(reference: Users, trees: int) -> float:

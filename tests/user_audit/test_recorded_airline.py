@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.published import published
-from tests.users_measured.recorded import recorded
+from tests.user_audit.recorded import recorded
 from userrl_core.gyms.tau.tasks import load_domain
-from userrl_core.users_measured.audit import UserAudit, audit
+from userrl_core.user_audit.audit import UserAudit, audit
 
 
 @pytest.fixture(scope="module")

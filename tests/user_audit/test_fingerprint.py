@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.published import published
-from tests.users_measured.recorded import recorded
-from userrl_core.users_measured.conversation import conversation
-from userrl_core.users_measured.distance import Users, coverage, dice, distance, jensen_shannon, mixture, told_apart
-from userrl_core.users_measured.features import FEATURES, WORDS, fingerprint, typical
+from tests.user_audit.recorded import recorded
+from userrl_core.user_audit.conversation import conversation
+from userrl_core.user_audit.distance import Users, coverage, dice, distance, jensen_shannon, told_apart
+from userrl_core.user_audit.features import FEATURES, WORDS, fingerprint, typical
 
 NOTES = {
     **WORDS,
@@ -25,7 +25,7 @@ NOTES = {
     "accusatory": r"\b(unacceptable|ridiculous|scam|your fault|terrible|waste of|incompetent|lied)\b",
     "strategy_pivot": r"\b(instead|in that case|alternatively|scratch that|never ?mind)\b",
 }
-"""The word lists with which the golden values were computed."""
+"""The word lists of the golden values."""
 
 LINES = ("I want to cancel my booking.", "It is for the red bike.", "On the third of May.", "Two days, with insurance.")
 
@@ -76,11 +76,15 @@ def test_two_halves_of_one_user_are_not_told_apart_and_two_users_are() -> None:
     reference = user("people", 60, 1)
     same, other = user("same", 60, 2), user("other", 60, 3, " Thank you!", short=0.0)
     near, far = (distance(one, reference, trees=10) for one in (same, other))
-    assert not near.told.apart
-    assert near.told.sentence() == "It cannot be told apart from the reference."
-    assert far.told.apart
-    assert far.told.auc > 0.95
-    assert {name for name, _ in far.told.features} & {"politeness", "emotional_expression", "short_utterance_rate"}
+    assert not near.classifier.apart
+    assert near.classifier.sentence() == "It cannot be told apart from the reference."
+    assert far.classifier.apart
+    assert far.classifier.auc > 0.95
+    assert {name for name, _ in far.classifier.features} & {
+        "politeness",
+        "emotional_expression",
+        "short_utterance_rate",
+    }
     for key, (_, low, _) in near.floor.items():
         if key.startswith("D"):
             assert near.dimensions[key] > low - 0.05, key
@@ -97,14 +101,6 @@ def test_the_formulas_have_their_values() -> None:
     points = np.array([[0.0] * 19, [1.0] * 19, [2.0] * 19])
     assert coverage(points, points) == 1.0
     assert coverage(points + 100, points) == 0.0
-
-
-def test_a_mixture_finds_the_share_of_each_user_in_the_reference() -> None:
-    a, b = user("a", 80, 1), user("b", 80, 2, " Thank you!", short=0.0)
-    reference = Users("mixed", np.vstack([a.features[:60], b.features[:20]]), a.tasks)
-    weights = mixture(reference, [user("a", 80, 5), user("b", 80, 6, " Thank you!", short=0.0)])
-    assert weights["a"] == pytest.approx(0.75, abs=0.1)
-    assert sum(weights.values()) == pytest.approx(1.0)
 
 
 def test_too_few_tasks_or_conversations_give_no_verdict() -> None:

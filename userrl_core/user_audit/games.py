@@ -18,14 +18,14 @@ from userrl_core.gyms.travel.world import World
 from userrl_core.gyms.turtle.gym import full_explanation
 from userrl_core.gyms.wish.tasks import COLOURS, GARMENTS
 from userrl_core.records import Turn
-from userrl_core.users_measured.conversation import Conversation, words_of
-from userrl_core.users_measured.findings import Found, Goal
-from userrl_core.users_measured.grounding import said_identifiers
+from userrl_core.user_audit.conversation import Conversation, words_of
+from userrl_core.user_audit.findings import Findings, Goal
+from userrl_core.user_audit.grounding import said_identifiers
 
 
-def wish(talk: Conversation) -> Found:
+def wish(talk: Conversation) -> Findings:
     """Compare the colours that the user said with those it has in mind."""
-    found, payload = Found(agent=[]), talk.task.payload
+    found, payload = Findings(agent=[]), talk.task.payload
     wished: Mapping[str, str] = payload["wished"]
     found.checked("ungrounded", "leaked", "unanswered")
     told: set[str] = set()
@@ -58,9 +58,9 @@ def wish(talk: Conversation) -> Found:
     return found
 
 
-def errand(talk: Conversation) -> Found:
+def errand(talk: Conversation) -> Findings:
     """Compare the things that the user named with the chain."""
-    found, chain = Found(agent=[]), list(talk.task.payload["chain"])
+    found, chain = Findings(agent=[]), list(talk.task.payload["chain"])
     found.checked("ungrounded", "leaked", "unanswered")
     told, again, mentioned = {chain[0]}, 0, {chain[0]}
     for turn in _talk(talk):
@@ -84,13 +84,13 @@ def errand(talk: Conversation) -> Found:
     return found
 
 
-def travel(talk: Conversation) -> Found:
+def travel(talk: Conversation) -> Findings:
     """Compare the user's words with its trip and preferences, and the agent's choices with the best options."""
-    found = Found(agent=[])
+    found = Findings(agent=[])
     try:
         world = World.of(talk.task.payload)
     except TaskError:
-        return Found()
+        return Findings()
     found.checked("ungrounded", "leaked", "unanswered")
     known = " ".join([world.scenario, *(f"{p.implicit} {p.preference}" for p in world.preferences.values())])
     for message, identifier, is_known in said_identifiers(talk.messages(), known):
@@ -129,9 +129,9 @@ def travel(talk: Conversation) -> Found:
     return found
 
 
-def intention(talk: Conversation) -> Found:
-    """Count the details that the agent asked for. What the user prefers is its own, so no fact of it can be wrong."""
-    found, details = Found(agent=[]), details_of(talk.task)
+def intention(talk: Conversation) -> Findings:
+    """Count the details that the agent asked for. The user decides its own preferences, so none of its facts can be wrong."""
+    found, details = Findings(agent=[]), details_of(talk.task)
     found.checked("unanswered")
     covered = 0
     for turn in _talk(talk):
@@ -144,9 +144,9 @@ def intention(talk: Conversation) -> Found:
     return found
 
 
-def turtle(talk: Conversation) -> Found:
+def turtle(talk: Conversation) -> Findings:
     """Compare the user's answers with the story: Yes to a criterion's question, Yes and No to the story's own patterns."""
-    found, story = Found(agent=[]), talk.task.payload
+    found, story = Findings(agent=[]), talk.task.payload
     found.checked("ungrounded", "leaked")
     asked: set[int] = set()
     again = 0
@@ -174,7 +174,7 @@ def turtle(talk: Conversation) -> Found:
     return found
 
 
-GAMES: Mapping[str, Callable[[Conversation], Found]] = {
+GAMES: Mapping[str, Callable[[Conversation], Findings]] = {
     "wish": wish,
     "errand": errand,
     "travel": travel,
@@ -196,7 +196,7 @@ def _answer(story: Mapping[str, Any], question: str) -> str | None:
     return None if yes == no else "yes" if yes > no else "no"
 
 
-def _answered(found: Found, talk: Conversation, best: str) -> None:
+def _answered(found: Findings, talk: Conversation, best: str) -> None:
     answers = [turn for turn in talk.turns if turn.choice == "answer" and turn.observation]
     if talk.solved:
         return

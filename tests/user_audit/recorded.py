@@ -1,4 +1,4 @@
-"""tau-bench's 200 recorded airline conversations as trajectories, in the form in which an import stores them."""
+"""tau-bench's 200 recorded airline conversations as trajectories, in the form of an import."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.users_measured.faulty import WRONG_DATE, converse, moving_tasks
-from userrl_core.users_measured.audit import UserAudit, audit, certain_error, possible
-from userrl_core.users_measured.findings import USER_ERRORS
+from tests.user_audit.faulty import WRONG_DATE, converse, moving_tasks
+from userrl_core.user_audit.audit import UserAudit, audit, certain_error, possible
+from userrl_core.user_audit.findings import USER_ERRORS
 
 PLANTED_EVERY = 4
 
 
 async def planted(fault: str, honest: str = "") -> tuple[UserAudit, set[int]]:
-    """Audit conversations of which every fourth has the fault."""
+    """Audit conversations. Every fourth one has the fault."""
     tasks = moving_tasks(16)
     assert len(tasks) == 16
     with_fault = {i for i in range(len(tasks)) if i % PLANTED_EVERY == 0}

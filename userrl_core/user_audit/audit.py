@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from userrl_core.gyms.tau import airline
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.measure.checkpoints import mean_score
-from userrl_core.measure.interval import Interval, share_interval, t_interval
+from userrl_core.measure.interval import Interval, share_interval
 from userrl_core.records import Task, Trajectory
-from userrl_core.users_measured import tau
-from userrl_core.users_measured.conversation import Conversation, conversation
-from userrl_core.users_measured.findings import BY_WORDS, VERDICTS, Audited, Found, verdict
-from userrl_core.users_measured.games import GAMES
-from userrl_core.users_measured.policy import broken_rules
+from userrl_core.user_audit import tau
+from userrl_core.user_audit.conversation import Conversation, conversation
+from userrl_core.user_audit.findings import BY_WORDS, VERDICTS, Audited, Findings, verdict
+from userrl_core.user_audit.games import GAMES
+from userrl_core.user_audit.policy import broken_rules
 
 HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (0, 1)}
-"""Kinds recognised by words, as checked by hand: findings that were right, and findings that were checked."""
-NEEDED_PRECISION = 0.7
+"""Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
+both, and their number (`scripts/users_hand_check.py`).
+"""
+MIN_PRECISION = 0.7
 UNSOLVED = "no attempt solves it"
 MIN_ATTEMPTS = 2
 """Attempts at a task below which an unsolved one says nothing about the task."""
@@ -33,7 +33,7 @@ MIN_ATTEMPTS = 2
 class UserAudit:
     """All audited conversations of a run, with their scores.
 
-    score: mean over tasks. without: the same over conversations in which the user made no certain error, solved or not. None
+    score: mean over tasks. without: the same over the conversations without a certain error of the user, solved or not. None
     where no conversation is left. suspects: reasons by task.
     """
 
@@ -55,7 +55,7 @@ class UserAudit:
     def kinds(self) -> dict[str, tuple[int, int, Interval]]:
         """Return each kind of user error: findings, conversations with one, and their share with exact limits.
 
-        A kind counts only the conversations in which it is visible.
+        A kind counts only the conversations that can show it.
         """
         names = {kind: None for row in self.rows for kind in row.user}
         table = {}
@@ -75,9 +75,9 @@ class UserAudit:
 
 
 def possible(kind: str) -> bool:
-    """Return whether a kind is only possible: recognised by words, and not yet found right often enough by hand."""
+    """Return whether a kind is only possible: recognised by words, and not confirmed by enough labels of a reader."""
     right, checked = HAND_CHECKED.get(kind, (0, 0))
-    return kind in BY_WORDS and (not checked or right / checked < NEEDED_PRECISION)
+    return kind in BY_WORDS and (not checked or right / checked < MIN_PRECISION)
 
 
 def certain_error(row: Audited) -> bool:
@@ -105,7 +105,7 @@ def audited(talk: Conversation) -> Audited:
     """Return the errors of one conversation, with the verdict if it failed."""
     found = _found(talk)
     failed = found is not None and not talk.solved
-    found = found or Found()
+    found = found or Findings()
     return Audited(
         talk.key,
         talk.task.key,
@@ -121,7 +121,7 @@ def audited(talk: Conversation) -> Audited:
     )
 
 
-def _found(talk: Conversation) -> Found | None:
+def _found(talk: Conversation) -> Findings | None:
     if talk.task.gym in GAMES:
         return GAMES[talk.task.gym](talk)
     return tau.audited(talk) if tau.readable(talk.task.payload) else None
@@ -154,16 +154,9 @@ def _of_airline(payload: Mapping[str, object]) -> bool:
 
 
 def _score(rows: Iterable[Audited]) -> Interval | None:
-    """Return the mean score over tasks with limits over tasks, or None without scores.
-
-    Unequal numbers of attempts hide how much attempts resemble each other, so t limits over the tasks' means are used then.
-    """
+    """Return the mean score over tasks with limits over tasks, or None without scores."""
     by_task: dict[str, list[float]] = {}
     for row in rows:
         if row.score is not None:
             by_task.setdefault(row.task, []).append(row.score)
-    if not by_task:
-        return None
-    means_M = np.array([sum(scores) / len(scores) for scores in by_task.values()])
-    unequal = len({len(scores) for scores in by_task.values()}) > 1
-    return t_interval(means_M) if unequal and np.ptp(means_M) > 0 else mean_score(list(by_task.values()))
+    return mean_score(list(by_task.values())) if by_task else None

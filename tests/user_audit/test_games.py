@@ -15,8 +15,8 @@ from userrl_core.gyms.turtle.rule_user import RuleTurtleUser
 from userrl_core.gyms.wish.rule_user import RuleWishUser
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import PolicyReply, Task, Trajectory
-from userrl_core.users_measured.audit import audit
-from userrl_core.users_measured.findings import Audited
+from userrl_core.user_audit.audit import audit
+from userrl_core.user_audit.findings import Audited
 
 
 async def played(gym: str, task: Task, calls: Sequence[InteractCall], user: Any = None) -> Trajectory:

@@ -106,8 +106,8 @@ class Audited:
 
 
 @dataclass(slots=True)
-class Found:
-    """What a gym's audit collects about a conversation."""
+class Findings:
+    """The errors that a gym's audit collects about a conversation."""
 
     user: dict[str, list[Finding]] = field(default_factory=dict)
     agent: list[Finding] | None = None
@@ -129,7 +129,7 @@ class Found:
         self.agent = [*(self.agent or []), Finding(kind, turn, detail[:200], harmful)]
 
 
-def verdict(found: Found) -> Verdict:
+def verdict(found: Findings) -> Verdict:
     """Return whose harmful errors a failed conversation shows."""
     user = any(one.harmful for findings in found.user.values() for one in findings)
     agent = any(one.harmful for one in found.agent or ())
