@@ -1,8 +1,9 @@
 """``make lock``: the versions of constraints.txt with the hashes of all their files, for ``--require-hashes`` of pip and uv.
 
 requirements.lock has the packages of a run and of its installation; requirements-dev.lock has the further packages of
-tests. Both cover every supported system and Python, with markers where they differ. Torch and the packages of its GPU
-builds are in neither, because the right build depends on the machine. No index address is written.
+tests. Torch and the packages of its GPU builds are in neither, because the right build depends on the machine:
+requirements-image.lock has them, and Postgres, for the container image. All three cover every supported system and
+Python, with markers where they differ. No index address is written.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ HEAD = "# Made by `make lock` from pyproject.toml and constraints.txt; not to be
 
 
 def main() -> None:
-    """Write both files."""
-    run = locked(())
+    """Write the three files."""
+    run = without_torch(locked(()))
     for file, blocks in (
         ("requirements.lock", run),
-        ("requirements-dev.lock", [block for block in locked(EXTRAS) if block not in run]),
+        ("requirements-dev.lock", [block for block in without_torch(locked(EXTRAS)) if block not in run]),
+        ("requirements-image.lock", [block for block in locked(("postgres",)) if block not in run]),
     ):
         Path(file).write_text(HEAD + "".join(blocks))
         print(f"{file}: {len(blocks)} packages")
@@ -41,7 +43,11 @@ def locked(extras: Sequence[str]) -> list[str]:
     command += [word for extra in extras for word in ("--extra", extra)]
     asked = "\n".join([*build, "uv"])
     text = subprocess.run(command, input=asked, check=True, stdout=subprocess.PIPE, text=True).stdout
-    blocks = re.findall(r"^\S+==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE)
+    return re.findall(r"^\S+==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE)
+
+
+def without_torch(blocks: list[str]) -> list[str]:
+    """Leave out torch and what its GPU builds need."""
     return [block for block in blocks if not TORCH.match(block)]
 
 

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-RUN, DEV = ((REPOSITORY / f"requirements{part}.lock").read_text() for part in ("", "-dev"))
+RUN, DEV, IMAGE = ((REPOSITORY / f"requirements{part}.lock").read_text() for part in ("", "-dev", "-image"))
 NOT_LOCKED = {"torch"}
 
 
@@ -38,7 +38,7 @@ def test_lock_files_hold_the_versions_of_constraints_and_all_that_the_project_as
 
 
 def test_lock_files_hold_hashes_and_no_address() -> None:
-    for text in (RUN, DEV):
+    for text in (RUN, DEV, IMAGE):
         head, *lines = text.splitlines()
         assert head.startswith("# Made by `make lock`")
         named = [line for line in lines if not line.startswith("    ")]
@@ -47,3 +47,15 @@ def test_lock_files_hold_hashes_and_no_address() -> None:
         assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
         assert len(lines) == len(named) + len(hashes)
         assert lines[-1] in hashes
+
+
+def test_the_image_installs_torch_and_postgres_by_hash_and_fetches_nothing_else() -> None:
+    pins = versions((REPOSITORY / "constraints.txt").read_text())
+    image = versions(IMAGE)
+    assert {name: image.get(name) for name in ("torch", "psycopg")} == {
+        name: pins[name] for name in ("torch", "psycopg")
+    }
+    installs = re.findall(r"pip install (.*?) *\\$", (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(installs) == 2
+    assert all("--require-hashes" in line or "--no-build-isolation" in line for line in installs)
+    assert all("--no-deps" in line for line in installs)
