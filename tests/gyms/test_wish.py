@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
 from userrl_core.gyms import make, tasks
@@ -53,6 +55,15 @@ async def test_a_wrong_answer_ends_the_conversation_and_an_unreadable_one_costs_
 async def test_without_pay_for_elicitation_the_answer_is_all() -> None:
     _, results = await played(("action", "hat"), ("answer", "oak"), elicitation=0.0)
     assert results == [("red", 0.0), ("done", 1.0)]
+
+
+async def test_every_question_costs_its_price_and_nothing_else_does() -> None:
+    gym, results = await played(
+        ("search", ""), ("action", "hat"), ("action", "hat"), ("action", "belt"), ("action", "?"), ("answer", "oak"),
+        question_price=0.1,
+    )  # fmt: skip
+    assert [reward for _, reward in results] == pytest.approx([0.0, 0.15, -0.1, -0.1, -0.1, 0.5])
+    assert (gym.score(), type(gym).reward_bounds(gym.config)) == (1.0, (-0.1, 0.5, 0.5))
 
 
 async def test_a_second_user_tells_when_asked_again() -> None:

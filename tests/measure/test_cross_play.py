@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from userrl_core.measure.cross_play import CrossPlayMatrix, cross_play, interaction
-from userrl_core.measure.grounded import Answered, area_under, grounded_curve
+from userrl_core.measure.grounded import Answered, area_under, band, grounded_curve
 
 ROWS, COLUMNS = ("a", "b"), ("a", "b", "other")
 CELLS = np.array([[0.9, 0.3, 0.2], [0.5, 0.7, 0.6]])
@@ -78,3 +78,15 @@ def test_the_area_is_a_step_that_never_falls() -> None:
     assert area_under([20], [1.0], to=16) == 0
     with pytest.raises(ValueError, match="at least one"):
         grounded_curve([])
+
+
+def test_a_band_is_wider_than_the_limits_at_one_budget_and_holds_a_constant_difference() -> None:
+    rng = np.random.default_rng(1)
+    difference_SB = np.column_stack([0.2 + 0.05 * rng.standard_normal((8, 20)), np.full(8, 0.1)])
+    low_B, high_B = band(difference_SB)
+    alone, _ = band(difference_SB[:, :1])
+    assert (low_B[-1], high_B[-1]) == pytest.approx((0.1, 0.1))
+    assert low_B[0] < alone[0] < difference_SB[:, 0].mean() < high_B[0]
+    assert ((low_B + high_B) / 2) == pytest.approx(difference_SB.mean(axis=0))
+    for each in band(np.full((8, 3), 0.5)):
+        assert each == pytest.approx([0.5] * 3)

@@ -14,13 +14,12 @@ import numpy as np
 
 from curricula.claims.cross_play import CrossPlay, load_cross_play
 from userrl.audits.cross_play_document import CrossPlayReport, cross_play_document
-from userrl.audits.user_conversations import CellMeasures, UserConversation, conversations, measures
+from userrl.audits.user_conversations import CellMeasures, UserConversation, evaluated, measures
 from userrl.claims.register import Register
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
-from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import relocated
 from userrl.reports.claim_report import CRASHED
-from userrl.run.request import CrossPlayRequest, EvaluateRequest
+from userrl.run.request import CrossPlayRequest
 from userrl.run.results import TrainResult
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
@@ -86,19 +85,13 @@ def _evaluated(study: CrossPlay, register: Register, seeds: int, say: Callable[.
 
 
 def _play(study: CrossPlay, checkpoint: str, column: str) -> tuple[UserConversation, ...]:
-    planned = plan_evaluation(
-        EvaluateRequest(
-            checkpoint=checkpoint,
-            gyms=[study.gym],
-            horizon=study.evaluation_horizon or study.horizon,
-            tasks=study.evaluation_tasks,
-            attempts=1,
-            temperature=0.0,
-            user={"kind": "rule", "population": study.evaluate[column]},
-        )
+    return evaluated(
+        checkpoint,
+        study.gym,
+        horizon=study.evaluation_horizon or study.horizon,
+        tasks=study.evaluation_tasks,
+        user={"kind": "rule", "population": study.evaluate[column]},
     )
-    report = evaluate_here(planned)
-    return tuple(conversations(report.run, planned.actors[0].id, study.gym))
 
 
 def _start(run: Run) -> Path | None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import warehouse_dir
+from userrl.run.request import EvaluateRequest
 from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
 
@@ -67,6 +69,21 @@ class UserConversation:
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON."""
         return asdict(self)
+
+
+def evaluated(
+    checkpoint: str, gym: str, *, horizon: int, tasks: int, user: dict[str, Any] | None = None
+) -> tuple[UserConversation, ...]:
+    """Evaluate a run's checkpoint greedily, once per task, and return the conversations. A finished evaluation is reused.
+
+    horizon: maximum agent turns. tasks: number of test tasks. user: the user; None takes the recipe's own.
+    """
+    request = EvaluateRequest(
+        checkpoint=checkpoint, gyms=[gym], horizon=horizon, tasks=tasks, attempts=1, temperature=0.0, user=user
+    )
+    planned = plan_evaluation(request)
+    report = evaluate_here(planned)
+    return tuple(conversations(report.run, planned.actors[0].id, gym))
 
 
 def conversations(run: str, checkpoint: str | None, gym: str) -> list[UserConversation]:

@@ -55,6 +55,8 @@ class Line:
     band: Sequence[tuple[float, float, float]] = ()
     smooth: bool = False
     markers: bool = False
+    names: Sequence[str] = ()
+    """A short text beside each point; none by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,10 @@ def _panel(axes: Any, panel: Panel) -> None:
             marker="o" if line.markers else None,
             markersize=3.5,
         )
+        for at, value, name in zip(steps, values, line.names, strict=False):
+            axes.annotate(
+                plain(name), (at, value), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=color
+            )
     for number, (name, value) in enumerate(panel.level.items()):
         axes.axhline(value, color="#57606a", lw=0.9, ls=(0, (1, 1 + number)))
         axes.annotate(

@@ -94,5 +94,22 @@ def area_under(questions: Sequence[float], success: Sequence[float], to: float =
     return (area + height * (to - last)) / to
 
 
+def band(difference_SB: np.ndarray, level: float = 0.98, draws: int = 10_000) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lower and upper ends of a band around the mean difference of two curves, each of shape [B budgets].
+
+    difference_SB: differences of S seeds at B turn budgets. The band holds at all budgets together: seeds are resampled and
+    the largest deviation in standard errors is taken (max-t). Budgets without any variance have the mean as both ends.
+    """
+    seeds = len(difference_SB)
+    mean_B, error_B = difference_SB.mean(axis=0), difference_SB.std(axis=0, ddof=1) / np.sqrt(seeds)
+    varies_B = error_B > 1e-12
+    if not varies_B.any():
+        return mean_B, mean_B
+    weights_DS = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    largest_D = np.abs((weights_DS @ difference_SB - mean_B)[:, varies_B] / error_B[varies_B]).max(axis=1)
+    half_B = np.quantile(largest_D, level) * np.where(varies_B, error_B, 0.0)
+    return mean_B - half_B, mean_B + half_B
+
+
 def _mean(values: Iterable[float]) -> float:
     return float(np.mean([float(value) for value in values]))

@@ -6,8 +6,8 @@ told colours: the best one, and one wrong option for every colour not told yet, 
 k colours told, an answer gambles among 1 + k - j options. An answer ends the conversation.
 
 Half of the reward is shared by the colours, each paid when first told. The other half is for the best option
-(`WishConfig.elicitation`). With elicitation 0 the model learns to answer at once, although asking earns more. The score is
-whether the best option was chosen.
+(`WishConfig.elicitation`). With elicitation 0 the model learns to answer at once, although asking earns more. A question
+may have a price (`WishConfig.question_price`). The score is whether the best option was chosen.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ class WishConfig(GymConfig):
     in total.
     """
 
+    question_price: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Amount subtracted from the reward of every question (not of searches and answers)."""
+
     demonstrator_size: int = 5
     """Most garments that the scripted demonstrator can handle. With more it acts at random."""
 
@@ -93,9 +96,13 @@ class WishGym(Gym[WishConfig]):
 
     @classmethod
     def reward_bounds(cls, config: WishConfig) -> RewardBounds:
-        """Bound a turn: one colour may pay all of the elicitation, an answer the rest or nothing."""
+        """Bound a turn: one colour may pay all of the elicitation, an answer the rest or nothing. A question has its price."""
         best = 1.0 - config.elicitation - config.search_pay
-        return RewardBounds(0.0, max(config.elicitation, best, config.search_pay), best if best > 0 else float("inf"))
+        return RewardBounds(
+            0.0 - config.question_price,
+            max(config.elicitation, best, config.search_pay),
+            best if best > 0 else float("inf"),
+        )
 
     @classmethod
     def gold(cls, task: Task, config: WishConfig) -> list[InteractCall]:
@@ -124,7 +131,7 @@ class WishGym(Gym[WishConfig]):
             return self._left()
         named_garments = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
         if len(named_garments) != 1:
-            return Reply(self._say(UNREAD, "unread"))
+            return Reply(self._say(UNREAD, "unread"), 0.0 - self.config.question_price)
         garment = named_garments[0]
         reply, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
         if isinstance(self.user, RuleWishUser):
@@ -132,7 +139,8 @@ class WishGym(Gym[WishConfig]):
         volunteered = getattr(self.user, "volunteered", None) if out else None
         new = {each for each in (garment, volunteered) if out and each in self._wished} - self._told
         self._told |= new
-        return Reply(reply, self.config.elicitation / len(self._wished) * len(new), info=self._shares())
+        paid = self.config.elicitation / len(self._wished) * len(new)
+        return Reply(reply, paid - self.config.question_price, info=self._shares())
 
     def _worded(self, reply: str, garment: str, out: bool) -> str:
         """Return the rule user's answer as the wording says it."""
