@@ -304,10 +304,16 @@ CODES: dict[str, Explained] = {
             "Check the judge's server and model.",
         ),
         ("judge.none", "No judge is set, and one is needed.", "Name a judge with --judge."),
+        ("labels.none", "No conversation has a label of this set.", "Label them with `userrl scan`."),
         (
             "labels.nothing_to_compare",
             "A label set has no turn or conversation that a scanner and a person both labelled.",
             "Label some of its conversations on the page.",
+        ),
+        (
+            "labels.several_sources",
+            "A label set has labels from several sources, such as a pattern and a person.",
+            "Name one, as in label:apology/person.",
         ),
         (
             "log.cannot_write",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from flows.page import frame
-from userrl.audits.scan import NO, YES, Label, store_labels
+from userrl.audits.labels import NO, YES, Label, store_labels
 from userrl.machine.home import warehouse_dir
 from userrl_core.errors import UserRLError
 from warehouse import Warehouse

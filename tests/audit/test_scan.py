@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.warehouse.makers import play
 from userrl.audits import scan as scanning
-from userrl.audits.scan import Label, check_labels, scan_run, store_labels
+from userrl.audits.check_labels import check_labels
+from userrl.audits.labels import Label, store_labels
+from userrl.audits.scan import scan_run
 from userrl_core.measure.labels import LabelPair, label_agreement
 from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
@@ -96,6 +101,54 @@ def test_a_judge_labels_and_its_cost_is_kept(home: Path) -> None:
     assert done.values == {"yes": 4}
     assert done.dollars is not None
     assert done.dollars > 0
+
+
+JUDGING = """
+import sys
+from userrl.audits.scan import scan_run
+from userrl_core.served.client import ChatServer
+
+server = ChatServer(model="gpt-4o", base_url=sys.argv[1], retries=0, concurrency=1)
+scan_run("r", name="polite", with_="judge", rubric="The agent is polite.", server=server)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_judge_keeps_its_labels_and_asks_only_for_the_missing_ones(home: Path) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def judge(body):  # type: ignore[no-untyped-def]
+        if len(server.requests) == 3:
+            asked.set()
+            released.wait(60)
+        return Answer(text='{"reason": "It says so.", "label": "yes"}')
+
+    with MockServer(judge) as server:
+        scan = subprocess.Popen([sys.executable, "-c", JUDGING, server.base_url])
+        assert asked.wait(60)
+        scan.kill()
+        scan.wait()
+        released.set()
+        stored = len(labels(home, "polite"))
+        assert stored in (1, 2)  # the second label may not have been written when the third request arrived
+        server.requests.clear()
+        lines = []
+        done = scan_run(
+            "r",
+            name="polite",
+            with_="judge",
+            rubric="The agent is polite.",
+            server=ChatServer(model="gpt-4o", base_url=server.base_url, retries=0),
+            progress=lambda what, line: lines.append((what, line["step"], line["total"])),
+        )
+        assert len(server.requests) == 4 - stored
+        assert (done.values, done.kept) == ({"yes": 4}, stored)
+        assert lines == [("judge", step, 4) for step in range(stored + 1, 5)]
+        scan_run("r", name="polite", with_="judge", rubric="Another one.", server=ChatServer(base_url=server.base_url))
+        assert len(server.requests) == 8 - stored
+    with open_warehouse(home) as warehouse:
+        ours = "labeller = 'gpt-4o: The agent is polite.'"
+        assert warehouse.rows(f"SELECT count(*) AS n FROM labels_all WHERE {ours}") == [{"n": 4}]
 
 
 def test_labels_are_compared_with_a_persons(home: Path) -> None:

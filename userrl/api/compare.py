@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+    from userrl.audits.compared_labels import LabelComparison
     from userrl.reports.comparison_report import ComparisonReport
     from userrl.reports.document import Document
     from userrl.reports.gate import Gate
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """A comparison: its report, and the document that shows it. gate: the answers to a policy, if one was given."""
+    """A comparison: its report, and the document that shows it. gate: the answers to a policy, if one was given. labels: the
+    comparison by a label set, if one was named.
+    """
 
     report: ComparisonReport
     document: Document
     gate: Gate | None = None
+    labels: LabelComparison | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole report as JSON."""
@@ -30,6 +34,8 @@ class ComparedSides:
         from userrl.reports.comparison_report import as_json
 
         values = as_json(self.report, comparison_sentences(self.report))
+        if self.labels is not None:
+            values["by"] = self.labels.as_json()
         return values if self.gate is None else {**values, "gate": self.gate.as_json()}
 
     def to_polars(self) -> pl.DataFrame:
@@ -58,14 +64,18 @@ class ComparedSides:
         return self.document.text()
 
 
-def compare(*sides: str, policy: str | Path | Mapping[str, Any] | GatePolicy | None = None) -> ComparedSides:
+def compare(
+    *sides: str, policy: str | Path | Mapping[str, Any] | GatePolicy | None = None, by: str | None = None
+) -> ComparedSides:
     """Compare the second and later sides with the first.
 
     A side is a run (``latest``, ``RUN:SFT``), a group of runs (``recipe=naive-sum,seed=*``), a served model
     (``model=gpt-4o``) or ``published:MODEL``. Runs are compared over their tasks, recipes over their seeds. Published rows
     are shown and never subtracted. policy: the rules of a release gate, as a YAML file or a mapping; the result then has a
-    ``gate`` with PASS, FAIL or INCONCLUSIVE. Raises ConfigError with one sentence.
+    ``gate`` with PASS, FAIL or INCONCLUSIVE. by: ``label:NAME`` also compares how often conversations have each label of a set,
+    or ``label:NAME/SOURCE`` if several sources labelled. Raises ConfigError with one sentence.
     """
+    from userrl.audits.compared_labels import compare_labels
     from userrl.machine.home import warehouse_dir
     from userrl.reports.comparison_document import comparison_document
     from userrl.reports.comparison_report import comparison_report
@@ -80,7 +90,10 @@ def compare(*sides: str, policy: str | Path | Mapping[str, Any] | GatePolicy | N
         ours, published = find_sides(opened, list(sides))
         report = comparison_report(opened, ours)
         gate = None if rules is None else apply_gate(opened, report, rules)
+        labels = None if by is None else compare_labels(opened, ours, by)
     document = comparison_document(report, published)
+    if labels is not None:
+        document = Document(document.title, (*document.blocks, *labels.blocks()))
     if gate is not None:
         document = Document(document.title, (*document.blocks, *gate_section(gate)))
-    return ComparedSides(report, document, gate)
+    return ComparedSides(report, document, gate, labels)

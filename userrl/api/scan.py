@@ -20,12 +20,15 @@ def scan(
     model: str = "gpt-4o",
     base_url: str | None = None,
     phase: str = "evaluate",
+    progress: bool = True,
 ) -> ScanResult:
     """Label each conversation or turn of a run, and store the labels in the table ``labels``.
 
     pattern: a regular expression. function: the name of an entry point in the group ``userrl.scanners``. rubric: the question
-    for a judge model, which answers yes or no. Raises ConfigError with one sentence.
+    for a judge model, which answers yes or no. A judge's labels are stored one by one, and repeating the call asks only for the
+    missing ones. progress: show a judge's progress on stderr. Raises ConfigError with one sentence.
     """
+    from userrl.api.progress import ProgressLine
     from userrl.audits.scan import scan_run
     from userrl.machine.home import quiet_process
     from userrl_core.served.client import ChatServer
@@ -42,4 +45,5 @@ def scan(
         rubric=rubric,
         server=server,
         phase=phase,
+        progress=ProgressLine() if progress else None,
     )

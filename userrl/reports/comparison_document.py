@@ -8,7 +8,7 @@ from functools import partial
 
 import polars as pl
 
-from userrl.reports.comparison_report import ComparisonReport
+from userrl.reports.comparison_report import ComparisonReport, different_settings
 from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
@@ -17,11 +17,11 @@ from userrl_core.measure.collapse import CollapsedSeeds
 from userrl_core.measure.comparison import (
     ALL,
     EQUAL,
-    WHICH,
     Comparison,
     PairedDifference,
     SeedsToDecide,
     TasksToDecide,
+    checkpoints_of,
 )
 from userrl_core.number_format import limits, number, p_value, with_limits
 
@@ -108,13 +108,15 @@ def _scores(report: ComparisonReport) -> Iterator[Block]:
     yield Heading("Held-out scores")
     rows = list(dict.fromkeys(score.row for score in report.comparison.scores))
     cells = {(score.side, score.which, score.row): with_limits(score.interval) for score in report.comparison.scores}
+    compared = checkpoints_of(report.sides)
+    titles = [CHECKPOINTS[which] for which in compared] if len(compared) > 1 else ["mean score"]
     table = [
-        (row, letter, *(cells.get((name, which, row), "–") for which in WHICH), _units(report, name, row))
+        (row, letter, *(cells.get((name, which, row), "–") for which in compared), _units(report, name, row))
         for row in rows
         for name, letter in _letters(report).items()
     ]
     yield TableBlock(
-        ("gyms", "side", "best on validation", "last step", "units"),
+        ("gyms", "side", *titles, "units"),
         tuple(table),
         "Mean of the gyms' metrics with 95 % limits: over tasks for a single run (Wilson for few 0/1 scores, else Student's t), "
         "over seeds for a recipe (Student's t).",
@@ -133,14 +135,17 @@ def _differences(report: ComparisonReport) -> Iterator[Block]:
     comparison = report.comparison
     if comparison.paired:
         recipes = comparison.question == "recipes"
-        yield Heading("Do these recipes differ?" if recipes else "Do these checkpoints differ?")
+        trained = any(run.recipe for side in report.sides for run in side.runs)
+        what = "recipes" if recipes else "checkpoints" if trained else "agents"
+        yield Heading(f"Do these {what} differ?")
         yield _pairs(report, "seeds" if recipes else "tasks")
         overall = [difference for difference in comparison.paired if difference.row == ALL]
         if all(math.isfinite(difference.interval.low) for difference in overall):
-            letters = _letters(report)
+            letters, alone = _letters(report), len(checkpoints_of(report.sides)) == 1
             drawn = [
                 (
-                    f"{letters[difference.b]} − {letters[difference.a]}, {'best' if difference.which == 'best' else 'last step'}",
+                    f"{letters[difference.b]} − {letters[difference.a]}"
+                    + ("" if alone else f", {'best' if difference.which == 'best' else 'last step'}"),
                     difference.interval.estimate,
                     difference.interval.low,
                     difference.interval.high,
@@ -158,6 +163,7 @@ def _differences(report: ComparisonReport) -> Iterator[Block]:
 def _pairs(report: ComparisonReport, over: str) -> TableBlock:
     """Return the table of differences, in the order of the scores. over: the unit."""
     letters, paired = _letters(report), _in_rows(report.comparison.paired)
+    which = ("checkpoint",) if len(checkpoints_of(report.sides)) > 1 else ()
     signs: tuple[str, ...]
     if over == "seeds":
         signs, test = (
@@ -170,7 +176,7 @@ def _pairs(report: ComparisonReport, over: str) -> TableBlock:
         (
             difference.row,
             f"{letters[difference.b]} − {letters[difference.a]}",
-            CHECKPOINTS[difference.which],
+            *(CHECKPOINTS[difference.which] for _ in which),
             with_limits(difference.interval, sign=True),
             p_value(difference.p),
             *(p_value(difference.signs) for _ in signs),
@@ -182,7 +188,7 @@ def _pairs(report: ComparisonReport, over: str) -> TableBlock:
     methods = ", ".join(dict.fromkeys(difference.interval.method for difference in paired))
     adjusted = "; adjusted by Holm" if len(report.sides) > 2 else ""
     return TableBlock(
-        ("gyms", "difference", "checkpoint", "estimate [95 %]", "p", *signs, over, "left out"),
+        ("gyms", "difference", *which, "estimate [95 %]", "p", *signs, over, "left out"),
         tuple(rows),
         f"The unit is the {over[:-1]}. Limits: {methods}. p: {test}{adjusted}. Left out: {over} that only one side has.",
     )
@@ -275,8 +281,16 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
         "profile": "profile",
         "runs": "runs",
     }
-    rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*columns).rows()]
-    yield TableBlock(tuple(columns.values()), tuple(tuple(map(str, row)) for row in rows))
+    known = [
+        name
+        for name in columns
+        if report.settings.select(pl.col(name).cast(pl.String).fill_null("") != "").to_series().any()
+    ]
+    rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*known).rows()]
+    yield TableBlock(
+        tuple(columns[name] for name in known),
+        tuple(tuple("–" if cell in (None, "") else str(cell) for cell in row) for row in rows),
+    )
     if different := different_settings(report):
         yield Text(
             f"Settings differ: {', '.join(different)} was evaluated with different data, users, horizons or task versions. "
@@ -293,14 +307,6 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
     ]
     if notes:
         yield Items(tuple(notes))
-
-
-def different_settings(report: ComparisonReport) -> list[str]:
-    """Return the gyms that were evaluated with different data, users, horizons or task versions."""
-    ways = report.settings.group_by("gym").agg(
-        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
-    )
-    return sorted(gym for gym, count in ways.iter_rows() if count > 1)
 
 
 def _published(published_rows: PublishedRows) -> Iterator[Block]:
@@ -327,8 +333,15 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
             "One side is a single run, another a recipe over several seeds, so nothing is paired. Compare runs with runs, or "
             "recipes with recipes."
         ]
-    sentences = [*_not_shared(comparison), *map(_would_decide, comparison.to_decide)]
+    newest = "" if len(checkpoints_of(report.sides)) == 1 else ", last step"
+    sentences = [*_not_shared(comparison), *(_would_decide(needed, newest) for needed in comparison.to_decide)]
     if comparison.question == "recipes":
+        return sentences
+    if not comparison.paired:
+        sentences.append(
+            "The sides share no task, so nothing is paired. A shared task has the same gym, id and content."
+        )
+    if not any(run.recipe for side in report.sides for run in side.runs):
         return sentences
     if len({run.recipe for side in report.sides for run in side.runs}) > 1:
         return [
@@ -351,8 +364,8 @@ def _not_shared(comparison: Comparison) -> list[str]:
     return [f"'{ALL}' covers the tasks that every side played, from {shared}. Left out: {unshared}."]
 
 
-def _would_decide(needed: SeedsToDecide | TasksToDecide) -> str:
-    return _more_seeds(needed) if isinstance(needed, SeedsToDecide) else _more_tasks(needed)
+def _would_decide(needed: SeedsToDecide | TasksToDecide, newest: str) -> str:
+    return _more_seeds(needed, newest) if isinstance(needed, SeedsToDecide) else _more_tasks(needed)
 
 
 def _more_tasks(needed: TasksToDecide) -> str:
@@ -367,12 +380,12 @@ def _more_tasks(needed: TasksToDecide) -> str:
     return f"{needed.b} compared with {needed.a}: {sentence[0].lower()}{sentence[1:]}"
 
 
-def _more_seeds(needed: SeedsToDecide) -> str:
+def _more_seeds(needed: SeedsToDecide, newest: str) -> str:
     """Say how many seeds would show the observed difference, and how many equality.
 
-    Both are given at the observed standard deviation and at its upper limit.
+    Both are given at the observed standard deviation and at its upper limit. newest: names the checkpoint.
     """
-    text = f"{needed.b} compared with {needed.a}, last step: the standard deviation over seeds is {number(needed.deviation)}; "
+    text = f"{needed.b} compared with {needed.a}{newest}: the standard deviation over seeds is {number(needed.deviation)}; "
     if needed.decided == "differ":
         few = "" if needed.seeds >= SIGNS else f"; a sign test, which assumes no normal distribution, needs {SIGNS}"
         return text + f"{needed.seeds} seeds show that the two differ (Student's t{few})."

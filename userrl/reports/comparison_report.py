@@ -133,6 +133,14 @@ def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFra
     )
 
 
+def different_settings(report: ComparisonReport) -> list[str]:
+    """Return the gyms that were evaluated with different data, users, horizons or task versions."""
+    ways = report.settings.group_by("gym").agg(
+        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
+    )
+    return sorted(gym for gym, count in ways.iter_rows() if count > 1)
+
+
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
     """Return everything but the curves' points, for programs. Infinite limits are null."""
     comparison = report.comparison

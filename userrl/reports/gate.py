@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 
 from userrl.machine.foreign_text import plain
-from userrl.reports.comparison_document import different_settings
-from userrl.reports.comparison_report import ComparisonReport, task_scores
+from userrl.reports.comparison_report import ComparisonReport, different_settings, task_scores
 from userrl.reports.document import Block, Document, Heading, Items, Text
 from userrl.reports.gate_policy import GatePolicy, GateRule
 from userrl_core.errors import ConfigError

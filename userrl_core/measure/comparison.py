@@ -160,23 +160,8 @@ class Comparison:
 
 def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
     """Compare every other side with the first one."""
-    many = [side.of_recipe for side in sides]
-    question: Question = "recipes" if all(many) else "none" if any(many) else "checkpoints"
-    rows = _rows(table)
-    scores = [
-        SideScore(side.name, which, row, _score(own, side))
-        for side in sides
-        for which in WHICH
-        for row in rows
-        if not (own := scores_of(table, side, which, row)).is_empty()
-    ]
-    pair = {"recipes": _pair_recipes, "checkpoints": _pair_checkpoints}.get(question)
-    paired = [
-        each
-        for which in WHICH
-        for row in rows
-        for each in _adjusted([pair(table, sides[0], b, which, row) for b in sides[1:]] if pair else [])
-    ]
+    question = question_of(sides)
+    scores, paired = scores_and_differences(table, sides, _rows(table))
     unshared = table.filter(~pl.col("shared"))
     return Comparison(
         question,
@@ -188,6 +173,39 @@ def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
         tuple(sorted(set(table.filter("shared")["gym"]))),
         {side.name: tuple(sorted(set(unshared.filter(pl.col("side") == side.name)["gym"]))) for side in sides},
     )
+
+
+def question_of(sides: Sequence[ComparedSide]) -> Question:
+    """Return what a comparison of these sides can answer."""
+    many = [side.of_recipe for side in sides]
+    return "recipes" if all(many) else "none" if any(many) else "checkpoints"
+
+
+def checkpoints_of(sides: Sequence[ComparedSide]) -> tuple[str, ...]:
+    """Return the compared checkpoints: best alone if no side was trained by RL, since there is no last step."""
+    runs = [run for side in sides for run in side.runs]
+    return WHICH if any(run.branch is not None or run.last != run.best for run in runs) else WHICH[:1]
+
+
+def scores_and_differences(
+    table: pl.DataFrame, sides: Sequence[ComparedSide], rows: Sequence[str] = (ALL,)
+) -> tuple[list[SideScore], list[PairedDifference]]:
+    """Return each side's mean scores, and the differences from the first side, for these rows of the comparison."""
+    scores = [
+        SideScore(side.name, which, row, _score(own, side))
+        for side in sides
+        for which in checkpoints_of(sides)
+        for row in rows
+        if not (own := scores_of(table, side, which, row)).is_empty()
+    ]
+    pair = {"recipes": _pair_recipes, "checkpoints": _pair_checkpoints}.get(question_of(sides))
+    paired = [
+        each
+        for which in checkpoints_of(sides)
+        for row in rows
+        for each in _adjusted([pair(table, sides[0], b, which, row) for b in sides[1:]] if pair else [])
+    ]
+    return scores, paired
 
 
 def _rows(table: pl.DataFrame) -> list[str]:
@@ -298,7 +316,8 @@ def _to_decide(
     table: pl.DataFrame, sides: Sequence[ComparedSide], question: Question, paired: Sequence[PairedDifference]
 ) -> list[SeedsToDecide | TasksToDecide]:
     if question == "recipes":
-        return [_seeds_to_decide(each) for each in paired if (each.which, each.row) == ("last", ALL)]
+        newest = checkpoints_of(sides)[-1]
+        return [_seeds_to_decide(each) for each in paired if (each.which, each.row) == (newest, ALL)]
     there = {each.b for each in paired}
     return [_tasks_to_decide(table, sides[0], other) for other in sides[1:] if other.name in there]
 

@@ -13,7 +13,7 @@ CREATE TABLE labels (                  -- Labels of conversations and turns, app
     name               VARCHAR,        -- name of the label set
     value              VARCHAR,        -- the label, such as yes or no; null if it could not be decided
     source             VARCHAR,        -- pattern, function, judge or person
-    labeller           VARCHAR,        -- the pattern, the function's name, the judge's model, or the person's name
+    labeller           VARCHAR,        -- the pattern, the function's name, the judge's model and rubric, or the person's name
     reason             VARCHAR,        -- why: the matched text, the judge's reason, or why there is no value
     price              DOUBLE          -- US dollars of the judge's call; null when not known, 0 without a call
 );

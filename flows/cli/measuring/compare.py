@@ -37,6 +37,10 @@ def compare(
             "INCONCLUSIVE (4).",
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="label:NAME", help="Also compare how often conversations have each label of this set."),
+    ] = None,
     format: Annotated[
         Format, typer.Option(help="What is printed; with a policy, markdown and junit are the gate alone.")
     ] = Format.text,
@@ -56,7 +60,7 @@ def compare(
 
     if format is Format.junit and policy is None:
         raise ConfigError("argument.missing", "JUnit output lists the rules of a policy. Give --policy FILE.")
-    comparison = userrl.compare(*sides, policy=policy)
+    comparison = userrl.compare(*sides, policy=policy, by=by)
     gate = comparison.gate
     if as_json or format is Format.json:
         print(plain_json(comparison.as_json(), indent=1))

@@ -48,10 +48,12 @@ def scan(
 
     Example: userrl scan latest --name apology --pattern '(?i)sorry' --on turn
 
+    A judge's labels are stored one by one. After a kill, the same command asks only for the missing ones.
+
     A person labels on the page (userrl view), and --check compares: agreement, sensitivity, specificity and kappa.
     """
     import userrl
-    from userrl.audits.scan import check_labels
+    from userrl.audits.check_labels import check_labels
 
     if check:
         checked = check_labels(run, name)

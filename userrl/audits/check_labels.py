@@ -1,0 +1,67 @@
+"""Comparison of a label set with the labels that persons gave on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from userrl.audits.labels import YES
+from userrl.machine.foreign_text import plain
+from userrl.machine.home import warehouse_dir
+from userrl_core.errors import ConfigError
+from userrl_core.measure.labels import LabelAgreement, LabelPair, label_agreement
+from userrl_core.number_format import with_limits
+from userrl_core.suggest import nearest
+from warehouse import open_warehouse
+from warehouse.files.runs import find_run
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLabels:
+    """The agreement of each labeller of a label set with the labels of persons."""
+
+    run: str
+    name: str
+    by_labeller: Mapping[str, LabelAgreement]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the agreement as JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{plain(self.name)}: labels compared with a person's, 95 % limits over tasks"]
+        for labeller, found in self.by_labeller.items():
+            lines += [
+                f"{plain(labeller)}: {found.pairs} labels of {found.tasks} tasks",
+                f"  agreement    {with_limits(found.agreement)}",
+                f"  sensitivity  {with_limits(found.sensitivity)}  (for {plain(found.positive)})",
+                f"  specificity  {with_limits(found.specificity)}",
+                f"  kappa        {with_limits(found.kappa)}",
+            ]
+        return "\n".join(lines)
+
+
+def check_labels(run: str, name: str, positive: str = YES) -> CheckedLabels:
+    """Compare a label set with the labels that persons gave on the page. Raises ConfigError if there is nothing to compare."""
+    root = warehouse_dir()
+    run_id = find_run(root, run)["run_id"]
+    text = """SELECT l.source || ' ' || l.labeller, t.gym || '/' || t.task_id, l.value, p.value
+              FROM labels l JOIN labels p USING (traj_id, turn, name) JOIN trajectories t ON t.traj_id = l.traj_id
+              WHERE l.run_id = $run AND name = $name AND l.source <> 'person' AND p.source = 'person'
+                AND l.value IS NOT NULL AND p.value IS NOT NULL ORDER BY ALL"""
+    with open_warehouse(root) as warehouse:
+        pairs: dict[str, list[LabelPair]] = {}
+        for labeller, *values in warehouse.sql(text, run=run_id, name=name).fetchall():
+            pairs.setdefault(labeller, []).append(LabelPair(*values))
+        known = [
+            row["name"] for row in warehouse.rows("SELECT DISTINCT name FROM labels WHERE run_id = $run", run=run_id)
+        ]
+    if not pairs:
+        hint = "" if name in known else f"{nearest(name, known)}; its label sets: {', '.join(sorted(known)) or 'none'}"
+        raise ConfigError(
+            "labels.nothing_to_compare",
+            f"Run {run_id} has no turn or conversation that both a scanner and a person labelled '{name}'{hint}. "
+            "Label some on the page (userrl view).",
+        )
+    return CheckedLabels(run_id, name, {who: label_agreement(own, positive) for who, own in pairs.items()})
