@@ -23,7 +23,8 @@ class Answered:
     """One conversation.
 
     turn: the turn of the answer, None without one. grounded: right, and all facts were told. lucky: right with fewer facts.
-    asked: the turns that asked the user. needed: the facts of the task.
+    asked: the turns that asked the user. needed: the facts of the task. fewest: turns of an agent that asks for each fact
+    once; None: one for each fact, a search and an answer.
     """
 
     turn: int | None
@@ -31,6 +32,12 @@ class Answered:
     lucky: bool
     asked: tuple[int, ...]
     needed: int
+    fewest: int | None = None
+
+    @property
+    def oracle_turns(self) -> int:
+        """Return the turns of the oracle."""
+        return self.needed + 2 if self.fewest is None else self.fewest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def grounded_curve(conversations: Sequence[Answered], budgets: Sequence[int] = B
         grounded.append(_mean(each.grounded and within for each, within in zip(conversations, done, strict=True)))
         lucky.append(_mean(each.lucky and within for each, within in zip(conversations, done, strict=True)))
         questions.append(_mean(sum(turn <= budget for turn in each.asked) for each in conversations))
-        oracle.append(_mean(each.needed + 2 <= budget for each in conversations))
+        oracle.append(_mean(each.oracle_turns <= budget for each in conversations))
         oracle_questions.append(_mean(min(each.needed, budget) for each in conversations))
     return GroundedCurve(
         tuple(budgets),

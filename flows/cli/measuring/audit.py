@@ -1,14 +1,15 @@
-"""``userrl audit credit``, ``userrl audit judge`` and ``userrl audit user``: audits of the training signal and of users."""
+"""``userrl audit credit``, ``judge``, ``user`` and ``grounded``: audits of the training signal and of users."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.cli.arguments import Json, RunName
-from flows.cli.terminal import plain_json
+from flows.cli.arguments import Html, Json, RunName
+from flows.cli.terminal import plain, plain_json
 
 app = typer.Typer(
     name="audit",
@@ -114,6 +115,27 @@ def user(
 
     done = userrl.audit_user(run, phase=phase, against=against)
     print(plain_json(done.as_json(), indent=1) if as_json else done)
+
+
+@app.command()
+def grounded(
+    run: RunName,
+    phase: Annotated[
+        str, typer.Option(help="Phase of the conversations: train, validate, evaluate or distill.")
+    ] = "evaluate",
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Split success into grounded answers (everything needed was told) and lucky ones, and show their price in questions.
+
+    Example: userrl audit grounded latest --html grounded.html
+    """
+    from userrl.audits.grounded import audit_grounded
+
+    done = audit_grounded(run, phase=phase)
+    if html is not None:
+        done.document().write(Path(html))
+    print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)))
 
 
 def _judge(text: str | None) -> str | dict[str, Any] | None:

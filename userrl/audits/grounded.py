@@ -1,0 +1,191 @@
+"""Grounded answers in a run's stored conversations: success with everything told, lucky success, and the price in questions.
+
+It works in gyms that count what was told: wish, errand, travel and intention. In turtle a question is free text, so what a
+story's answers have told cannot be counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from userrl.evaluation.stored import stored_conversations
+from userrl.reports import figures
+from userrl.reports.document import Block, Code, Document, Figure, TableBlock, Text
+from userrl.run.run import find
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.registry import min_turns
+from userrl_core.gyms.travel.world import World
+from userrl_core.measure.checkpoints import mean_score
+from userrl_core.measure.grounded import AREA_TO, BUDGETS, Answered, GroundedCurve, grounded_curve
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import number, with_limits
+from userrl_core.records import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class GroundedAgent:
+    """One agent in one gym: grounded and lucky success with limits over tasks, and the curve over turn budgets."""
+
+    gym: str
+    agent: str
+    conversations: int
+    grounded: Interval
+    lucky: Interval
+    curve: GroundedCurve
+
+
+@dataclass(frozen=True, slots=True)
+class GroundedReport:
+    """Grounded answers of a run's agents. uncounted: gyms of the run that do not count what was told."""
+
+    run: str
+    phase: str
+    agents: tuple[GroundedAgent, ...]
+    uncounted: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON, with every point of the curves."""
+        agents = [{**asdict(one), "between": one.curve.between} for one in self.agents]
+        return {"run": self.run, "phase": self.phase, "agents": agents, "uncounted": list(self.uncounted)}
+
+    def document(self) -> Document:
+        """Return the report with its table and curves."""
+        return Document(f"Grounded answers of {self.run}, phase {self.phase}", tuple(_blocks(self)))
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+
+def audit_grounded(run: str, *, phase: str = "evaluate") -> GroundedReport:
+    """Split the success of a run's agents. Raises ConfigError if the run has no conversation of a gym that counts facts."""
+    meant = find(run)
+    talks: dict[tuple[str, str], dict[str, list[Answered]]] = {}
+    uncounted: dict[str, None] = {}
+    for one in stored_conversations(meant.id, phase, None):
+        if one.task.gym not in TOLD:
+            uncounted[one.task.gym] = None
+        elif one.turns:
+            agent = one.context.checkpoint or one.context.policy
+            talks.setdefault((one.task.gym, agent), {}).setdefault(one.task.id, []).append(answered(one))
+    if not talks:
+        raise ConfigError(
+            "run.no_conversations",
+            f"Run {meant.id} has no finished conversation of phase {phase} in {', '.join(TOLD)}. Choose another with --phase.",
+        )
+    agents = tuple(_agent(gym, agent, list(by_task.values())) for (gym, agent), by_task in talks.items())
+    return GroundedReport(meant.id, phase, agents, tuple(uncounted))
+
+
+def answered(talk: Trajectory) -> Answered:
+    """Return a conversation of one of the gyms of `TOLD` for a curve."""
+    told, needed = TOLD[talk.task.gym](talk)
+    solved, last = _solved(talk), talk.turns[-1].number
+    asked = tuple(turn.number for turn in talk.turns if turn.choice == "action")
+    return Answered(
+        last if solved else None,
+        solved and told >= needed,
+        solved and told < needed,
+        asked,
+        needed,
+        min_turns(talk.task),
+    )
+
+
+def _solved(talk: Trajectory) -> bool:
+    """Return whether the answer is right. In travel's tiny tier the score also pays for preferences, so the choices decide."""
+    if talk.task.gym != "travel":
+        return talk.stop_reason == "success"
+    best = {aspect.best for aspect in World.of(talk.task.payload).aspects.values()}
+    choices = [choice for turn in talk.turns for choice in (turn.info.get("choices") or {}).items()]
+    return best <= {option for option, kind in choices if kind == "best"}
+
+
+def _wish(talk: Trajectory) -> tuple[int, int]:
+    counts = [turn.info["told"] for turn in talk.turns if "told" in turn.info]
+    return (counts[-1] if counts else 0), len(talk.task.payload["wished"])
+
+
+def _errand(talk: Trajectory) -> tuple[int, int]:
+    """Count the things whose part, or whose being raw, the user told. Asked in order: only what was mentioned can be named."""
+    chain, asked = list(talk.task.payload["chain"]), set[str]()
+    for turn in talk.turns:
+        if turn.choice == "action":
+            mentioned = chain[: len(asked) + 1]
+            asked |= set(re.findall(r"[a-z]+", (turn.content or "").lower())) & set(mentioned)
+    return len(asked), len(chain)
+
+
+def _travel(talk: Trajectory) -> tuple[int, int]:
+    told = {turn.info[key] for turn in talk.turns for key in ("preference", "volunteered") if turn.info.get(key)}
+    return len(told), sum(len(aspect["preferences"]) for aspect in talk.task.payload["aspects"].values())
+
+
+def _intention(talk: Trajectory) -> tuple[int, int]:
+    """Count the details asked for. Success in this gym is that all were, so no success is lucky."""
+    return sum(int(turn.info.get("covered", 0)) for turn in talk.turns), len(talk.task.payload["details"])
+
+
+TOLD: Mapping[str, Callable[[Trajectory], tuple[int, int]]] = {
+    "wish": _wish,
+    "errand": _errand,
+    "travel": _travel,
+    "intention": _intention,
+}
+"""The facts told and needed in a conversation, by gym."""
+
+
+def _agent(gym: str, agent: str, by_task: Sequence[Sequence[Answered]]) -> GroundedAgent:
+    every = [talk for talks in by_task for talk in talks]
+    longest = max(turn for talk in every for turn in (*talk.asked, talk.turn or 0, BUDGETS[-1]))
+    return GroundedAgent(
+        gym,
+        agent,
+        len(every),
+        mean_score([[float(talk.grounded) for talk in talks] for talks in by_task]),
+        mean_score([[float(talk.lucky) for talk in talks] for talks in by_task]),
+        grounded_curve(every, range(BUDGETS[0], longest + 1)),
+    )
+
+
+def _blocks(report: GroundedReport) -> Iterator[Block]:
+    yield TableBlock(
+        ("gym", "agent", "conversations", "grounded", "lucky", "questions", "area", "below the oracle"),
+        tuple(
+            (
+                one.gym,
+                Code(one.agent),
+                str(one.conversations),
+                with_limits(one.grounded),
+                with_limits(one.lucky),
+                number(one.curve.questions[-1], 1),
+                number(one.curve.area),
+                number(one.curve.between),
+            )
+            for one in report.agents
+        ),
+        "Grounded: solved after everything needed was told. Lucky: solved with something untold. 95 % limits over tasks. Area: "
+        f"under grounded success against questions, up to {AREA_TO:g} questions, divided by {AREA_TO:g}. The oracle asks once for "
+        "each fact and wastes no turn.",
+    )
+    if report.uncounted:
+        yield Text(f"Not counted: {', '.join(report.uncounted)}. These gyms do not count what was told.")
+    gyms = dict.fromkeys(one.gym for one in report.agents)
+    yield Figure(partial(_drawn, report, list(gyms)), "Grounded success by questions asked, one point per turn budget.")
+
+
+def _drawn(report: GroundedReport, gyms: Sequence[str]) -> str:
+    panels = []
+    for gym in gyms:
+        agents = [one for one in report.agents if one.gym == gym]
+        lines = [_line(one.agent, one.curve.questions, one.curve.grounded) for one in agents]
+        oracle = _line("oracle", agents[0].curve.oracle_questions, agents[0].curve.oracle)
+        panels.append(figures.Panel(f"{gym}: grounded success", [*lines, oracle], x="questions"))
+    return figures.panels(panels)
+
+
+def _line(name: str, questions: Sequence[float], success: Sequence[float]) -> figures.Line:
+    return figures.Line(name, list(zip(questions, success, strict=True)), markers=True)
