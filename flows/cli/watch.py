@@ -37,8 +37,8 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 """Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
-LINE_SECONDS = 30.0
-"""Seconds between two lines of a stage where the output is not a terminal."""
+LINE_SECONDS = 60.0
+"""Seconds before a stage's first line where the output is not a terminal. The pause doubles, so that a log stays short."""
 TICK_SECONDS = 0.1
 """Seconds that file times may lag the clock."""
 
@@ -129,7 +129,7 @@ async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
 
 
 class Screen:
-    """Progress output: one line that is rewritten on a terminal; elsewhere a line per stage, and every 30 s if it is longer."""
+    """Progress output: one line that is rewritten on a terminal; elsewhere a line per stage, and few more if it is long."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -194,20 +194,22 @@ class Screen:
             print(f"\r\033[K{self._line}", end="", flush=True)
         elif now >= shown.due or shown.over:
             print(shown.text, flush=True)
-            shown.due = now + LINE_SECONDS
+            shown.pause *= 2
+            shown.due = now + shown.pause
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A stage on the screen. due: when its next line may be printed. first: step and seconds of its first line.
+    """A stage on the screen. due: when its next line may be printed. pause: seconds before that.
 
-    validation: the newest mean score on validation tasks.
+    first: step and seconds of its first line. validation: the newest mean score on validation tasks.
     """
 
     reader: GrowingLines
     text: str = ""
     over: bool = False
     due: float = field(default_factory=lambda: time.monotonic() + LINE_SECONDS)
+    pause: float = LINE_SECONDS
     validation: float | None = None
     first: tuple[int, float] | None = None
 

@@ -14,9 +14,11 @@ from PIL import Image
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
+import userrl
 from flows.cli.main import app
 from tests.checkpoints.makers import RUN
 from tests.makers import raises
+from userrl.api.train import TrainedRun
 from userrl.reports.checkpoints.listed import listed_checkpoints
 from userrl.reports.plots import plot_curves
 from userrl.run.run import find
@@ -49,6 +51,18 @@ def test_a_checkpoint_that_transformers_cannot_load_names_the_problem(home: Path
     weights = rl / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert "damaged" in listed_checkpoints(find(RUN))[0][1].problem
+
+
+def test_the_library_lists_checkpoints_and_draws_the_curve(home: Path, tmp_path: Path) -> None:
+    run = userrl.report("latest")
+    assert isinstance(run, TrainedRun)
+    listed = run.checkpoints(load=True)
+    assert listed.select("stage", "step", "score", "chosen", "problem").rows() == [
+        ("sft", 60, 0.25, False, ""),
+        ("rl-1", 2, 0.75, True, ""),
+    ]
+    assert Path(listed["path"][1]).is_relative_to(home)
+    assert run.plot(tmp_path / "curve.svg", "recipe=equalized-r2g").read_text().count("recipe=equalized-r2g")
 
 
 def test_the_command_lists_checkpoints_and_names_the_next_one(home: Path) -> None:

@@ -66,3 +66,19 @@ def test_the_latest_report_is_the_newest_there_is_while_another_run_trains(tmp_p
     done = CliRunner().invoke(app, ["report"])
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"# {finished.id}")
     assert f"{training.id} has no report yet" in done.stderr
+
+
+def test_a_log_of_a_long_stage_stays_short(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    run = begin("long")
+    (folder := run.stage("rl-1")).mkdir(parents=True)
+    clock = iter(range(100, 10_000_000, 10))
+    monkeypatch.setattr("flows.cli.watch.time.monotonic", lambda: next(clock))
+    screen = Screen()
+    with (folder / "progress.jsonl").open("w") as progress:
+        for step in range(1, 361):  # an hour, a step every ten seconds
+            progress.write(json.dumps({"step": step, "total": 360, "seconds": 10.0 * step}) + "\n")
+            progress.flush()
+            screen.update(run)
+    steps = [int(line.split("step")[1].split("/")[0]) for line in capsys.readouterr().out.splitlines()]
+    assert steps == [6, 18, 42, 90, 186, 360]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +36,16 @@ def audit_credit(
     from userrl.machine.home import quiet_process
 
     quiet_process()
-    line = ProgressLine() if progress else None
+    line = ProgressLine(at_once=True) if progress else None
+    began = time.monotonic()
 
     def show(done: int, total: int) -> None:
+        nonlocal began
+        if not done:
+            began = time.monotonic()
+        left = {"left_seconds": (time.monotonic() - began) / done * (total - done)} if done else {}
         if line is not None:
-            line("continued prefixes", {"step": done, "total": total})
+            line("continued prefixes", {"step": done, "total": total, **left})
 
     return audit_checkpoint(who, gym=gym, groups=groups, group=group, k=k, horizon=horizon, seed=seed, progress=show)
 

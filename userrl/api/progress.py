@@ -15,10 +15,11 @@ EVERY_SECONDS = 10.0
 class ProgressLine:
     """A display of stages' progress on a stream. Called with a stage's name and each line of its progress file."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, at_once: bool = False) -> None:
+        """at_once: whether the first line is shown immediately. Otherwise work of less than ten seconds shows none."""
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
-        self._due = time.monotonic() + (0.0 if self._terminal else EVERY_SECONDS)
+        self._due = time.monotonic() + (0.0 if self._terminal or at_once else EVERY_SECONDS)
 
     def __call__(self, stage: str, line: dict[str, Any]) -> None:
         """Show one line, unless another was shown a moment ago."""

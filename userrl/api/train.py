@@ -46,6 +46,32 @@ class TrainedRun:
             curve: pl.DataFrame = opened.query("learning_curve", run=self.run).pl()
             return curve
 
+    def checkpoints(self, *, load: bool = False) -> pl.DataFrame:
+        """Return the checkpoints on disk in order of training: stage, step, validation score, chosen, megabytes, problem, path.
+
+        problem: why transformers cannot load it, or "". load: load each with transformers, not only check its files.
+        """
+        import polars as pl
+
+        from userrl.reports.checkpoints.listed import listed_checkpoints
+        from userrl.run.run import find
+
+        columns = {
+            "id": pl.String, "stage": pl.String, "step": pl.Int64, "score": pl.Float64, "chosen": pl.Boolean,
+            "megabytes": pl.Float64, "problem": pl.String, "path": pl.String,
+        }  # fmt: skip
+        rows, _ = listed_checkpoints(find(self.run), load=load)
+        return pl.DataFrame([row.model_dump(mode="json") for row in rows], schema=columns)
+
+    def plot(self, path: str | Path, *beside: str) -> Path:
+        """Draw training and validation scores by step into a .png, .svg or .pdf file, and return its path.
+
+        beside: further runs or groups of runs to draw, as `compare` takes them. Raises ConfigError with one sentence.
+        """
+        from userrl.reports.plots import plot_curves
+
+        return plot_curves([self.run, *beside], Path(path))
+
     def __str__(self) -> str:
         from userrl.reports.run_summary import run_summary
 

@@ -20,9 +20,10 @@ from userrl.run.tasks import sample, tasks_of
 from userrl_core.audit.agreement import RANKED_FROM, Measures
 from userrl_core.audit.credit import GOALS, Audit, audit, ranked
 from userrl_core.audit.rules import Aggregation
+from userrl_core.audit.told_apart import TASKS_FROM, ToldApart, told_apart
 from userrl_core.errors import ConfigError
 from userrl_core.measure.interval import Interval
-from userrl_core.number_format import number, with_limits
+from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.seeding import content_hash, derive_seed
 from warehouse import TurnLog
 
@@ -58,7 +59,21 @@ class CreditAudit:
             "rules": {
                 goal: {row.rule.name: _numbers(row) for row in rows} for goal, rows in self.audit.measures.items()
             },
+            "told_apart": {
+                goal: {loss: _comparison(self.told_apart(goal, loss)) for loss in get_args(Aggregation)}
+                for goal in self.audit.measures
+            },
         }
+
+    def told_apart(self, goal: str = "sum", loss: str = "trajectory_mean") -> ToldApart | None:
+        """Return the rules that differ from the one of the highest cosine, and those that cannot be told apart from it.
+
+        Returns None if the utilities are too noisy or the tasks too few for a comparison.
+        """
+        check_table(goal, loss)
+        if not self.audit.reliability[goal] >= RANKED_FROM:
+            return None
+        return told_apart([row for row in self.audit.measures[goal] if row.rule.aggregation == loss])
 
     def to_polars(self) -> pl.DataFrame:
         """Return the measures, one row per goal and rule. An undefined measure is null."""
@@ -190,6 +205,15 @@ def _by_kind(kinds: dict[str, Interval]) -> dict[str, float]:
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
 
 
+def _comparison(found: ToldApart | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    lower, open_ = (
+        {name: _with_limits("difference", interval) for name, interval in rows} for rows in (found.lower, found.open)
+    )
+    return {"best": found.best, "lower": lower, "open": open_, "pairs": found.pairs, "differ": found.differ}
+
+
 def _with_limits(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
@@ -239,4 +263,35 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     yield (
         f"wrong, no-grad: shares of the {significant} turns whose true advantage exceeds two standard errors; intervals over tasks"
     )
+    yield from _sentences(shown, goal, loss)
     yield f"all values: userrl sql \"select name, value from metrics where run_id = '{shown.run}'\""
+
+
+def _sentences(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
+    """Say which rules differ from the one of the highest cosine, and from which it cannot be told apart."""
+    found = shown.told_apart(goal, loss)
+    if found is None:
+        yield (
+            f"No rule can be told apart from another: that takes {TASKS_FROM} tasks, a reliability of {RANKED_FROM} and two "
+            "rules with a cosine. Use more --groups or --k."
+        )
+        return
+    best = found.best.rpartition(" ")[0]
+    yield (
+        f"{best} has the highest cosine. {_count(found.lower, 'rule is', 'rules are')} lower: {_named(found.lower)}. "
+        f"{_count(found.open, 'rule', 'rules')} cannot be told apart from it: {_named(found.open)}."
+    )
+    yield (
+        f"Of all {found.pairs} pairs of rules {found.differ} differ. Two rules differ if the limits of their cosines' difference "
+        "exclude 0 with and without the correction for noise. The limits hold jointly for all pairs (95 %, tasks resampled)."
+    )
+
+
+def _count(rows: tuple[tuple[str, Interval], ...], one: str, more: str) -> str:
+    return f"{len(rows) or 'No'} {one if len(rows) == 1 else more}"
+
+
+def _named(rows: tuple[tuple[str, Interval], ...]) -> str:
+    """Return the rules with the difference to the best one."""
+    named = (f"{name.rpartition(' ')[0]} by {with_limits(interval, 2)}" for name, interval in rows)
+    return ", ".join(named) or NULL

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -166,6 +166,7 @@ class Measures:
     kinds: dict[str, Interval]
     corrected: float = math.nan
     median: float = math.nan
+    sums: Floats = field(default_factory=lambda: np.zeros((0, 8)), repr=False, compare=False)
 
 
 def measure(
@@ -177,7 +178,7 @@ def measure(
     significant = silent = 0
     for group, true, given in zip(groups, worths, pays, strict=True):
         (e1, e2), (u1, u2) = given.halves, true.halves
-        products.append([e1 @ u2, e2 @ u1, e1 @ e1, e2 @ e2, u1 @ u1, u2 @ u2])
+        products.append([e1 @ u2, e2 @ u1, e1 @ e1, e2 @ e2, u1 @ u1, u2 @ u2, e1 @ e2, u1 @ u2])
         ends = np.cumsum(group.own.turns)[:-1]
         paid_rows, true_rows = np.split(given.paid, ends), np.split(true.both, ends)
         inside = [rank_correlation(a, u) for a, u in zip(paid_rows, true_rows, strict=True) if len(a) >= SHORTEST]
@@ -195,7 +196,7 @@ def measure(
     first, second = (np.concatenate([given.halves[h] for given in pays]) for h in (0, 1))
     return Measures(
         rule,
-        resampled(np.array(products), _cosine),
+        resampled(np.array(products), cosine_of),
         correlation(first, second),
         resampled(np.array(within, dtype=float), _ratio),
         resampled(np.array(between, dtype=float), _ratio),
@@ -208,14 +209,15 @@ def measure(
         significant,
         bias_of([group.own for group in groups], rule, gamma, k),
         by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
-        corrected_cosine(
-            float(_cosine(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
+        correctedcosine_of(
+            float(cosine_of(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
         ),
-        _median(_cosine(np.array(products))),
+        _median(cosine_of(np.array(products))),
+        np.array(products),
     )
 
 
-def corrected_cosine(cosine: float, of_rule: float, of_worth: float) -> float:
+def correctedcosine_of(cosine: float, of_rule: float, of_worth: float) -> float:
     """Return a cosine corrected for the noise of both halves (Spearman's correction for attenuation), clipped to [-1, 1]."""
     if not (of_rule > 0 and of_worth > 0):
         return math.nan
@@ -274,10 +276,17 @@ def rank_correlation(a: Floats, b: Floats) -> float:
     return 0.0 if np.isnan(found) else found
 
 
-def _cosine(sums: Floats) -> Floats:
-    """Return the cosine of each half with the other one, averaged."""
-    e1_u2, e2_u1, e1, e2, u1, u2 = np.moveaxis(sums, -1, 0)
+def cosine_of(sums: Floats) -> Floats:
+    """Return the cosine of each half with the other one, averaged. sums: [..., 8], as in `Measures.sums`."""
+    e1_u2, e2_u1, e1, e2, u1, u2, _, _ = np.moveaxis(sums, -1, 0)
     return (_quotient(e1_u2, np.sqrt(e1 * u2)) + _quotient(e2_u1, np.sqrt(e2 * u1))) / 2
+
+
+def corrected_of(sums: Floats) -> Floats:
+    """Return the cosine that noiseless halves would have; nan if a half says nothing about the other. sums: [..., 8]."""
+    e1_u2, e2_u1, _, _, _, _, e1_e2, u1_u2 = np.moveaxis(sums, -1, 0)
+    common = np.where((e1_e2 > 0) & (u1_u2 > 0), e1_e2 * u1_u2, 0.0)
+    return _quotient((e1_u2 + e2_u1) / 2, np.sqrt(common))
 
 
 def _ratio(sums: Floats) -> Floats:

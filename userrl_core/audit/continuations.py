@@ -44,6 +44,8 @@ async def continuations(
     """
     found: list[list[Trajectory]] = []
     each = max(AT_ONCE // k, 1)
+    if progress is not None:
+        progress(0, len(prefixes))
     for start in range(0, len(prefixes), each):
         part = prefixes[start : start + each]
         episodes = []

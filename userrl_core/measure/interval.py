@@ -115,15 +115,19 @@ DRAWS = 1000
 """Number of resamplings of the tasks for an interval."""
 
 
+def resampling_weights(tasks: int) -> np.ndarray:
+    """Return how often each resampling contains each task, [DRAWS, tasks]. The same for every statistic of the same tasks."""
+    drawn_DM: np.ndarray = np.random.default_rng(0).multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS)
+    return drawn_DM
+
+
 def resampled(values_MS: np.ndarray, of: Callable[[np.ndarray], np.ndarray], level: float = 0.95) -> Interval:
     """Return a statistic of sums over tasks, with percentile limits from resampled tasks; M tasks, S sums.
 
     of: from sums [..., S] to the statistic [...], nan if it is not defined.
     """
-    rng = np.random.default_rng(0)
     tasks = len(values_MS)
-    weights_DM = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS)
-    drawn_D = of(weights_DM @ values_MS)
+    drawn_D = of(resampling_weights(tasks) @ values_MS)
     drawn_D = drawn_D[~np.isnan(drawn_D)]
     low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2]) if drawn_D.size else (np.nan, np.nan)
     return Interval(float(of(values_MS.sum(axis=0))), float(low), float(high), tasks, "tasks resampled")
