@@ -3,7 +3,8 @@
     python scripts/page_pictures.py --out pictures runs=/run/latest replay=/trajectory/1099612295849
     python scripts/page_pictures.py --out docs --only 1280-light page-runs=/run/latest
 
-It starts `userrl view` for the home in $USERRL_HOME. It also reports a table or page that is too wide.
+It starts `userrl view` for the home in $USERRL_HOME. It also reports a table or page that is too wide, and with
+`--axe axe.min.js` (the file of the npm package axe-core) what axe finds.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--only", help="one of them, as 1280-light; its files are called NAME.png")
     parser.add_argument("--height", type=int, help="pixels; the whole page unless given")
+    parser.add_argument("--axe", type=Path, help="axe.min.js: also report findings of accessibility")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -60,6 +62,8 @@ def main() -> None:
                             name, _, path = page.partition("=")
                             file = f"{name}.png" if arguments.only else f"{name}-{width}-{scheme}.png"
                             take(driver, base + path, arguments.out / file, width, scheme, arguments.height)
+                            if arguments.axe:
+                                print(*findings(driver, arguments.axe.read_text()), sep="\n")
     finally:
         server.terminate()
         server.wait()
@@ -76,6 +80,17 @@ def browser() -> Iterator[webdriver.Chrome]:
         yield driver
     finally:
         driver.quit()
+
+
+def findings(driver: webdriver.Chrome, axe: str) -> list[str]:
+    """Return axe's findings on the open page: impact, rule, number of elements, and the first element."""
+    driver.execute_script(axe)
+    found = driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")["violations"]
+    return [
+        f"    {row['impact']}  {row['id']}  {len(row['nodes'])}  {row['nodes'][0]['html'][:150]}"
+        f"  {row['nodes'][0]['failureSummary'][:200]!r}"
+        for row in found
+    ] or ["    axe: no finding"]
 
 
 def take(driver: webdriver.Chrome, address: str, file: Path, width: int, scheme: str, height: int | None) -> None:
