@@ -25,17 +25,24 @@ app = typer.Typer(help="Runs of this home: list, show, stop, delete.", no_args_i
 
 @app.command("list")
 def list_runs(as_json: Json = False) -> None:
-    """List every run of this home, oldest first, with best and last validation score and its outcome.
+    """List every run of this home, oldest first, with best and last validation score and its outcome; imported runs by name.
 
     Example: userrl runs list
     """
-    from userrl.run.listed import listed_runs
+    from userrl.run.listed import listed_imports, listed_runs
 
-    rows, problem = listed_runs()
+    (rows, problem), imports = listed_runs(), listed_imports()
     if problem:
         print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
         print(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
+        return
+    if imports:
+        print(f"{'imported conversations':44} name")
+        for each in imports:
+            print(f"{each.run:44} {plain(each.name)}")
+        print()
+    if not rows and imports:
         return
     if not rows:
         print(f"no runs yet in {home()}; `make run` starts one, and USERRL_HOME names another folder")

@@ -150,18 +150,19 @@ def export(
 
 
 @app.command("import")
-def bring_in(
+def import_conversations(
     file: Annotated[Path, typer.Argument(help="A file written by `export --format messages` or `--format parquet`.")],
     root: Root = None,
 ) -> None:
-    """Import exported conversations, as runs of this warehouse with their original ids.
+    """Import exported conversations, as runs of this warehouse with their original ids. Repeating it changes nothing.
 
     Example: userrl warehouse import conversations.jsonl
     """
-    from warehouse.upkeep.exchange import conversations
+    from userrl.machine.hashes import file_hash
+    from warehouse.upkeep.exchange.own_exports import bring_in, read_conversations
 
     with refusals():
-        counts = conversations.bring_in(_root(root), conversations.read_conversations(file))
+        counts = bring_in(_root(root), read_conversations(file), digest=file_hash(file) if file.is_file() else "")
     for run, count in counts.items():
         typer.echo(plain(f"{run}: {count:,} conversations"))
 

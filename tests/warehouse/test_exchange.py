@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.makers import raises
 from tests.warehouse.makers import make_task, play
+from userrl_core.errors import ConfigError
+from userrl_core.foreign.formats import conversations as conversations_of
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.exchange.atif import trajectory
 from warehouse.upkeep.exchange.conversations import (
     ExportedConversation,
-    bring_in,
     conversations,
-    read_conversations,
     write_messages,
     write_parquet,
 )
+from warehouse.upkeep.exchange.imported import store
 from warehouse.upkeep.exchange.inspect_log import write_inspect
+from warehouse.upkeep.exchange.own_exports import bring_in, read_conversations
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +68,45 @@ def test_a_run_that_is_here_is_not_read_in_again(root: Path, tmp_path: Path) -> 
     with raises("import.run_exists"):
         bring_in(root, read_conversations(tmp_path / "file"))
     (tmp_path / "foreign").write_text('{"messages": []}\n')
+    with raises("import.broken_file", "line 1: userrl is not a JSON object"):
+        list(read_conversations(tmp_path / "foreign"))
     with raises("file.unreadable"):
-        read_conversations(tmp_path / "foreign")
+        list(read_conversations(tmp_path / "absent"))
+
+
+def test_the_same_file_changes_nothing_and_a_broken_one_leaves_nothing(root: Path, tmp_path: Path) -> None:
+    write_messages(of(root), tmp_path / "file")
+    other = tmp_path / "other"
+    for _ in range(2):
+        assert bring_in(other, read_conversations(tmp_path / "file"), digest="d") == {"r1": 7}
+    with open_warehouse(other) as warehouse:
+        assert warehouse.rows("SELECT count(*) AS n FROM trajectories_all") == [{"n": 7}]
+    lines = (tmp_path / "file").read_text().splitlines()
+    broken = {
+        '"score":0.2': ('"score":"high"', "score of a trajectory does not fit"),
+        '"turn":2,': ('"turn":1,', "numbered from 1"),
+        '"run_id":"r1"': ('"run_id":"../r1"', "cannot be used"),
+        '"admitted":true': ('"admitted":1', "not a conversation that userrl wrote"),
+    }
+    for old, (new, fact) in broken.items():
+        assert old in lines[1]
+        (tmp_path / "broken").write_text("\n".join([lines[0], lines[1].replace(old, new)]))
+        with pytest.raises(ConfigError, match=re.escape(fact)):
+            bring_in(tmp_path / "third", read_conversations(tmp_path / "broken"))
+        assert not list((tmp_path / "third").glob("*/run=*"))
+
+
+def test_an_imported_run_is_exported_and_read_back_with_its_nulls(tmp_path: Path) -> None:
+    chats = conversations_of(Path(__file__).parents[1] / "data" / "foreign" / "tau2.json", "tau2")
+    store(tmp_path / "one", "import-tau2-x", chats, format="tau2", name="o4")
+    with open_warehouse(tmp_path / "one") as warehouse:
+        write_messages(conversations(warehouse, "import-tau2-x", phase=None), tmp_path / "file")
+    bring_in(tmp_path / "two", read_conversations(tmp_path / "file"))
+    for table in ("trajectories", "turns", "model_calls", "tasks", "runs"):
+        columns = "COLUMNS(lambda c: NOT regexp_matches(c, 'traj_id|incarnation|writer|seq|logged_at|run_no'))"
+        text = f"SELECT {columns} FROM {table} ORDER BY ALL"
+        with open_warehouse(tmp_path / "one") as one, open_warehouse(tmp_path / "two") as two:
+            assert two.sql(text).fetchall() == one.sql(text).fetchall()
 
 
 def test_messages_are_a_chat_that_other_tools_read(root: Path, tmp_path: Path) -> None:

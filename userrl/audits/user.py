@@ -10,8 +10,7 @@ import numpy as np
 
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
-from userrl.machine.home import published_data
-from userrl.run.run import find
+from userrl.machine.home import published_data, warehouse_dir
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain
@@ -23,6 +22,7 @@ from userrl_core.user_audit.conversation import conversation
 from userrl_core.user_audit.distance import MIN_CONVERSATIONS, Distance, Users, distance
 from userrl_core.user_audit.features import DIMENSIONS, FEATURES, fingerprint, typical
 from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
+from warehouse.files.runs import find_run
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,16 +95,16 @@ def audit_user(run: str, *, phase: str = "evaluate", against: str | None = None)
 
     against: a run whose users are the reference of the distance. Raises ConfigError if there is nothing to audit.
     """
-    meant = find(run)
-    stored = [one for one in stored_conversations(meant.id, phase, None, lenient=True) if one.turns]
+    run_id = find_run(warehouse_dir(), run)["run_id"]
+    stored = [one for one in stored_conversations(run_id, phase, None, lenient=True) if one.turns]
     if not stored:
         raise ConfigError(
             "run.no_conversations",
-            f"Run {meant.id} has no finished conversation of phase {phase}. Choose another with --phase.",
+            f"Run {run_id} has no finished conversation of phase {phase}. Choose another with --phase.",
         )
-    policy, users = airline(), fingerprints(meant.id, stored)
+    policy, users = airline(), fingerprints(run_id, stored)
     return UserAuditReport(
-        meant.id,
+        run_id,
         phase,
         audit(stored, policy=policy),
         sum(not known(one.task) for one in stored),
@@ -124,10 +124,10 @@ def fingerprints(name: str, stored: Sequence[Trajectory]) -> Users:
 
 def _against(user: Users, name: str) -> Distance:
     """Return the distance from another run's users. Raises ConfigError for too few conversations."""
-    reference = find(name)
+    reference = find_run(warehouse_dir(), name)["run_id"]
     for phase in ("evaluate", "play"):
-        stored = [one for one in stored_conversations(reference.id, phase, None, lenient=True) if one.turns]
-        other = fingerprints(reference.id, stored)
+        stored = [one for one in stored_conversations(reference, phase, None, lenient=True) if one.turns]
+        other = fingerprints(reference, stored)
         if len(other.features) >= MIN_CONVERSATIONS and len(user.features) >= MIN_CONVERSATIONS:
             return distance(user, other)
     raise ConfigError(

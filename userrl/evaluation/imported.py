@@ -11,8 +11,8 @@ from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
 from userrl.reports.import_report import ImportedRun, summary
 from userrl_core.foreign.formats import AUTO, OURS, conversations, recognised
-from warehouse.upkeep.exchange import conversations as exports
 from warehouse.upkeep.exchange.imported import imported_run, store
+from warehouse.upkeep.exchange.own_exports import already, bring_in, read_conversations
 
 
 def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
@@ -24,8 +24,10 @@ def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[Impo
     format = recognised(path, format)
     root = warehouse_dir()
     if format == OURS:
-        counts = exports.bring_in(root, exports.read_conversations(path))
-        return tuple(summary(run) for run in counts)
+        digest = file_hash(path)
+        before = already(root, digest)
+        counts = bring_in(root, read_conversations(path), digest=digest)
+        return tuple(summary(run, again=run in before) for run in counts)
     run_id = f"import-{format}-{file_hash(path)[:12]}"
     again = imported_run(root, run_id) is not None
     if not again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -10,8 +11,10 @@ from userrl.machine.home import warehouse_dir
 from userrl.run.ending import Ending, endings, in_a_word, in_short
 from userrl.run.results import validation_scores
 from userrl.run.run import all_runs
-from userrl_core.errors import UserRLError
+from userrl_core.errors import LogError, UserRLError
 from warehouse import open_warehouse
+from warehouse.files.layout import run_folders
+from warehouse.files.runs import IMPORTED, read_run
 
 
 class ListedRun(BaseModel):
@@ -63,6 +66,27 @@ def listed_runs() -> tuple[list[ListedRun], str]:
             )
         )
     return rows, problem
+
+
+class ListedImport(BaseModel):
+    """An imported run in a list. created: Unix seconds of the import."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    name: str
+    created: float
+
+
+def listed_imports() -> list[ListedImport]:
+    """Return the imported runs, oldest first. A run whose row cannot be read is left out."""
+    found = []
+    for folder in run_folders(warehouse_dir()):
+        with suppress(LogError):
+            row = read_run(folder)
+            if row is not None and row.get("kind") == IMPORTED:
+                found.append(ListedImport(run=row["run_id"], name=row["name"], created=row["created"]))
+    return sorted(found, key=lambda each: (each.created, each.run))
 
 
 def _endings() -> tuple[dict[str, list[Ending]], str]:

@@ -113,22 +113,21 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
     return row
 
 
-def register_imported(root: Path, folder: Path, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the row of an imported run into its folder, which is not yet among the runs, and return it.
+def register_copy(root: Path, folder: Path, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the row of a run that came from a file into its folder, which is not yet among the runs, and return it.
 
-    Settings of training are null. fields: columns of `runs` by name.
+    fields: columns of `runs` by name. Other settings of training are null for a run of kind ``imported``, else defaults.
     """
     _stamp_format(root)
     texts = dict.fromkeys(("name", "recipe", "recipe_hash", "backend", "profile", "code_version"), "")
     objects = dict.fromkeys(("recipe_json", "environment"), "{}")
+    defaults = {**texts, **objects} if fields.get("kind") == IMPORTED else _DEFAULTS
     row = {
         **dict.fromkeys(schema.types("runs")),
-        **texts,
-        **objects,
+        **defaults,
         "created": time.time(),
-        **fields,
+        **{name: value for name, value in fields.items() if value is not None},
         "run_id": run_id,
-        "kind": IMPORTED,
         "run_no": claim(root / "numbers"),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -269,11 +269,11 @@ class TurnLog:
     ) -> int:
         """Write the rows of a conversation that another tool recorded, and return its id.
 
-        A column that a row lacks is null. payload: the task; it is written once per task version. Raises TypeError for
-        values that are nested too deeply for JSON.
+        A column that a row lacks is null; without a task_version it is the hash of the payload. payload: the task; it is
+        written once per version. Raises TypeError for values that are nested too deeply for JSON.
         """
         traj_id = self._new_id()
-        version = content_hash(payload)
+        version = trajectory.pop("task_version", None) or content_hash(payload)
         place = {name: trajectory.pop(name, None) for name in PLACE}
         head = encode.line({"traj_id": traj_id, **place})[1:-1] + b","
         task = {"gym": place["gym"], "task_id": place["task_id"], "version": version, "split": place["split"]}

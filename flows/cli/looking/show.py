@@ -74,8 +74,7 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
         else:
             yield from _said(plain(turn["choice"]), turn["content"], full)
         yield from _said("reply", turn["observation"], full)
-        signed = [f"{name} {number(turn[name], sign=True)}" for name in ("reward", "shaped", "advantage")]
-        yield f"-- turn {turn['turn']}: {', '.join(signed)}; {_cost(turn)}"
+        yield _facts(turn, imported=(row["source"] or "").startswith("imported:"))
     if full and shown.task is not None:
         yield ""
         yield from _said("task", plain_json(shown.task, indent=1), full)
@@ -92,11 +91,21 @@ def _user(row: dict[str, Any]) -> str:
     return plain(row["user_name"] or unknown)
 
 
-def _cost(turn: dict[str, Any]) -> str:
-    """Return tokens and seconds; a dash where an imported file gives none."""
+def _facts(turn: dict[str, Any], *, imported: bool) -> str:
+    """Return reward, credit and cost of a turn; of an imported turn only what its file gives."""
+    place = f"-- turn {turn['turn']}"
+    signed = [
+        f"{name} {number(turn[name], sign=True)}"
+        for name in ("reward", "shaped", "advantage")
+        if turn[name] is not None or not imported
+    ]
     tokens, seconds = turn["completion_tokens"], (turn["policy_seconds"], turn["env_seconds"])
+    if imported:
+        known = [f"{tokens} tokens"] if tokens is not None else []
+        known += [f"{value:.2f} s" for value in seconds if value is not None]
+        return f"{place}: {', '.join(signed + known)}" if signed or known else place
     policy, env = ("–" if value is None else f"{value:.2f}" for value in seconds)
-    return f"{'–' if tokens is None else tokens} tokens, {policy} s and {env} s"
+    return f"{place}: {', '.join(signed)}; {'–' if tokens is None else tokens} tokens, {policy} s and {env} s"
 
 
 def _outcome(row: dict[str, Any]) -> str:

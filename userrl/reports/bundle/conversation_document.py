@@ -27,8 +27,8 @@ def conversation_document(shown: StoredConversation, links: Sequence[Inline] = (
     blocks: list[Block] = [
         *_links(links),
         Text(
-            f"{outcome(row, shown.turns)}. Stage {row['stage'] or NULL}, step {row['step']}, phase {row['phase']}, "
-            f"{attempt(row)}, agent {row['policy']}, user {row['user_name'] or NULL}, task {row['task_id']}."
+            f"{outcome(row, shown.turns)}. {_place(row)}{attempt(row)}, agent {row['policy']}, "
+            f"user {row['user_name'] or NULL}, task {row['task_id']}."
         ),
         *_opening(shown),
         *turn_blocks(shown.turns),
@@ -46,7 +46,7 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
     first = members[0].trajectory
     blocks: list[Block] = [
         *_links(links),
-        Text(f"Stage {first['stage'] or NULL}, step {first['step']}, phase {first['phase']}, task {first['task_id']}."),
+        Text(f"{_place(first)}task {first['task_id']}."),
     ]
     scored = [member for member in members if member.trajectory["score"] is not None]
     best = max(scored, key=lambda member: member.trajectory["score"], default=None)
@@ -54,16 +54,17 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
     if best is not None and worst is not None and best is not worst:
         shared = shared_turns(best.turns, worst.turns)
         blocks.append(Text(f"The best and the worst attempt have the same first {shared} turns."))
+    credited = any(_mean_advantage(member) is not None for member in members)
     blocks.append(
         TableBlock(
-            ("attempt", "outcome", "score", "turns", "mean advantage"),
+            ("attempt", "outcome", "score", "turns", *(("mean advantage",) if credited else ())),
             tuple(
                 (
                     linked(member.trajectory),
                     ended(member.trajectory["stop_reason"], member.turns),
                     number(member.trajectory["score"]),
                     str(member.trajectory["turns"]),
-                    number(_mean_advantage(member), sign=True),
+                    *((number(_mean_advantage(member), sign=True),) if credited else ()),
                 )
                 for member in members
             ),
@@ -80,7 +81,8 @@ def outcome(row: Row, turns: Sequence[Row] = ()) -> str:
     if not row["admitted"]:
         return f"Not scored: {row['reject_reason']}"
     word = ended(row["stop_reason"], turns).capitalize()
-    return f"{word}, score {number(row['score'])}, {row['turns']} of {row['horizon']} turns"
+    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
+    return f"{word}, score {number(row['score'])}, {row['turns']}{allowed} turns"
 
 
 def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
@@ -93,7 +95,8 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
     largest = max([1.0, *(abs(turn["reward"] or 0.0) for turn in turns)])
     for turn in turns:
         title = [f"Turn {turn['turn']}", turn["choice"] or "no readable call"]
-        title.append(f"reward {number(turn['reward'], sign=True)}")
+        if turn["reward"] is not None or turn["flags"] is not None:  # an imported turn has neither
+            title.append(f"reward {number(turn['reward'], sign=True)}")
         for name, label in (("shaped", "shaped credit"), ("advantage", "advantage")):
             if turn[name] is not None and name not in said_once:
                 title.append(f"{label} {number(turn[name], sign=True)}")
@@ -105,6 +108,11 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
             _cut(turn["thought"]),
             None if turn["reward"] is None else turn["reward"] / largest,
         )
+
+
+def _place(row: Row) -> str:
+    """Return stage, step and phase; "" for an imported conversation, which has no stage."""
+    return "" if row["stage"] is None else f"Stage {row['stage']}, step {row['step']}, phase {row['phase']}, "
 
 
 def _links(links: Sequence[Inline]) -> Iterator[Block]:

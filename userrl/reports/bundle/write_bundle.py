@@ -21,6 +21,7 @@ from userrl.reports.bundle.conversation_document import (
     page_link,
 )
 from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text
+from userrl.reports.import_report import ImportedRun, import_document
 from userrl.reports.run_document import run_document
 from userrl.reports.run_report import RunReport
 from userrl.run.outcome import attempt
@@ -96,7 +97,9 @@ class Bundled:
     left_out: int
 
 
-def write_bundle(report: RunReport, warehouse: Warehouse, folder: Path, *, seed: int, shared: Shared) -> Bundled:
+def write_bundle(
+    report: RunReport | ImportedRun, warehouse: Warehouse, folder: Path, *, seed: int, shared: Shared
+) -> Bundled:
     """Write the bundle of a run into a folder: a new one, an empty one, or one with an earlier bundle.
 
     Raises ConfigError if the folder holds anything else.
@@ -125,8 +128,10 @@ def _check_target(folder: Path) -> None:
         raise ConfigError("export.bad_target", f"{folder} holds other files. Give --out a new or an empty folder.")
 
 
-def _run_blocks(report: RunReport, warehouse: Warehouse) -> list[Block]:
+def _run_blocks(report: RunReport | ImportedRun, warehouse: Warehouse) -> list[Block]:
     """Return the blocks of the run's page, without the paths of this machine."""
+    if isinstance(report, ImportedRun):
+        return list(import_document(report).blocks)
     paths = list(run_summary.where(report))
     return [block for block in run_document(report, warehouse).blocks if block not in paths]
 
@@ -140,7 +145,7 @@ def _details(blocks: Sequence[Block]) -> int:
 def _folded(blocks: Sequence[Block]) -> Iterator[Block]:
     """Fold each section under its heading."""
     starts = [n for n, block in enumerate(blocks) if isinstance(block, Heading)]
-    for start, end in zip(starts, [*starts[1:], len(blocks)], strict=True):
+    for start, end in zip(starts, [*starts, len(blocks)][1:], strict=True):
         heading = blocks[start]
         assert isinstance(heading, Heading)
         yield Folded(heading.text, tuple(blocks[start + 1 : end]))
@@ -207,13 +212,13 @@ def _group_table(groups: Sequence[Row]) -> Iterator[Block]:
     if not groups:
         yield Text("No group has a difference in score that can be shown.")
         return
+    staged = any(row["stage"] is not None for row in groups)  # an imported run has no stages
     yield TableBlock(
-        ("task", "stage", "step", "conversations", "best", "worst"),
+        ("task", *(("stage", "step") if staged else ()), "conversations", "best", "worst"),
         tuple(
             (
                 Link(conversation_title(row), f"groups/{row['best_id']}.html"),
-                row["stage"],
-                str(row["step"]),
+                *((row["stage"], str(row["step"])) if staged else ()),
                 str(row["n"]),
                 Link(number(row["best"]), _page(row["best_id"])),
                 Link(number(row["worst"]), _page(row["worst_id"])),
@@ -236,14 +241,13 @@ def _drawn_table(
         notes.append(f"{held_back:,} conversations of {' or '.join(kinds)} are not shared.")
     if files.left_out:
         notes.append(f"{files.left_out} conversations were left out: a bundle has at most {MAX_BYTES:,} bytes.")
+    staged = any(row["stage"] is not None for row in rows)
     yield TableBlock(
-        ("conversation", "stage", "step", "phase", "agent", "outcome"),
+        ("conversation", *(("stage", "step", "phase") if staged else ()), "agent", "outcome"),
         tuple(
             (
                 Link(conversation_title(row), _page(row["traj_id"])),
-                row["stage"] or "",
-                str(row["step"]),
-                row["phase"],
+                *((row["stage"] or "", str(row["step"]), row["phase"]) if staged else ()),
                 row["policy"],
                 outcome(row),
             )

@@ -1,7 +1,6 @@
-"""Conversations as plain data: out of the warehouse, into JSON lines or Parquet, and back into a warehouse.
+"""Conversations as plain data: out of the warehouse, into JSON lines or Parquet. `own_exports` reads them back.
 
 A conversation is its row of `trajectories`, its rows of `turns` and `model_calls`, its task, and its run's row.
-Reading it back gives the same scores, rewards and token ids under the same run id, with new ids of trajectories.
 """
 
 from __future__ import annotations
@@ -14,14 +13,11 @@ from typing import Any
 import orjson
 import polars as pl
 
-from userrl_core.errors import ConfigError
-from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
-from warehouse.files.layout import run_dir
 from warehouse.files.runs import find_run
 from warehouse.query.warehouse import Warehouse
-from warehouse.write.turn_log import TurnLog
 
 RUN_COLUMNS = (
+    "kind",
     "name",
     "recipe",
     "recipe_hash",
@@ -145,101 +141,3 @@ def write_parquet(found: Iterable[ExportedConversation], path: Path) -> int:
     ]
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(path)
     return len(rows)
-
-
-def read_conversations(path: Path) -> Iterator[ExportedConversation]:
-    """Read a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(4) == b"PAR1"
-        if packed:
-            texts: Iterable[str | bytes] = pl.read_parquet(path, columns=["userrl"])["userrl"]
-            rows = [orjson.loads(text) for text in texts]
-        else:
-            rows = [orjson.loads(line)["userrl"] for line in path.read_bytes().splitlines() if line.strip()]
-        found = [ExportedConversation(**row) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
-        raise ConfigError(
-            "file.unreadable",
-            f"{path} contains no conversations that userrl wrote ({type(error).__name__}). Give a file of "
-            "`userrl warehouse export --format messages` or parquet.",
-        ) from error
-    return iter(found)
-
-
-def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int]:
-    """Log conversations as runs of this warehouse, under their own run ids. Return the number of conversations per run.
-
-    Raises ConfigError, before anything is written, for a run that exists already.
-    """
-    by_run: dict[str, list[ExportedConversation]] = {}
-    for item in found:
-        by_run.setdefault(str(item.run["run_id"]), []).append(item)
-    if there := [run for run in by_run if (run_dir(root, run) / "run.json").exists()]:
-        raise ConfigError("import.run_exists", f"Run {there[0]} is already in this warehouse. Nothing was imported.")
-    for run, own in by_run.items():
-        about = {column: value for column, value in own[0].run.items() if column != "run_id" and value is not None}
-        with TurnLog.open(root, run, run_fields=about) as log:
-            tasks = {trajectory.task.key: trajectory.task for trajectory in map(_trajectory, own)}
-            log.tasks([task for task in tasks.values() if task.payload])
-            for item in own:
-                trajectory = _trajectory(item)
-                log.begin(trajectory)
-                for turn in trajectory.turns:
-                    log.turn(trajectory, turn)
-                log.end(trajectory)
-                credited = [(turn["shaped"], turn["advantage"]) for turn in item.turns]
-                if credited and all(shaped is not None and value is not None for shaped, value in credited):
-                    shaped, advantages = zip(*credited, strict=True)
-                    log.credits(trajectory.traj_id or 0, shaped, advantages)
-    return {run: len(own) for run, own in by_run.items()}
-
-
-def _trajectory(exported: ExportedConversation) -> Trajectory:
-    row, calls = exported.trajectory, exported.calls
-    payload = orjson.loads(exported.task["payload"]) if exported.task else {}
-    task = Task(row["gym"], row["task_id"], row["split"], payload, row["source"], row["tier"])
-    trajectory = Trajectory(
-        task,
-        row["attempt"],
-        row["horizon"],
-        row["seed"],
-        RolloutContext(row["stage"], row["step"], row["phase"], row["policy"], row["checkpoint"]),
-        row["group_id"],
-        orjson.loads(row["messages"] or "[]"),
-        stop_reason=row["stop_reason"],
-        score=row["score"],
-        admitted=row["admitted"],
-        reject_reason=row["reject_reason"],
-        user=row["user_name"] or "",
-    )
-    trajectory.turns = [
-        Turn(
-            turn["turn"],
-            turn["choice"],
-            turn["content"],
-            turn["thought"],
-            turn["message"],
-            turn["observation"],
-            turn["reward"],
-            turn["flags"],
-            turn["prompt_tokens"],
-            turn["completion_tokens"],
-            turn["policy_seconds"],
-            turn["env_seconds"],
-            turn["token_ids"],
-            turn["logprobs"],
-            orjson.loads(turn["info"] or "{}"),
-            [_call(call) for call in calls if call["turn"] == turn["turn"]],
-        )
-        for turn in exported.turns
-    ]
-    trajectory.unfinished_calls = [_call(call) for call in calls if call["turn"] > len(exported.turns)]
-    return trajectory
-
-
-def _call(row: Mapping[str, Any]) -> ModelCall:
-    """Return a stored call. A call of an earlier version lacks a prompt, and its tokens are the server's count."""
-    call_fields = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
-    prompt = orjson.loads(row["prompt"]) if row.get("prompt") else None
-    return ModelCall(**call_fields | {"prompt": prompt, "estimated": bool(row.get("estimated"))})

@@ -1,30 +1,22 @@
-"""Conversations of another tool, stored as a run of kind ``imported``.
-
-The run is written in a folder that no reader looks into and is renamed when it is complete. A file that turns out to be
-broken, a full disk or a killed process therefore leaves no part of a run.
-"""
+"""Conversations of another tool, stored as a run of kind ``imported``."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.errors import LogError
 from userrl_core.foreign.conversation import ForeignCall, ForeignConversation, broken
 from warehouse.files import encode
-from warehouse.files.layout import claim, run_dir, sync
-from warehouse.files.lock import FolderLock
-from warehouse.files.runs import IMPORTED, read_run, register_imported
+from warehouse.files.layout import claim, run_dir
+from warehouse.files.runs import IMPORTED, read_run, register_copy
+from warehouse.upkeep.exchange.staging import staging
 from warehouse.write.turn_log import TurnLog
 from warehouse.write.wal import SEGMENT_ROWS
 
 PHASE = "evaluate"
 """The phase of imported conversations: the one whose scores are compared."""
-STAGING = "importing"
-"""The folder of the warehouse that an import is written in. It also holds the lock of the importing process."""
 
 
 def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:
@@ -41,29 +33,14 @@ def store(
     format: stored in ``source``. name: the run's name, and the policy of conversations whose file names no model. fields:
     further columns of `runs`. Raises ConfigError for a broken conversation, LogError when the run cannot be written.
     """
-    target, place = run_dir(root, run_id), root / STAGING
-    folder = place / target.name
-    with FolderLock.wait(place):
-        for left in place.glob("run=*"):  # what a killed import left
-            shutil.rmtree(left)
+    target = run_dir(root, run_id)
+    with staging(root) as place:
         if target.exists():
             return
-        try:
-            row = register_imported(root, folder, run_id, {"name": name, **fields})
-            with TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS) as log:
-                _write(log, conversations, format, name)
-            sync(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            folder.rename(target)
-            sync(target.parent)
-        except OSError as error:
-            if isinstance(error, LogError):
-                raise
-            raise LogError(
-                "log.cannot_write", f"The import cannot be written to {root}: {error.strerror or error}. Free space."
-            ) from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        folder = place / target.name
+        row = register_copy(root, folder, run_id, {"name": name, **fields, "kind": IMPORTED})
+        with TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS) as log:
+            _write(log, conversations, format, name)
 
 
 def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: str, name: str) -> None:

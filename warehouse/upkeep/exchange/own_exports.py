@@ -1,0 +1,174 @@
+"""Files that `conversations` wrote, read back into a warehouse.
+
+Scores, rewards, token ids and credits are the same, under the same run id; trajectories get new ids. A file is read
+conversation by conversation. Either all of its runs are stored, or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.foreign.conversation import broken, mapping, sequence
+from userrl_core.foreign.stream import rows
+from warehouse import schema
+from warehouse.files.encode import fitting
+from warehouse.files.layout import claim, run_dir, run_folders
+from warehouse.files.runs import read_run, register_copy
+from warehouse.upkeep.exchange.conversations import RUN_COLUMNS, ExportedConversation
+from warehouse.upkeep.exchange.staging import staging
+from warehouse.write.turn_log import PLACE, TurnLog
+from warehouse.write.wal import SEGMENT_ROWS
+
+OWN = ("traj_id", "run_id", "incarnation", "writer", "seq", "logged_at")
+"""Columns that a row gets anew."""
+ORIGIN = "imported-from"
+"""The file of a run's folder with the hash of the imported file."""
+AT_ONCE = 64
+"""Conversations of a Parquet file that are read at once."""
+
+Found = tuple[str, ExportedConversation]
+"""A conversation with its place in the file."""
+
+
+def read_conversations(path: Path) -> Iterator[Found]:
+    """Yield the conversations of a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(4) == b"PAR1"
+        for where, value in _packed(path) if packed else rows(path):
+            yield where, _conversation(where, value)
+    except OSError as error:
+        raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _packed(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(AT_ONCE, columns=["userrl"]):
+                for text in batch.column(0).to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", {"userrl": json.loads(text)}
+    except (pa.ArrowException, ValueError, TypeError, IndexError) as error:
+        broken(
+            f"{path}, after row {number}", f"it contains no conversations that userrl wrote ({type(error).__name__})"
+        )
+
+
+def _conversation(where: str, value: Mapping[str, Any]) -> ExportedConversation:
+    parts = mapping(value.get("userrl"), where, "userrl")
+    run, trajectory = (mapping(parts.get(name), where, name) for name in ("run", "trajectory"))
+    turns, calls = (
+        [mapping(row, where, f"a row of {name}") for row in sequence(parts.get(name), where, name)]
+        for name in ("turns", "calls")
+    )
+    texts = [run.get("run_id"), *(trajectory.get(name) for name in ("gym", "task_id", "phase"))]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(trajectory.get("admitted"), bool):
+        broken(where, "it is not a conversation that userrl wrote")
+    if [turn.get("turn") for turn in turns] != list(range(1, len(turns) + 1)):
+        broken(where, "its turns are not numbered from 1")
+    return ExportedConversation(run, trajectory, turns, calls, mapping(parts.get("task") or {}, where, "task"))
+
+
+def bring_in(root: Path, found: Iterable[Found], *, digest: str = "") -> dict[str, int]:
+    """Store conversations as runs of this warehouse, under their own run ids. Return the number of conversations per run.
+
+    digest: hash of the file. A run that came from the same file is left as it is. Raises ConfigError for a run that exists
+    already and came from elsewhere, and for a broken conversation; then nothing is stored.
+    """
+    counts: Counter[str] = Counter()
+    with staging(root) as place:
+        arrivals = _Arrivals(root, place, digest)
+        try:
+            for where, item in found:
+                arrivals.add(where, item)
+                counts[item.run["run_id"]] += 1
+        finally:
+            arrivals.close()
+    return dict(counts)
+
+
+def already(root: Path, digest: str) -> set[str]:
+    """Return the runs of this warehouse that came from the file with this hash."""
+    folders = [folder for folder in run_folders(root) if (folder / ORIGIN).is_file()]
+    return {folder.name.removeprefix("run=") for folder in folders if (folder / ORIGIN).read_text() == digest}
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """The runs of one file, written into a staging folder. One run's log is open at a time."""
+
+    root: Path
+    place: Path
+    digest: str
+    run: str = ""
+    log: TurnLog | None = None
+
+    def add(self, where: str, item: ExportedConversation) -> None:
+        """Write a conversation, unless its run came from the same file before."""
+        if (run := str(item.run["run_id"])) != self.run:
+            self.close()
+            self.run = run
+            self.log = self._opened(where, item.run)
+        if self.log is not None:
+            _write(self.log, where, item)
+
+    def close(self) -> None:
+        """Close the log of the present run."""
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+    def _opened(self, where: str, run: Mapping[str, Any]) -> TurnLog | None:
+        target = run_dir(self.root, self.run)
+        if (target / "run.json").exists():
+            origin = target / ORIGIN
+            if self.digest and origin.is_file() and origin.read_text() == self.digest:
+                return None
+            raise ConfigError(
+                "import.run_exists", f"Run {self.run} is already in this warehouse. Nothing was imported."
+            )
+        folder = self.place / target.name
+        row = read_run(folder)
+        if row is None:
+            types = {name: kind for name, kind in schema.types("runs").items() if name in RUN_COLUMNS}
+            row = register_copy(self.root, folder, self.run, _fitted(types, run, where, "run"))
+            (folder / ORIGIN).write_text(self.digest)
+        return TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS)
+
+
+def _write(log: TurnLog, where: str, item: ExportedConversation) -> None:
+    trajectory = _row("trajectories", item.trajectory, where, "trajectory")
+    turns = [_row("turns", turn, where, "turn", PLACE) for turn in item.turns]
+    calls = [_row("model_calls", call, where, "model call") for call in item.calls]
+    credited = [(turn.pop("shaped"), turn.pop("advantage")) for turn in turns]
+    try:
+        payload = json.loads(item.task.get("payload") or "{}")
+    except (TypeError, ValueError, RecursionError):
+        broken(where, "its task is not JSON")
+    traj_id = log.imported(trajectory, turns, calls, mapping(payload, where, "the task"))
+    if credited and all(shaped is not None and value is not None for shaped, value in credited):
+        shaped, advantages = zip(*credited, strict=True)
+        log.credits(traj_id, shaped, advantages)
+
+
+def _row(table: str, given: Mapping[str, Any], where: str, name: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    types = {column: kind for column, kind in schema.types(table).items() if column not in (*OWN, *without)}
+    return _fitted(types, given, where, name)
+
+
+def _fitted(types: Mapping[str, str], given: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+    row, misfits = fitting(types, given)
+    if misfits:
+        column = next((name for name in types if given.get(name) is not None and row[name] != given[name]), "a value")
+        broken(where, f"{column} of a {name} does not fit its column")
+    return row
