@@ -1,6 +1,7 @@
 """SearchQA: search within the horizon, then answer in a few words (AgentGym-RL B.2, after Search-R1).
 
-A search earns nothing. The answer ends the episode and earns 1 if it equals a right answer under Search-R1's comparison.
+A search earns nothing unless `SearchQAConfig.search_pay` is set. The answer ends the episode. It earns 1 if it equals a right
+answer under Search-R1's comparison.
 The recipe's horizon limits the number of searches (4 in the paper; 5, 8, 10 in the released code).
 
 Departures from the released server: no reward for the format of a message, which is the tool call's here. A failed
@@ -11,6 +12,7 @@ In the tiny tier, for models of laptop size, a task brings its own few articles,
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from typing import Any, ClassVar, Literal
@@ -38,6 +40,11 @@ class SearchQAConfig(GymConfig):
 
     endpoint: Endpoint = Endpoint()
     """The web search: any HTTP search service. The default is Serper."""
+
+    search_pay: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Total reward of the first search for each hop, in equal shares (ours). A right answer pays what is left of 1, so that every
+    right conversation earns the same in total.
+    """
 
     web_timeout: float = Field(default=10.0, gt=0)
     """Time limit of one web search in seconds (ours)."""
@@ -78,11 +85,17 @@ class SearchQAGym(Gym[SearchQAConfig]):
         super().__init__(task, user, config)
         self._engine = _engine(task, self.config)
         self._short: bool = task.payload.get("short", False)
+        self._hops = {plain(hop) for hop in task.payload["hops"]}
+        """Hops that were not searched for yet."""
+        self._share = self.config.search_pay / len(self._hops)
+        self._earned = 0.0
+        self._right = False
 
     @classmethod
     def reward_bounds(cls, config: SearchQAConfig) -> RewardBounds:
         """Bound the rewards of right and wrong answers."""
-        return RewardBounds.of_answers(1.0, 0.0)
+        left = 1.0 - config.search_pay
+        return RewardBounds(0.0, 1.0, left if left > 0 else math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: SearchQAConfig) -> list[InteractCall]:
@@ -103,16 +116,29 @@ class SearchQAGym(Gym[SearchQAConfig]):
         if not content.strip():
             return Reply(NO if self._short else "Say what to look up.")
         hits = await self._engine.search(content, self.config.top_k)
-        if self._short:
-            return Reply(hits[0].snippet if hits else NO, info={"results": len(hits)})
-        return Reply(show(hits), info={"results": len(hits)})
+        found = hits[0].snippet if hits else NO
+        return Reply(found if self._short else show(hits), self._pay(content), info={"results": len(hits)})
+
+    def _pay(self, query: str) -> float:
+        """Return a hop's share at the first search for it."""
+        if plain(query) not in self._hops:
+            return 0.0
+        self._hops.remove(plain(query))
+        self._earned += self._share
+        return self._share
 
     async def answer(self, content: str) -> Reply:
         """Compare the answer. Right or wrong, it ends the episode."""
         right = plain(content) in {plain(answer) for answer in self.task.payload["answers"]}
-        if self._short:
-            return Reply(DONE if right else NO, float(right), done=True, success=right)
-        return Reply("That is right." if right else "That is not the answer.", float(right), done=True, success=right)
+        verdict = (DONE if right else NO) if self._short else "That is right." if right else "That is not the answer."
+        self._right = right
+        return Reply(verdict, (1.0 - self._earned) * right, done=True, success=right)
+
+    def score(self) -> float | None:
+        """Return the reward; with paid searches, whether the answer was right."""
+        if not self.config.search_pay or None in self.rewards:
+            return super().score()
+        return float(self._right)
 
     async def aclose(self) -> None:
         """Release the search engine."""

@@ -1,9 +1,9 @@
 """TauGym: serve a customer by talking and by calling internal tools (UserRL appendix C; tau-bench).
 
 The only reward is at the end, when the user stops or is transferred to a person: 1.0 or 0.0, by one of two rules
-(`verifier`). tau-bench's rule: the gold actions lead to the same database, and every required output occurs in a
-message of the agent. TARL's rule: the agent's successful writes are the gold ones. Both verdicts are in the last
-turn's info.
+(`verifier`). With `TauConfig.shared` useful turns are paid too. tau-bench's rule: the gold actions lead to the same
+database, and every required output occurs in a message of the agent. TARL's rule: the agent's successful writes are the
+gold ones. Both verdicts are in the last turn's info.
 
 Departures from the released code: the agent sees the policy. A finished episode accepts no further step (there an invalid
 choice with ``[finish]`` was rewarded again). Nothing blocks the event loop. From tau-bench: commas and case are ignored in
@@ -16,6 +16,8 @@ import json
 import random
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
@@ -32,6 +34,8 @@ from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
+FIRST_MESSAGE: Write = ("message", {})
+"""The first message to the customer, among the useful turns."""
 BY_WRITES = ("outfitter", tiny.DOMAIN)
 """Domains whose conversations are verified by their writes by default."""
 
@@ -49,6 +53,14 @@ class TauConfig(GymConfig):
 
     success: float = 1.0
     """Reward at the end of a fulfilled task (tau-bench: 1)."""
+
+    shared: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of `success` for useful turns, each paid once: the first message to the customer, and each gold action (ours). The end
+    of a fulfilled task pays the rest, so that every solution earns the same in total.
+    """
+
+    lookups_paid: bool = True
+    """Whether gold actions that only read have a share. If not, the other useful turns share all of it."""
 
     verifier: Literal["auto", "database", "writes"] = "auto"
     """database: the final state (tau-bench). writes: the successful writes, exactly and in any order (TARL 2.1).
@@ -106,6 +118,10 @@ class TauGym(Gym[TauConfig]):
         """The agent's messages to the customer, in order."""
         self.writes: list[Write] = []
         """The agent's successful writes, in order."""
+        self._unpaid = self._useful() if self.config.shared else []
+        self._share = self.config.success * self.config.shared / max(len(self._unpaid), 1)
+        self._earned = 0.0
+        self._fulfilled = False
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
@@ -114,8 +130,9 @@ class TauGym(Gym[TauConfig]):
 
     @classmethod
     def reward_bounds(cls, config: TauConfig) -> RewardBounds:
-        """Bound by `success`, which a fulfilled task earns even if it ends with a transfer."""
-        return RewardBounds.of_answers(config.success)
+        """Bound by `success`, which a fulfilled task earns even if it ends with a transfer. Shares can be small."""
+        bounds = RewardBounds.of_answers(config.success)
+        return bounds._replace(answer=0.0) if config.shared else bounds
 
     @classmethod
     def gold(cls, task: Task, config: TauConfig) -> list[InteractCall]:
@@ -154,7 +171,7 @@ class TauGym(Gym[TauConfig]):
         reply = await self.user.reply(content)
         text = STOP_TOKEN.sub("", reply).strip()
         if text == reply.strip():
-            return Reply(text)
+            return Reply(text, self._pay(FIRST_MESSAGE))
         return self._end(text or "The customer has ended the conversation.")
 
     def last_words(self, text: str) -> str:
@@ -184,7 +201,7 @@ class TauGym(Gym[TauConfig]):
         info = {"tool": name, "write": name in self.domain.writes}
         if info["write"]:
             self.writes.append((name, arguments))
-        return self._end(result, info) if name == TRANSFER else Reply(result, info=info)
+        return self._end(result, info) if name == TRANSFER else Reply(result, self._pay((name, arguments)), info=info)
 
     async def aclose(self) -> None:
         """Free the database's memory."""
@@ -204,7 +221,34 @@ class TauGym(Gym[TauConfig]):
             "database_right": verdict.database,
             "outputs_missing": len(verdict.missing),
         }
-        return Reply(observation, self.config.success if success else 0.0, done=True, success=success, info=info)
+        self._fulfilled = success
+        left = self.config.success - self._earned
+        return Reply(observation, left if success else 0.0, done=True, success=success, info=info)
+
+    def score(self) -> float | None:
+        """Return the reward; with shared rewards, that of a fulfilled task or 0."""
+        if not self.config.shared or None in self.rewards:
+            return super().score()
+        return self.config.success if self._fulfilled else 0.0
+
+    def _useful(self) -> list[Write]:
+        """Return the turns that have a share: the first message, and the gold actions but a transfer."""
+        gold = [(action["name"], dict(action["kwargs"])) for action in self.task.payload["actions"]]
+        paid_calls = [call for call in gold if self.config.lookups_paid or call[0] in self.domain.writes]
+        return [FIRST_MESSAGE, *(call for call in paid_calls if call[0] != TRANSFER)]
+
+    def _pay(self, call: Write) -> float:
+        """Return the share of a useful turn, once. A look at what was already changed is not paid."""
+        paid = call in self._unpaid
+        if paid:
+            self._unpaid.remove(call)
+        if call[0] in self.domain.writes:
+            writes = self.domain.writes
+            self._unpaid = [other for other in self._unpaid if other[0] in writes or other[1] != call[1]]
+        if not paid:
+            return 0.0
+        self._earned += self._share
+        return self._share
 
     def verdict(self) -> WritesVerdict:
         """Return both verdicts on the conversation so far."""

@@ -8,13 +8,15 @@ six digits (there any number). A finished episode takes no further commands. A t
 task's list makes can be fetched here. That does not help, because the list has everything that the goal needs.
 
 In the tiny tier the name of a thing is a whole command, so that a turn costs few tokens. A thing without a recipe is fetched;
-another is made once, or the missing part is named.
+another is made once, or the missing part is named. With `TextCraftConfig.shared` useful turns of this tier are paid too.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, counted, parse_craft
@@ -33,6 +35,14 @@ class TextCraftConfig(GymConfig):
 
     demonstrator_depth: int = 4
     """Deepest goal that the scripted demonstrator can make. For deeper ones it acts at random."""
+
+    shared: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Tiny tier: total reward of the useful turns, each paid once: a needed part is named as missing, or is got. The goal pays
+    what is left of 1, so that every solution earns the same in total.
+    """
+
+    lookups_paid: bool = True
+    """Whether naming a missing part has a share of `shared`. If not, getting the parts shares all of it."""
 
     demonstrator: Literal["plan", "trial"] = "plan"
     """plan: a shortest plan. trial (tiny tier): try the goal and get the parts reported as missing."""
@@ -70,6 +80,15 @@ class TextCraftGym(Gym[TextCraftConfig]):
         self._short: bool = self.task.payload.get("short", False)
         self._book = book_of(self.task)
         self._held: dict[str, int] = {}
+        self._made = False
+        self._earned = 0.0
+        self._unpaid: set[tuple[str, str]] = set()
+        """Useful turns that were not paid yet: ``named`` or ``got`` with a part that the goal needs."""
+        if self._short and self.config.shared:
+            needed_parts = {part for recipe in self._book.needed(self._goal) for part, _ in recipe.parts}
+            kinds = ("named", "got") if self.config.lookups_paid else ("got",)
+            self._unpaid = {(kind, part) for kind in kinds for part in needed_parts}
+            self._share = self.config.shared / len(self._unpaid)
         recipes = "\n".join(self.task.payload["recipes"])
         return f"Crafting commands:\n{recipes}\n\nGoal: craft {self._goal}."
 
@@ -97,7 +116,7 @@ class TextCraftGym(Gym[TextCraftConfig]):
         if thing not in self._book.fetchable:
             return self._refuse(f"find {thing}")
         self._held[thing] = self._held.get(thing, 0) + count
-        return Reply(OK if self._short else f"Got {count} {thing}")
+        return Reply(OK if self._short else f"Got {count} {thing}", self._pay("got", thing))
 
     def _craft(self, command: CraftingRecipe) -> Reply:
         if any(self._held.get(part, 0) < count for part, count in command.parts):
@@ -112,12 +131,31 @@ class TextCraftGym(Gym[TextCraftConfig]):
         self._held[recipe.made] = self._held.get(recipe.made, 0) + recipe.count
         done = recipe.made == self._goal
         observation = (DONE if done else OK) if self._short else f"{CRAFTED} {recipe.count} {recipe.made}"
-        return Reply(observation, float(done), done)
+        if not done:
+            return Reply(observation, self._pay("got", recipe.made))
+        self._made = True
+        return Reply(observation, 1.0 - self._earned, done)
 
     def _make_once(self, thing: str) -> Reply:
         recipe = self._book.by_made[thing][0]
         missing_parts = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
-        return Reply(missing_parts[0]) if missing_parts else self._craft(recipe)
+        if not missing_parts:
+            return self._craft(recipe)
+        return Reply(missing_parts[0], self._pay("named", missing_parts[0]))
+
+    def _pay(self, kind: str, part: str) -> float:
+        """Return the share of a useful turn, once."""
+        if (kind, part) not in self._unpaid:
+            return 0.0
+        self._unpaid.remove((kind, part))
+        self._earned += self._share
+        return self._share
+
+    def score(self) -> float | None:
+        """Return the reward; with shared rewards, whether the goal was crafted."""
+        if not self.config.shared or None in self.rewards:
+            return super().score()
+        return float(self._made)
 
     def _refuse(self, what: str) -> Reply:
         return Reply(NO if self._short else f"Could not {what}")
