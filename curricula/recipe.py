@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_validator
 
+from curricula.gate import History
 from curricula.identity import former_identity_values, identity_values
 from curricula.options import check_options
-from curricula.schedule import Adaptive, AnySchedule, History, Level, Span, Stages, place
+from curricula.schedule import Adaptive, AnySchedule, Level, Span, Stages, place
 from curricula.spec import (
     FOLDER,
     Demonstrations,

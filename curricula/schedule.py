@@ -1,7 +1,8 @@
 """Horizon schedules: the maximum turns of a trajectory at each training step (AgentGym-RL section 3.3).
 
-Every schedule is a pure function of the step, counted from 1, and of the recorded history if gates decide. Nothing is
-remembered between calls, so a resumed run has the same horizons as an uninterrupted one.
+Every schedule is a pure function of the step, counted from 1, of the recorded history if gates or probes decide, and of
+the run's seed if horizons are drawn. Nothing is remembered between calls, so a resumed run has the same horizons as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     SerializeAsAny,
     ValidatorFunctionWrapHandler,
@@ -24,131 +22,14 @@ from pydantic import (
     model_validator,
 )
 
+from curricula.gate import COUNTS, SIGNALS, SPENT, SUCCESS, Gate, History
 from userrl_core.errors import ConfigError
+from userrl_core.seeding import derive_seed
 from userrl_core.settings import Settings
 
 MAX_TURNS = 10_000
 Turns = Annotated[int, Field(gt=0, le=MAX_TURNS)]
 """A horizon."""
-
-Entry = Mapping[str, Any]
-"""A gate's input for one finished step: ``step``, a success rate (the share of the step's admitted trajectories that
-succeeded), `SIGNALS` and `SPENT`. Trainers append one entry per step and keep the list in the checkpoint.
-"""
-
-History = Sequence[Entry]
-
-SUCCESS = ("success", "train/all/success")
-"""Possible keys of an entry's success rate. An entry without one (no trajectory could be scored) has the previous
-step's rate. Without any rate it is 0, which opens no success gate.
-"""
-
-
-SIGNALS = ("success", "signal", "entropy", "length")
-"""Signals of a step that gates read. A missing signal has the previous step's value. Without any value its gate stays closed."""
-
-SPENT = ("tokens", "cpu_seconds", "gpu_seconds")
-"""Resources that a step used. A missing entry means none."""
-
-
-class Gate(Settings):
-    """Conditions for the next horizon: success is high enough or has stopped rising, little is left to learn, or a
-    budget is spent. Any one condition suffices.
-    """
-
-    success: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Opens when the mean success rate of the window is at least this."""
-
-    plateau: float | None = Field(default=None, ge=0.0)
-    """Opens when the window's mean exceeds the previous window's by less than this."""
-
-    signal: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Opens when the window's mean share of groups with differing scores is at most this: little is left to learn at
-    this horizon.
-    """
-
-    entropy: NonNegativeFloat | None = None
-    """Opens when the window's mean entropy, in nats, is at most this: before the policy loses diversity that a longer
-    horizon needs.
-    """
-
-    length: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Opens when conversations use at least this mean share of the horizon's turns: the horizon is their limit."""
-
-    window: PositiveInt = 10
-    """Number of steps in the mean."""
-
-    at_least: NonNegativeInt = 0
-    """Never opens before this many steps."""
-
-    at_most: PositiveInt | None = None
-    """Opens after this many steps in any case. Without it, an adaptive schedule divides the run's steps evenly among
-    its horizons, so that no horizon waits forever for a collapsed policy.
-    """
-
-    tokens: PositiveInt | None = None
-    """Opens in any case once the span has used this many tokens, with openings and observations."""
-
-    cpu_seconds: PositiveFloat | None = None
-    """Opens in any case once the span's steps have used this much processor time, without validations (local backend)."""
-
-    gpu_seconds: PositiveFloat | None = None
-    """Opens in any case after this many seconds on the GPU (local backend)."""
-
-    hold: PositiveInt = 1
-    """Consecutive steps for which the condition must hold, so that one lucky step does not open the gate."""
-
-    @model_validator(mode="after")
-    def _can_open(self) -> Gate:
-        watched = (self.success, self.plateau, self.signal, self.entropy, self.length)
-        if all(value is None for value in (*watched, self.at_most, self.tokens, self.cpu_seconds, self.gpu_seconds)):
-            raise ConfigError("recipe.missing_key", "the gate can never open; give success, plateau or at_most")
-        return self
-
-    @property
-    def timed(self) -> bool:
-        """Return whether the gate needs the duration of steps."""
-        return self.cpu_seconds is not None or self.gpu_seconds is not None
-
-    def opens_after(self, steps: Sequence[Mapping[str, float]]) -> int | None:
-        """Return the number of steps after which the gate opens, None while it is closed.
-
-        steps: recorded entries of the span's steps so far, in order (`SIGNALS`, `SPENT`).
-        """
-        steps_held = 0
-        spent = dict.fromkeys(SPENT, 0.0)
-        budgets = [(name, limit) for name in SPENT if (limit := getattr(self, name)) is not None]
-        for steps_done in range(1, len(steps) + 1):
-            for name in SPENT:
-                spent[name] += steps[steps_done - 1].get(name, 0.0)
-            if self.at_most is not None and steps_done >= self.at_most:
-                return steps_done
-            if any(spent[name] >= limit for name, limit in budgets):
-                return steps_done
-            steps_held = steps_held + 1 if self._holds(steps[:steps_done]) else 0
-            if steps_held >= self.hold and steps_done >= self.at_least:
-                return steps_done
-        return None
-
-    def _holds(self, steps: Sequence[Mapping[str, float]]) -> bool:
-        success, before = self._mean("success", steps), self._mean("success", steps[: -self.window])
-        signal, entropy, length = (self._mean(name, steps) for name in SIGNALS[1:])
-        return (
-            (self.success is not None and success is not None and success >= self.success)
-            or (
-                self.plateau is not None
-                and success is not None
-                and before is not None
-                and success - before < self.plateau
-            )
-            or (self.signal is not None and signal is not None and signal <= self.signal)
-            or (self.entropy is not None and entropy is not None and entropy <= self.entropy)
-            or (self.length is not None and length is not None and length >= self.length)
-        )
-
-    def _mean(self, name: str, steps: Sequence[Mapping[str, float]]) -> float | None:
-        values = [step[name] for step in steps[-self.window :] if name in step]
-        return sum(values) / self.window if len(values) == self.window else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +104,9 @@ def _recorded(history: History) -> dict[int, dict[str, float]]:
     latest: dict[str, float] = {"success": 0.0}
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
         rate = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), latest["success"])
-        measured = {name: float(entry[name]) for name in (*SIGNALS, *SPENT) if entry.get(name) is not None}
+        measured = {name: float(entry[name]) for name in (*SIGNALS, *SPENT, *COUNTS) if entry.get(name) is not None}
         latest = {name: value for name, value in (latest | measured).items() if name in SIGNALS} | {"success": rate}
-        steps[step] = latest | {name: value for name, value in measured.items() if name in SPENT}
+        steps[step] = latest | {name: value for name, value in measured.items() if name not in SIGNALS}
     return steps
 
 
@@ -334,8 +215,8 @@ class Adaptive(Schedule):
         return self
 
     def within(self, steps: int) -> Adaptive:
-        """Return the schedule for a run of so many steps: a gate without at_most gets its horizon's even share."""
-        if self.gate.at_most is not None:
+        """Return the schedule for a run of so many steps: a gate in steps without at_most gets its horizon's even share."""
+        if self.gate.at_most is not None or self.gate.unit != "steps":
             return self
         share = max(steps // len(self.horizons), 1)
         return self.model_copy(update={"gate": self.gate.model_copy(update={"at_most": share})})
@@ -343,6 +224,86 @@ class Adaptive(Schedule):
     def levels(self) -> tuple[Level, ...]:
         """Return one gated span per horizon, the last one open."""
         return (*(Level(h, None, self.gate) for h in self.horizons[:-1]), Level(self.horizons[-1]))
+
+
+class GroupSchedule(Schedule):
+    """Base of schedules in which the groups of one step may have different horizons (local backend)."""
+
+    horizons: tuple[Turns, ...] = Field(min_length=1)
+    """The horizons, in rising order."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        _check_rising(self.horizons)
+        return self
+
+    @property
+    def adaptive(self) -> bool:
+        """Return True: no stage has one horizon."""
+        return True
+
+    def levels(self) -> tuple[Level, ...]:
+        """Return the horizons from the smallest to the largest. They are not spans."""
+        return tuple(Level(horizon) for horizon in self.horizons)
+
+    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
+        """Return the horizon of a group, counted from 0 in its step. seed: the run's."""
+        raise NotImplementedError
+
+
+class Drawn(GroupSchedule):
+    """A horizon drawn for each group, each with the same probability. The baseline of all rules."""
+
+    kind: Literal["drawn"] = "drawn"
+    """Kind of the schedule."""
+
+    def horizon(self, step: int, history: History = ()) -> int:
+        """Return the largest horizon."""
+        return self.horizons[-1]
+
+    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
+        """Return the drawn horizon. It depends on seed, step and group alone."""
+        return self.horizons[derive_seed(seed, "horizon", step, group) % len(self.horizons)]
+
+
+class Probes(GroupSchedule):
+    """One group in `every` plays at the largest horizon, and shows which horizon the others need.
+
+    The agent does not see the horizon, so a conversation that succeeds in t turns succeeds at every horizon from t on.
+    The other groups get the smallest horizon at which the probes have `share` of their success. It can shrink.
+    """
+
+    kind: Literal["probes"] = "probes"
+    """Kind of the schedule."""
+
+    every: PositiveInt = 16
+    """One group in this many is a probe, counted over the whole run."""
+
+    share: float = Field(default=0.95, gt=0.0, le=1.0)
+    """Share of the success at the largest horizon that the chosen horizon must have."""
+
+    window: PositiveInt = 80
+    """Number of the latest conversations at the largest horizon that decide. Before there are as many, and while
+    none of them succeeds, the smallest horizon is used."""
+
+    def horizon(self, step: int, history: History = ()) -> int:
+        """Return the horizon of all groups but the probes."""
+        turns = [turns for entry in _before(step, history) for turns in entry.get("probes") or ()][-self.window :]
+        successes = sum(each > 0 for each in turns)
+        if len(turns) < self.window:
+            return self.horizons[0]
+        return next(h for h in self.horizons if sum(0 < each <= h for each in turns) >= self.share * successes)
+
+    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
+        """Return the largest horizon for a probe, and the chosen one for others."""
+        played = sum(int(entry.get("groups") or 0) for entry in _before(step, history))
+        return self.horizons[-1] if (played + group) % self.every == 0 else self.horizon(step, history)
+
+
+def _before(step: int, history: History) -> list[Mapping[str, Any]]:
+    """Return the entries of the steps before a step, in order. If a step has two entries, the later one counts."""
+    entries = {int(entry["step"]): entry for entry in history}
+    return [entry for number, entry in sorted(entries.items()) if number < step]
 
 
 ENTRY_POINT = "userrl.schedules"
@@ -361,9 +322,9 @@ def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
     return schedule.model_validate(value)
 
 
-OURS = tuple(kind.model_fields["kind"].default for kind in (Fixed, Stages, ScalingInter, Adaptive))
+OURS = tuple(kind.model_fields["kind"].default for kind in (Fixed, Stages, ScalingInter, Adaptive, Drawn, Probes))
 AnySchedule = Annotated[
-    Annotated[Fixed | Stages | ScalingInter | Adaptive, Field(discriminator="kind")],
+    Annotated[Fixed | Stages | ScalingInter | Adaptive | Drawn | Probes, Field(discriminator="kind")],
     WrapValidator(_or_installed),
     SerializeAsAny(),
 ]

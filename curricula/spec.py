@@ -13,8 +13,9 @@ from pydantic import (
     model_validator,
 )
 
+from curricula.gate import Gate
 from curricula.options import check_options, check_url
-from curricula.schedule import Gate, Turns
+from curricula.schedule import Turns
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.population import population
 from userrl_core.settings import Count, Settings

@@ -28,7 +28,7 @@ async def run_episodes(
     tasks: Sequence[Task],
     policy: Policy | BatchPolicy,
     *,
-    horizon: int,
+    horizon: int | Sequence[int],
     n: int | Mapping[str, int] = 1,
     concurrency: int = 64,
     sink: Sink | None = None,
@@ -49,11 +49,12 @@ async def run_episodes(
 
     The episodes with the longest expected duration start first.
 
-    n: for every task, or by gym. user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config:
-    options by gym. seed: with the task's key, the step and the attempt it determines every random draw, so the order
-    of execution does not matter. concurrency: episodes in flight at once. progress: called once per finished
-    trajectory. skip: task keys with attempts (from 0) that were played before and are left out. judge: judges every
-    trajectory once it ends, while others are played. verifier: checks every step before it is executed.
+    horizon: for every task, or one per task. n: for every task, or by gym. user: a user kind, ``(kind, options)``, or a
+    mapping of those by gym. gym_config: options by gym. seed: with the task's key, the step and the attempt it
+    determines every random draw, so the order of execution does not matter. concurrency: episodes in flight at once.
+    progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played before and
+    are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
+    before it is executed.
 
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
@@ -64,10 +65,23 @@ async def run_episodes(
         )
     if concurrency < 1:
         raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
-    rules = EpisodeRules(horizon, on_format_error, step_timeout, prompt_style)
-    episodes = build_episodes(
-        tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config, skip=skip
-    )
+    horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
+    rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style) for turns in horizons}
+    episodes = [
+        episode
+        for task, turns in zip(tasks, horizons, strict=True)
+        for episode in build_episodes(
+            [task],
+            rules[turns],
+            n=n,
+            sink=sink,
+            user=user,
+            context=context,
+            seed=seed,
+            gym_config=gym_config,
+            skip=skip,
+        )
+    ]
     for episode in episodes:
         episode.on_end, episode.verifier = progress, verifier
     if judge is None:

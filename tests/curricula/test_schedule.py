@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from curricula.gate import Gate
 from curricula.recipe import Recipe
-from curricula.schedule import Adaptive, Fixed, Gate, ScalingInter, Span, Stages
+from curricula.schedule import Adaptive, Drawn, Fixed, Probes, ScalingInter, Span, Stages
 from tests.makers import raises
 
 PUBLISHED = [
@@ -237,3 +238,106 @@ def test_a_stage_in_seconds_stands_alone_and_is_numbered_up_to_its_bound():
                 "schedule": {"kind": "fixed", "turns": 4},
             }
         )
+
+
+def counted(rows):
+    """Entries of a span's steps: success, length, conversations, updates."""
+    return [dict(zip(("success", "length", "conversations", "updates"), row, strict=True)) for row in rows]
+
+
+def test_a_gate_in_conversations_opens_by_conversations_and_not_by_steps():
+    gate = Gate(length=0.85, unit="conversations", window=200, at_least=500, hold=200)
+    full = counted([(0.1, 0.9, 100, 2)] * 9)
+    assert gate.opens_after(full) == 5  # 500 conversations; the condition holds from 200 on
+    assert gate.opens_after(counted([(0.1, 0.9, 250, 2)] * 9)) == 2
+    assert Gate(length=0.85, unit="updates", window=4, at_least=10, hold=4).opens_after(full) == 5
+    assert (
+        Gate(length=0.85, unit="updates", window=4, at_least=10).opens_after(counted([(0.1, 0.9, 100, 1)] * 9)) is None
+    )
+
+
+def test_a_window_in_conversations_weighs_steps_by_their_conversations():
+    gate = Gate(length=0.85, unit="conversations", window=100)
+    rows = [(0.1, 0.6, 50, 2), (0.1, 0.9, 450, 2)]
+    assert gate.opens_after(counted(rows)) == 2  # the last step alone has a window's conversations
+    wide = Gate(length=0.85, unit="conversations", window=500)
+    assert wide.opens_after(counted(rows)) == 2  # (50 x 0.6 + 450 x 0.9) / 500 = 0.87
+    assert wide.opens_after(counted([(0.1, 0.6, 100, 2), (0.1, 0.9, 400, 2)])) is None  # 0.84
+
+
+def test_length_or_plateau_opens_when_either_holds():
+    gate = Gate(length=0.85, plateau=0.02, unit="conversations", window=100, hold=100, at_least=200)
+    rising = [(0.1 * step, 0.7, 100, 2) for step in range(1, 8)]
+    assert gate.opens_after(counted(rising)) is None
+    assert gate.opens_after(counted([*rising, (0.71, 0.7, 100, 2)])) == 8
+    assert gate.opens_after(counted([(0.1, 0.7, 100, 2), (0.2, 0.85, 100, 2)])) == 2
+
+
+def test_a_gate_in_updates_at_two_a_step_is_the_gate_in_steps():
+    steps = Gate(length=0.85, plateau=0.02, window=5, hold=2, at_least=15)
+    updates = Gate(length=0.85, plateau=0.02, unit="updates", window=10, hold=4, at_least=30)
+    for number in range(1, 60):
+        rows = counted([((step % number) / number, 0.5 + (step % 7) / 15, 100, 2) for step in range(40)])
+        assert updates.opens_after(rows) == steps.opens_after(rows)
+
+
+def test_at_most_counts_the_gates_unit_and_gets_no_even_share_of_steps():
+    gate = Gate(success=1.0, unit="conversations", at_most=300)
+    assert gate.opens_after(counted([(0.0, 0.5, 120, 2)] * 5)) == 3
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(plateau=0.1, unit="conversations"))
+    assert schedule.within(100) is schedule
+
+
+def test_a_missing_count_is_none_and_is_not_carried_over():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(success=0.5, unit="conversations", window=100))
+    history = [{"step": 1, "success": 1.0, "conversations": 60.0}, {"step": 2, "success": 1.0}]
+    assert schedule.horizon(3, history) == 4
+    assert schedule.horizon(4, [*history, {"step": 3, "success": 1.0, "conversations": 40.0}]) == 6
+
+
+def test_drawn_horizons_depend_on_seed_step_and_group_alone_and_are_even():
+    schedule = Drawn(horizons=(6, 10, 16))
+    drawn = [schedule.group_horizon(step, (), group, 7) for step in range(1, 101) for group in range(12)]
+    assert [drawn.count(horizon) for horizon in (6, 10, 16)] == pytest.approx([400] * 3, abs=60)
+    again = [schedule.group_horizon(step, [{"step": 1}], group, 7) for step in range(1, 101) for group in range(12)]
+    assert again == drawn
+    assert drawn != [schedule.group_horizon(step, (), group, 8) for step in range(1, 101) for group in range(12)]
+    assert (schedule.horizon(5), schedule.adaptive) == (16, True)
+
+
+def test_probes_choose_the_smallest_horizon_with_enough_of_the_success_at_the_largest():
+    schedule = Probes(horizons=(6, 10, 16), window=20, share=0.95)
+
+    def after(*turns):
+        return schedule.horizon(2, [{"step": 1, "groups": 16, "probes": list(turns)}])
+
+    assert after(*[5] * 19) == 6  # too few conversations
+    assert after(*[12] * 19) == 6
+    assert after(*[0] * 20) == 6  # none succeeds
+    assert after(*[5] * 20) == 6
+    assert after(*[5] * 19, 9) == 6  # 19 of 20 is enough
+    assert after(*[5] * 18, 9, 9) == 10
+    assert after(*[9] * 18, 12, 12) == 16
+    assert after(*[12] * 18, *[0] * 10, *[5] * 10) == 6  # the latest 20 decide: it shrinks
+    assert after(*[0] * 19, 16) == 16
+
+
+def test_one_group_in_sixteen_is_a_probe_over_the_whole_run():
+    schedule = Probes(horizons=(6, 10, 16), every=16)
+    history, probes = [], []
+    for step, groups in enumerate([18, 10, 20, 7, 9], 1):
+        horizons = [schedule.group_horizon(step, history, group, 0) for group in range(groups)]
+        probes += [horizon == 16 for horizon in horizons]
+        history.append({"step": step, "groups": groups, "probes": []})
+    assert [number for number, probe in enumerate(probes) if probe] == [0, 16, 32, 48]
+
+
+def test_probes_ignore_the_steps_that_are_played_again():
+    schedule = Probes(horizons=(6, 16), window=2)
+    history = [{"step": 1, "groups": 16, "probes": [12, 12]}, {"step": 2, "groups": 16, "probes": [5, 5]}]
+    assert [schedule.horizon(step, history) for step in (1, 2, 3)] == [6, 16, 6]
+
+
+def test_horizons_of_groups_rise():
+    with pytest.raises(ValidationError, match="never shrink"):
+        Probes(horizons=(6, 4))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from curricula.schedule import Adaptive, Gate
+from curricula.gate import Gate
+from curricula.schedule import Adaptive
 from tests.verl.rig import TwoStages, make_job, make_model, on_cpu, warehouse_sink
 from tests.verl.test_verl_stages import RUN, in_log, kill_one
 from userrl_core.distill import to_chat

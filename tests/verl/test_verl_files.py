@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from curricula.schedule import Adaptive, Gate
+from curricula.gate import Gate
+from curricula.schedule import Adaptive
 from tests.makers import raises
 from tests.verl.rig import TwoStages, make_job
 from userrl.run.plan import plan_run

@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 from curricula import Draft, PlannedStage, Recipe, draft
 from curricula.data import SEARCHED, missing_search_key, none_published
 from curricula.feasibility import check_credit
+from curricula.gate import SPENT
 from curricula.host import AUTO, Host, choose_profile, needs
-from curricula.schedule import SPENT
+from curricula.schedule import GroupSchedule
 from curricula.spec import FOLDER
 from userrl.machine.home import published_data
 from userrl.machine.pretrained import model_path
@@ -283,7 +284,19 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
 
 def _refuse_gates(recipe: Recipe) -> None:
     """Raise ConfigError for a schedule whose gates need values that verl does not report at the end of a step."""
+    if isinstance(recipe.schedule, GroupSchedule):
+        raise ConfigError(
+            "training.backend_cannot",
+            f"Schedule {recipe.schedule.model_dump()['kind']} gives the groups of a step different horizons, which only the local "
+            "backend does. Choose another schedule, or train with backend=local.",
+        )
     gates = [level.gate for level in recipe.schedule.levels() if level.gate is not None]
+    if counted := next((gate.unit for gate in gates if gate.unit != "steps"), None):
+        raise ConfigError(
+            "training.backend_cannot",
+            f"The schedule's gate counts {counted}, which verl does not report at the end of a step. Let it count steps, or train "
+            "with backend=local.",
+        )
     unknown = [name for name in ("entropy", *SPENT) if any(getattr(gate, name) is not None for gate in gates)]
     if unknown:
         raise ConfigError(

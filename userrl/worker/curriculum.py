@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from curricula.recipe import PlannedStage, Recipe
 from curricula.sampler import TaskSampler
+from curricula.schedule import GroupSchedule, Probes
 from userrl.run.tasks import rl_tasks
 from userrl_core.records import Task
 from userrl_core.training.protocols import History
@@ -14,6 +15,9 @@ from userrl_core.training.protocols import History
 RECORDED = {"signal": "groups/mixed/share", "entropy": "rollout/entropy/mean", "tokens": "tokens/all/sum"}
 TIMES = {"cpu_seconds": "seconds/cpu/sum", "gpu_seconds": "seconds/gpu/sum"}
 """Recorded only if a gate needs it. Two runs of the same seed agree in everything else in a checkpoint."""
+
+COUNTED = {"conversations": "rollout/attempts/count", "updates": "policy/updates/count"}
+"""Recorded only if a gate counts in them, so that checkpoints of earlier runs keep their contents."""
 
 SHUFFLED = "all"
 """Name of the only pool if a stage weighs tasks and not gyms."""
@@ -30,10 +34,13 @@ class RecipeCurriculum:
         """
         self._recipe, self._branch, self._ahead = recipe, branch, ahead
         self._used = frozenset(used)
-        self._history: list[dict[str, float | None]] = []
+        self._seed = seed
+        self._history: list[dict[str, Any]] = []
+        self._probed: dict[str, Any] = {}
         self._stage = 0
         self._sampler = TaskSampler({}, seed)
         self._timed = timed_gates(recipe)
+        self._counted = counted_gates(recipe)
 
     def horizon(self, step: int, history: History) -> int:
         """Return the horizon of this step."""
@@ -41,6 +48,19 @@ class RecipeCurriculum:
             return self._at(step).horizon or 1
         # Our history holds all values that gates read. A trainer's own list is shorter.
         return self._recipe.schedule.horizon(step, self._history or list(history))
+
+    def group_horizons(self, step: int, history: History, groups: range) -> list[int]:
+        """Return the horizons of groups of this step."""
+        schedule = self._recipe.schedule
+        if not isinstance(schedule, GroupSchedule):
+            return [self.horizon(step, history)] * len(groups)
+        return [schedule.group_horizon(step, self._history, group, self._seed) for group in groups]
+
+    def record_outcomes(self, step: int, groups: int, outcomes: Sequence[tuple[int, int]]) -> None:
+        """Keep what probes show until the step is recorded: the turns of each conversation at the largest horizon."""
+        if isinstance(self._recipe.schedule, Probes):
+            largest = self._recipe.schedule.horizons[-1]
+            self._probed = {"groups": groups, "probes": [turns for allowed, turns in outcomes if allowed == largest]}
 
     def stage_of(self, step: int) -> str:
         """Return the stage of a step: ``rl-1`` ... ``rl-n``."""
@@ -58,14 +78,17 @@ class RecipeCurriculum:
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
         """Record the values that gates use. success is None if no trajectory of the step could be scored."""
-        known: dict[str, float | None] = {"step": float(step), "success": stats.get("rollout/success/mean")}
+        known: dict[str, Any] = {"step": float(step), "success": stats.get("rollout/success/mean")}
         known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
         turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
         if turns is not None and horizon:
             known["length"] = turns / horizon
         if self._timed:
             known |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
-        self._history.append(known)
+        if self._counted:
+            known |= {name: stats[metric] for name, metric in COUNTED.items() if metric in stats}
+        self._history.append(known | self._probed)
+        self._probed = {}
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Report the result of a task's group to the sampler."""
@@ -105,3 +128,9 @@ def timed_gates(recipe: Recipe) -> bool:
     """Return whether a gate of the recipe uses time."""
     gates = [level.gate for level in recipe.schedule.levels()] if recipe.stages else []
     return any(gate is not None and gate.timed for gate in gates)
+
+
+def counted_gates(recipe: Recipe) -> bool:
+    """Return whether a gate of the recipe counts conversations or updates."""
+    gates = [level.gate for level in recipe.schedule.levels()] if recipe.stages else []
+    return any(gate is not None and gate.unit != "steps" for gate in gates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from userrl_core.records import Task
 
@@ -46,6 +46,22 @@ class Curriculum(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly from a `state_dict`."""
+        ...
+
+
+@runtime_checkable
+class GroupCurriculum(Protocol):
+    """A curriculum that may give the groups of one step different horizons (local backend)."""
+
+    def group_horizons(self, step: int, history: History, groups: range) -> list[int]:
+        """Return the horizons of groups, which are counted from 0 in their step; a pure function."""
+        ...
+
+    def record_outcomes(self, step: int, groups: int, outcomes: Sequence[tuple[int, int]]) -> None:
+        """Record a step's groups and conversations, before `Curriculum.record`.
+
+        outcomes: for each conversation, the turns that it was allowed and the turns after which it succeeded (0 if it failed).
+        """
         ...
 
 

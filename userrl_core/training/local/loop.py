@@ -49,7 +49,7 @@ from userrl_core.training.local.state import TrainState, load_checkpoint, load_s
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.update import items_of, minibatches, update_policy
 from userrl_core.training.one_gpu import check_rl, known_shape
-from userrl_core.training.protocols import Curriculum, Progress
+from userrl_core.training.protocols import Curriculum, GroupCurriculum, Progress
 
 
 def train_rl(job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
@@ -157,14 +157,14 @@ class _Stage:
         started, cpu_started = time.perf_counter(), time.process_time()
         horizon = self.curriculum.horizon(step, self.state.history)
         tasks = self._tasks_of(step)
-        batch, credits, resampled = await self._collect(step, horizon, tasks)
+        batch, credits, resampled = await self._collect(step, tasks)
         rollout_ended = time.perf_counter()
         advantages = advantages_for(self.config, batch, credits, self.job.credit, self.state.critic)
         self._log_credits(batch, credits, advantages)
         metrics = self._update(step, batch, advantages)
         self.state.check_finite(metrics, self._stage_of(step), step)
         update_ended = time.perf_counter()
-        self._observe(batch)
+        self._observe(step, batch)
         metrics |= conversation_metrics(batch.trajectories, "rollout")
         metrics |= judge_metrics(batch.trajectories)
         if self.verifier is not None:
@@ -217,12 +217,12 @@ class _Stage:
         tokens, tasks = token_use[-1]
         return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
 
-    async def _collect(self, step: int, horizon: int, tasks: int) -> tuple[Batch, Credits, int]:
+    async def _collect(self, step: int, tasks: int) -> tuple[Batch, Credits, int]:
         """Return the step's trajectories, their credits, and the number of resampled tasks.
 
         With filter resample, groups without a signal are replaced by further draws, up to the limit.
         """
-        batch = await self._play(step, horizon, self.curriculum.draw(step, tasks))
+        batch = await self._play(step, 0, self.curriculum.draw(step, tasks))
         credits = batch.credits(self.job.credit)
         resampled = 0
         for _ in range(self.job.credit.resample_limit if self.job.credit.filter == "resample" else 0):
@@ -233,23 +233,30 @@ class _Stage:
             )
             if not new_tasks:
                 break
-            batch = batch + await self._play(step, horizon, new_tasks)
+            batch = batch + await self._play(step, len(batch) // self.config.group, new_tasks)
             credits = batch.credits(self.job.credit)
             resampled += len(new_tasks)
         return batch, credits, resampled
 
-    async def _play(self, step: int, horizon: int, tasks: list[Task]) -> Batch:
+    async def _play(self, step: int, first: int, tasks: list[Task]) -> Batch:
+        """Play the groups of a step from number `first` on, one per task."""
         self.sink.tasks(tasks)
+        horizons = self._horizons(step, range(first, first + len(tasks)))
         trajectories = await self._episodes(
-            self.policy, tasks, horizon, self._context(step, "train"), self.config.group
+            self.policy, tasks, horizons, self._context(step, "train"), self.config.group
         )
         groups = [index // self.config.group for index in range(len(trajectories))]
         batch = Batch(trajectories, self.policy.take_samples(), groups)
         if self.greedy is not None:
-            greedy_trajectories = await self._episodes(self.greedy, tasks, horizon, self._context(step, "baseline"), 1)
+            greedy_trajectories = await self._episodes(self.greedy, tasks, horizons, self._context(step, "baseline"), 1)
             scores = greedy_scores(greedy_trajectories, self.job.credit)
             batch.baselines = [scores[group] for group in groups]
         return batch
+
+    def _horizons(self, step: int, groups: range) -> list[int]:
+        if isinstance(self.curriculum, GroupCurriculum):
+            return self.curriculum.group_horizons(step, self.state.history, groups)
+        return [self.curriculum.horizon(step, self.state.history)] * len(groups)
 
     async def _validate(self, step: int) -> tuple[float | None, dict[str, float]]:
         """Play the validation tasks. Return the mean score (None when no trajectory was scored) and the metrics."""
@@ -263,7 +270,7 @@ class _Stage:
         return metrics.get("validate/score/mean"), metrics
 
     async def _episodes(
-        self, policy: LocalPolicy, tasks: list[Task], horizon: int, context: RolloutContext, n: int
+        self, policy: LocalPolicy, tasks: list[Task], horizon: int | list[int], context: RolloutContext, n: int
     ) -> list[Trajectory]:
         await self._wait_for_users()
         trains = context.phase in ("train", "baseline")
@@ -339,12 +346,15 @@ class _Stage:
             if trajectory.traj_id is not None and credits.admitted[index]:
                 self.sink.credits(trajectory.traj_id, credits.shaped[index].tolist(), advantages.turns[index].tolist())
 
-    def _observe(self, batch: Batch) -> None:
+    def _observe(self, step: int, batch: Batch) -> None:
         outcomes: dict[str, list[tuple[float, int]]] = {}
         for trajectory, sample in zip(batch.trajectories, batch.samples, strict=True):
             if trajectory.admitted:
                 outcome = float(trajectory.stop_reason == "success"), len(sample.ids)
                 outcomes.setdefault(trajectory.task.key, []).append(outcome)
+        if isinstance(self.curriculum, GroupCurriculum):
+            ended = [(t.horizon, len(t.turns) * (t.stop_reason == "success")) for t in batch.trajectories if t.admitted]
+            self.curriculum.record_outcomes(step, len(batch) // self.config.group, ended)
         for key, group in outcomes.items():
             successes, tokens = zip(*group, strict=True)
             self.curriculum.observe(key, sum(successes) / len(group), sum(tokens) / len(group))
