@@ -31,6 +31,12 @@ FAMILIES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 """Family, options of its tasks, and its settings with the enabling turn paid and unpaid, as in studies/what_collapses.yaml."""
 
 
+def solution(gym: str, task: Task) -> list[InteractCall]:
+    """Return the reference solution."""
+    kind: Any = gym_class(gym)
+    return list(kind.gold(task, make(gym, task, "rule").config))
+
+
 def enables(gym: str, choice: str, content: str) -> bool:
     """Return whether a call of the reference solution is the family's enabling turn."""
     if gym == "tau":
@@ -45,7 +51,8 @@ def rewards_of(gym: str, task: Task, calls: Sequence[InteractCall], config: dict
 
     async def play() -> list[float]:
         found = [(await played.step(call)).reward or 0.0 for call in calls]
-        assert (played.succeeded, played.score()) == (True, pytest.approx(1.0))
+        assert played.succeeded
+        assert played.score() == pytest.approx(1.0)
         await played.aclose()
         return found
 
@@ -58,7 +65,7 @@ def test_the_solution_earns_the_same_in_total_and_the_switch_moves_the_enabling_
     gym: str, options: dict[str, Any], paid: dict[str, Any], unpaid: dict[str, Any], n: int
 ) -> None:
     task = tasks(gym, "train", **options)[n]
-    calls = gym_class(gym).gold(task, make(gym, task, "rule").config)
+    calls = solution(gym, task)
     default, with_pay, without = (rewards_of(gym, task, calls, each) for each in ({}, paid, unpaid))
     assert [sum(each) for each in (default, with_pay, without)] == [pytest.approx(1.0)] * 3
     enabling = [enables(gym, call.choice, call.content) for call in calls]
@@ -103,7 +110,7 @@ def trial(task: Task) -> list[InteractCall]:
 )
 def test_a_useful_turn_is_paid_once(gym: str, options: dict[str, Any], config: dict[str, Any]) -> None:
     task = tasks(gym, "train", **options)[0]
-    first = gym_class(gym).gold(task, make(gym, task, "rule").config)[0]
+    first = solution(gym, task)[0]
     played = make(gym, task, "rule", **config)
     played.reset(seed=0)
     one, two = (asyncio.run(played.step(first)).reward or 0.0 for _ in range(2))
@@ -112,7 +119,7 @@ def test_a_useful_turn_is_paid_once(gym: str, options: dict[str, Any], config: d
 
 def test_a_look_at_a_settled_item_is_not_paid() -> None:
     task = tasks("tau", "train", **TINY_SHOP)[0]
-    ask, look, settle = gym_class("tau").gold(task, make("tau", task, "rule").config)[:3]
+    ask, look, settle = solution("tau", task)[:3]
     played = make("tau", task, "rule", shared=0.6)
     played.reset(seed=0)
     found = [asyncio.run(played.step(call)).reward for call in (ask, settle, look)]
@@ -123,8 +130,8 @@ def test_a_wrong_answer_after_paid_searches_scores_nothing() -> None:
     task = tasks("searchqa", "train", tier="tiny")[0]
     played = make("searchqa", task, "rule", search_pay=0.1)
     played.reset(seed=0)
-    search = gym_class("searchqa").gold(task, played.config)[0]
-    assert asyncio.run(played.step(search)).reward > 0
+    search = solution("searchqa", task)[0]
+    assert asyncio.run(played.step(search)).reward
     last = asyncio.run(played.step(InteractCall("answer", "nothing")))
     assert (last.reward, played.score(), played.succeeded) == (0.0, 0.0, False)
 
@@ -133,7 +140,7 @@ def test_a_second_search_is_not_paid() -> None:
     task = tasks("wish", "train", sizes=[1])[0]
     gym = make("wish", task, "rule", search_pay=0.1)
     gym.reset(seed=0)
-    search = next(call for call in gym_class("wish").gold(task, gym.config) if call.choice == "search")
+    search = next(call for call in solution("wish", task) if call.choice == "search")
 
     async def twice() -> list[float | None]:
         found = [(await gym.step(search)).reward for _ in range(2)]

@@ -47,7 +47,7 @@ class RecipeCurriculum:
         if self._branch or self._ahead:
             return self._at(step).horizon or 1
         # Our history holds all values that gates read. A trainer's own list is shorter.
-        return self._recipe.schedule.horizon(step, self._history or list(history))
+        return self._recipe.schedule.horizon(step, self._history or history)
 
     def group_horizons(self, step: int, history: History, groups: range) -> list[int]:
         """Return the horizons of groups of this step."""
