@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
+import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -103,6 +106,41 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path, home: Path) -> 
     path = tmp_path / "results.json"
     path.write_text('{"info": {}, "tasks": [], "simulations": []}')
     refused(path, home, "import.broken_file", "no conversation")
+
+
+def test_what_is_not_a_file_is_refused_without_reading_it(tmp_path: Path, home: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path, fact in ((tmp_path / "pipe", "not a file"), (Path("/dev/zero"), "not a file"), (tmp_path, "not a file")):
+        refused(path, home, "file.unreadable", fact, format="openai-chat")
+    refused(tmp_path / "loop", home, "file.unreadable", "symbolic links")
+    (tmp_path / "empty").touch()
+    refused(tmp_path / "empty", home, "import.broken_file", "no conversation", format="openai-chat")
+
+
+def test_a_link_to_a_file_is_the_file(tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_text(CHAT)
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "chats.jsonl")
+    (run,) = userrl.import_logs(tmp_path / "link.jsonl")
+    assert userrl.import_logs(tmp_path / "chats.jsonl")[0].run == run.run
+
+
+def test_a_line_of_a_gigabyte_is_refused_in_little_memory(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    with path.open("wb") as file:
+        file.write(CHAT.encode() + b'{"messages": "')
+        file.truncate(2**30)  # a sparse file: zeros without a line end
+    script = (
+        "import resource, sys, userrl\n"
+        "from userrl_core.errors import ConfigError\n"
+        "try: userrl.import_logs(sys.argv[1])\n"
+        "except ConfigError as error: print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    sentence, peak = done.stdout.splitlines()
+    assert "line 2: the line is larger than 64 MB" in sentence
+    assert int(peak) < 500
 
 
 def test_a_line_and_a_value_beyond_the_limit_are_not_read_whole(

@@ -31,6 +31,8 @@ from tests.flows.demonstrated import demonstrated
 from tests.ports import free_port
 from tests.training.toys import TINY, chats
 from tests.warehouse.makers import play
+from userrl.audits.check_labels import check_labels
+from userrl.audits.scan import scan_run
 from userrl.reports.run_report import RunReport
 from userrl.run.results import GymScore
 from userrl_core.gyms import tasks
@@ -285,6 +287,34 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
     viewer.open("/trajectories?gym=travel&stop=failed")
     viewer.sees("80 trajectories")
     viewer.sees("failed: out of turns")
+
+
+def test_a_person_labels_a_conversation_and_a_turn(viewer: Viewer, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traj_id = rows(home, "SELECT min(traj_id) AS id FROM trajectories WHERE run_id = 'r1' AND gym = 'travel'")[0]["id"]
+    viewer.open(f"/trajectory/{traj_id}")
+
+    def label(what: str, value: str) -> None:
+        viewer.click(f"Label this {what}")
+        for field, text in (("Label set", "helpful"), ("Your name", "Ada")):
+            fields = viewer.until(lambda f=field: viewer.driver.find_elements(By.CSS_SELECTOR, f'[aria-label="{f}"]'))
+            fields[-1].send_keys(text)
+        viewer.click(value)
+        viewer.sees(f"Stored: {value.lower()}.")
+
+    label("conversation", "Yes")
+    label("turn", "No")
+    stored = rows(home, "SELECT traj_id, turn > 0 AS of_turn, value, source, labeller FROM labels ORDER BY turn")
+    person = {"traj_id": traj_id, "source": "person", "labeller": "Ada"}
+    assert stored == [{**person, "of_turn": False, "value": "yes"}, {**person, "of_turn": True, "value": "no"}]
+    viewer.open("/trajectories?run=r1&label=helpful=yes")
+    viewer.until(lambda: any(line.startswith("1 trajectories") for line in viewer.text().splitlines()))
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    scan_run("r1", name="helpful", with_="pattern", pattern="nowhere", phase="train")
+    checked = str(check_labels("r1", "helpful")).splitlines()
+    assert [line.split()[:2] for line in checked[2:]] == [
+        *(["agreement", "0.000"], ["sensitivity", "0.000"]),
+        *(["specificity", "–"], ["kappa", "0.000"]),
+    ]
 
 
 def test_a_conversation_is_replayed_with_keys(viewer: Viewer, home: Path) -> None:

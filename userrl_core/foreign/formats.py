@@ -58,6 +58,8 @@ def recognised(path: Path, format: str = AUTO) -> str:
             "argument.unknown_value",
             f"There is no format '{format}'{nearest(format, FORMATS)}. Use one of {', '.join(FORMATS)}.",
         )
+    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+        raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
     try:
         with path.open("rb") as file:
             start = file.read(4)

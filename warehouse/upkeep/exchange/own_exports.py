@@ -38,6 +38,8 @@ Found = tuple[str, ExportedConversation]
 
 def read_conversations(path: Path) -> Iterator[Found]:
     """Yield the conversations of a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+        raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
     try:
         with path.open("rb") as file:
             packed = file.read(4) == b"PAR1"
