@@ -48,6 +48,13 @@ async def show_report(run: Run, warehouse: Warehouse) -> None:
         draw(document.blocks)
 
 
+async def show_users(warehouse: Warehouse, run_id: str) -> None:
+    """Draw the stored audits of a run's users, or how to make one."""
+    from userrl.reports.users.document import users_of  # imported here: scipy takes a quarter of the page's memory
+
+    draw(await frame.asked(lambda: [*users_of(warehouse, run_id)]))
+
+
 def draw(blocks: Sequence[Block]) -> None:
     """Draw the blocks of a document. A figure is drawn as its text lines."""
     for block in blocks:

@@ -12,7 +12,7 @@ from nicegui import ui
 from flows.page import charts, frame
 from flows.page.charts import Mark
 from flows.page.replies import has_replies, show_replies
-from flows.page.report import draw, show_card, show_report
+from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.curves import horizon_note
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
@@ -197,6 +197,7 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
         )
     if len(run_ids) == 1 and run_row.get("kind") == IMPORTED:
         draw((await frame.asked(lambda: import_document(summary(run_row["run_id"])))).blocks)
+        frame.folded("Users", lambda: show_users(warehouse, run_row["run_id"]))
         await _worth_reading(warehouse, run_row["run_id"])
         return
     await Curves(warehouse, run_ids).build()
@@ -204,6 +205,7 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
         await _worth_reading(warehouse, run_row["run_id"])
         if await frame.asked(lambda: has_replies(warehouse, run_row["run_id"])):
             frame.folded("The agent's choices over training", lambda: show_replies(warehouse, run_row["run_id"]))
+        frame.folded("Users", lambda: show_users(warehouse, run_row["run_id"]))
         if run := known.get(run_row["run_id"]):
             await show_report(run, warehouse)
 

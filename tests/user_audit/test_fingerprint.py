@@ -77,7 +77,7 @@ def test_two_halves_of_one_user_are_not_told_apart_and_two_users_are() -> None:
     same, other = user("same", 60, 2), user("other", 60, 3, " Thank you!", short=0.0)
     near, far = (distance(one, reference, trees=10) for one in (same, other))
     assert not near.classifier.apart
-    assert near.classifier.sentence() == "It cannot be told apart from the reference."
+    assert near.classifier.sentence() == "The classifier cannot tell it from the reference."
     assert far.classifier.apart
     assert far.classifier.auc > 0.95
     assert {name for name, _ in far.classifier.features} & {

@@ -53,6 +53,24 @@ def test_old_and_new_rows_live_together_and_are_packed_together(old: Path) -> No
     assert check(old).sound
 
 
+def test_audited_users_live_in_a_warehouse_of_schema_1_and_are_packed(old: Path) -> None:
+    with open_warehouse(old) as warehouse:
+        assert warehouse.sql("SELECT count(*) FROM user_features").fetchall() == [(0,)]
+        assert warehouse.query("user_report").fetchall() == []
+        traj_id = warehouse.sql("SELECT max(traj_id) FROM trajectories WHERE run_id = 'live'").fetchall()[0][0]
+    for words in (2.0, 3.5):
+        with TurnLog.open(old, "live", join=1) as log:
+            log.user_features([{"traj_id": traj_id, "words_per_turn": words, "suspect": "[]", "user_error": False}])
+    compact(old, many_small_packs=1)
+    with open_warehouse(old) as warehouse:
+        assert warehouse.sql("SELECT words_per_turn FROM user_features").fetchall() == [(3.5,)]
+        assert warehouse.sql("SELECT count(*) FROM user_features_all").fetchall() == [(2,)]
+        assert warehouse.sql("SELECT run_id, conversations, words_per_turn FROM user_report").fetchall() == [
+            ("live", 1, 3.5)
+        ]
+    assert check(old).sound
+
+
 @pytest.fixture
 def schema_2(tmp_path: Path) -> Path:
     """A warehouse of commit 553b6d8: one run packed, indexed and restarted, one sealed, one whose writer was killed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,14 +71,17 @@ def audit_judge(
     return audit(run, judge, repeats=repeats, phase=phase, most=most)
 
 
-def audit_user(run: str, *, phase: str = "evaluate", against: str | None = None) -> UserAuditReport:
-    """Report the errors of the users in a run's stored conversations, with a verdict for every failure.
+def audit_user(
+    run: str, *, phase: str | None = None, against: str | None = None, mix: Sequence[str] = ()
+) -> UserAuditReport:
+    """Report the errors of the users in a run's stored conversations, with a verdict for every failure, and store them.
 
-    phase: train, validate, evaluate, distill or play. against: a run, such as people, whose users are the reference of a
-    distance. No model is called. Raises ConfigError with one sentence.
+    phase: train, validate, evaluate, distill or play; by default evaluate, and play for the run people. against: people, a run
+    or a file that can be imported, whose users are the reference of a distance. mix: further runs and files, to find the
+    mixture of users that is nearest to the reference. No model is called. Raises ConfigError with one sentence.
     """
     from userrl.audits.user import audit_user as audit
     from userrl.machine.home import quiet_process
 
     quiet_process()
-    return audit(run, phase=phase, against=against)
+    return audit(run, phase=phase, against=against, mix=mix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -157,9 +157,9 @@ def _policy(warehouse: Warehouse, run_id: str, row: Mapping[str, Any]) -> Import
     )
 
 
-def import_document(run: ImportedRun) -> Document:
-    """Return the report."""
-    return Document(f"Imported run {run.run}", tuple(_blocks(run)))
+def import_document(run: ImportedRun, users: Iterable[Block] = ()) -> Document:
+    """Return the report. users: the section on its users."""
+    return Document(f"Imported run {run.run}", (*_blocks(run), *users))
 
 
 def _blocks(run: ImportedRun) -> Iterator[Block]:

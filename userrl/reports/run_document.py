@@ -15,6 +15,7 @@ from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl.reports.people_report import TITLE, beside_simulated
 from userrl.reports.run_report import RunReport
 from userrl.reports.sides import TRAINED
+from userrl.reports.users.document import users_of
 from userrl.reports.write_report import with_card
 from userrl.run.ending import last_step
 from userrl_core.measure.checkpoints import consistency, mean_score
@@ -42,6 +43,7 @@ def run_document(report: RunReport, warehouse: Warehouse) -> Document:
         *section("Held-out scores", _scores(report, scores, measured)),
         *_published(report, warehouse, measured),
         *section(TITLE, beside_simulated(warehouse, report.run)),
+        *section("Users", users_of(warehouse, report.run)),
         *_dynamics(report, warehouse),
         *_ends(report, warehouse),
         *_cost(report, warehouse, measured),

@@ -16,7 +16,7 @@ from userrl_core.records import Task, Trajectory
 from userrl_core.user_audit import tau
 from userrl_core.user_audit.conversation import Conversation, conversation
 from userrl_core.user_audit.findings import BY_WORDS, VERDICTS, Audited, Findings, verdict
-from userrl_core.user_audit.games import GAMES
+from userrl_core.user_audit.games import GAMES, holds_truth
 from userrl_core.user_audit.policy import broken_rules
 
 HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (0, 1)}
@@ -41,6 +41,18 @@ class UserAudit:
     score: Interval | None
     without: Interval | None
     suspects: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Audited]) -> UserAudit:
+        """Return the audit of these conversations."""
+        kept = tuple(rows)
+        without = _score([row for row in kept if not certain_error(row)])
+        return cls(kept, _score(kept), without, {row.task: row.suspect for row in kept if row.suspect})
+
+    def by_sides(self) -> dict[tuple[str, str], UserAudit]:
+        """Return the audit of each pair of an agent and a user, by their names."""
+        sides = dict.fromkeys((row.policy, row.user_name) for row in self.rows)
+        return {side: UserAudit.of(r for r in self.rows if (r.policy, r.user_name) == side) for side in sides}
 
     @property
     def failed(self) -> list[Audited]:
@@ -85,11 +97,6 @@ def certain_error(row: Audited) -> bool:
     return any(finding.harmful and not possible(kind) for kind, found in row.user.items() for finding in found)
 
 
-def known(task: Task) -> bool:
-    """Return whether a task holds the truth that an audit needs."""
-    return task.gym in GAMES or tau.readable(task.payload)
-
-
 def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -> UserAudit:
     """Audit every conversation.
 
@@ -97,8 +104,14 @@ def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -
     """
     talks = [_keyed(trajectory) for trajectory in trajectories]
     suspects = _suspects(talks, policy)
-    rows = tuple(replace(audited(talk), suspect=suspects.get(talk.task.key, ())) for talk in talks)
-    return UserAudit(rows, _score(rows), _score([row for row in rows if not certain_error(row)]), suspects)
+    return UserAudit.of(
+        replace(
+            audited(talk),
+            suspect=suspects.get(talk.task.key, ()),
+            rules_checked=policy is not None and has_rules(talk.task),
+        )
+        for talk in talks
+    )
 
 
 def audited(talk: Conversation) -> Audited:
@@ -118,12 +131,14 @@ def audited(talk: Conversation) -> Audited:
         found.agent,
         found.goal,
         verdict(found) if failed else None,
+        policy=talk.policy,
+        user_name=talk.user,
     )
 
 
 def _found(talk: Conversation) -> Findings | None:
     if talk.task.gym in GAMES:
-        return GAMES[talk.task.gym](talk)
+        return GAMES[talk.task.gym](talk) if holds_truth(talk.task) else None
     return tau.audited(talk) if tau.readable(talk.task.payload) else None
 
 
@@ -138,19 +153,25 @@ def _suspects(talks: list[Conversation], policy: Domain | None) -> dict[str, tup
     reasons = {}
     for key, attempts in by_task.items():
         found = [UNSOLVED] if len(attempts) >= MIN_ATTEMPTS and not any(talk.solved for talk in attempts) else []
-        payload = attempts[0].task.payload
-        if policy is not None and tau.readable(payload) and _of_airline(payload):
-            found += broken_rules(policy, payload["actions"])
+        task = attempts[0].task
+        if policy is not None and has_rules(task):
+            try:
+                found += broken_rules(policy, task.payload["actions"])
+            except (KeyError, TypeError, ValueError, AttributeError):
+                found.append("its gold writes cannot be read")
         if found:
             reasons[key] = tuple(found)
     return reasons
 
 
-def _of_airline(payload: Mapping[str, object]) -> bool:
+def has_rules(task: Task) -> bool:
+    """Return whether a task's gold writes can be compared with the rules of tau-bench's airline."""
+    payload = task.payload
+    if not tau.readable(payload):
+        return False
     if "domain" in payload:
-        return payload["domain"] == "airline"
-    names = {action["name"] for action in payload["actions"]}  # type: ignore[attr-defined]
-    return names <= airline.TOOLS.keys()
+        return bool(payload["domain"] == "airline")
+    return {action["name"] for action in payload["actions"]} <= airline.TOOLS.keys()
 
 
 def _score(rows: Iterable[Audited]) -> Interval | None:

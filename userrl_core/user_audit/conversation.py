@@ -31,7 +31,7 @@ class Conversation:
     """A conversation of a user and an agent.
 
     opening: the user's first words, "" if the gym wrote them. stopped: the user ended the conversation. solved: the task was
-    solved. ending: the stop reason. key: names the conversation in reports.
+    solved. ending: the stop reason. key: names the conversation in reports. policy, user: names of both sides, "" if unknown.
     """
 
     task: Task
@@ -42,6 +42,8 @@ class Conversation:
     solved: bool
     score: float | None
     ending: str
+    policy: str = ""
+    user: str = ""
 
     def messages(self) -> Iterator[Message]:
         """Yield the words of both sides in order, without stop tokens."""
@@ -75,6 +77,8 @@ def conversation(trajectory: Trajectory, key: str = "") -> Conversation:
         trajectory.stop_reason == "success",
         trajectory.score,
         str(trajectory.stop_reason),
+        trajectory.context.policy or "",
+        trajectory.user or "",
     )
 
 

@@ -54,22 +54,28 @@ class ClassifierTest:
 
     def sentence(self) -> str:
         """Return how the user differs from the reference."""
+        if self.auc != self.auc:
+            return "There are too few tasks to train a classifier."
         if not self.apart:
-            return "It cannot be told apart from the reference."
+            return "The classifier cannot tell it from the reference."
         parts = [f"{'more' if more else 'less'} {name.replace('_', ' ')}" for name, more in self.features]
-        return f"It can be told apart: {', '.join(parts)}."
+        return f"The classifier can tell it from the reference: {', '.join(parts)}."
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
     """The distance of a user from a reference.
 
-    dice: by feature. dimensions: D1 to D4. coverage: at equal numbers of conversations. js: Jensen-Shannon divergence (base 2)
-    of cluster histograms. floor: middle and 95 % range of the same numbers between two halves of the reference.
+    conversations: numbers of the user's and of the reference's. dice: by feature. dimensions: D1 to D4. js: Jensen-Shannon
+    divergence (base 2) of cluster histograms. floor: middle and 95 % range of the same numbers between two halves of the
+    reference, by name. All are at equal numbers of conversations: those of half the reference, or of the user if it has fewer.
     """
 
     user: str
     reference: str
+    conversations: tuple[int, int]
+    means: Mapping[str, tuple[float, float]]
+    """Means of each feature: the user's and the reference's."""
     dice: Mapping[str, float]
     dimensions: Mapping[str, float]
     coverage: float
@@ -83,13 +89,19 @@ def dice(a: float, b: float) -> float:
     return 2 * min(a, b) / (a + b) if a + b else 1.0
 
 
-def dimension_dice(user_NF: np.ndarray, reference_NF: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the Dice of the mean features, and their means over each of D1 to D4."""
-    by_feature = {
-        name: dice(float(a), float(b))
-        for name, a, b in zip(FEATURES, user_NF.mean(0), reference_NF.mean(0), strict=True)
-    }
-    return by_feature, {key: float(np.mean([by_feature[n] for n in names])) for key, names in DIMENSIONS.items()}
+def task_mean(users: Users) -> np.ndarray:
+    """Return the mean fingerprint [F]: over the attempts at a task, then over tasks."""
+    names, place_N = np.unique(np.array(users.tasks), return_inverse=True)
+    sums_TF = np.zeros((len(names), users.features.shape[1]))
+    np.add.at(sums_TF, place_N, users.features)
+    return np.asarray((sums_TF / np.bincount(place_N)[:, None]).mean(0))
+
+
+def feature_dice(user: Users, reference: Users) -> dict[str, float]:
+    """Return the Dice of the mean features by name, and their means over each of D1 to D4."""
+    means = zip(FEATURES, task_mean(user), task_mean(reference), strict=True)
+    by_feature = {name: dice(float(a), float(b)) for name, a, b in means}
+    return by_feature | {key: float(np.mean([by_feature[n] for n in names])) for key, names in DIMENSIONS.items()}
 
 
 def coverage(user_NF: np.ndarray, reference_NF: np.ndarray) -> float:
@@ -113,15 +125,15 @@ def jensen_shannon(p_K: np.ndarray, q_K: np.ndarray) -> float:
     return float(jensenshannon(p_K, q_K, base=2)) ** 2
 
 
-def clustered(reference: Users, user: Users) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return the number of clusters, and the clusters of the reference's and the user's conversations; k-means over all."""
+def clustered(all_users: Sequence[Users]) -> tuple[int, list[np.ndarray]]:
+    """Return the number of clusters, and the clusters of each one's conversations; k-means over all of them."""
     from sklearn.cluster import KMeans
 
-    every_NF = np.vstack([reference.features, user.features])
+    every_NF = np.vstack([users.features for users in all_users])
     scaled_NF = (every_NF - every_NF.mean(0)) / (every_NF.std(0) + 1e-9)
     clusters = int(np.clip(len(scaled_NF) // 10, 2, 12))
     labels_N = KMeans(clusters, n_init=4, random_state=SEED).fit(scaled_NF).labels_
-    return clusters, labels_N[: len(reference.features)], labels_N[len(reference.features) :]
+    return clusters, np.split(labels_N, np.cumsum([len(users.features) for users in all_users])[:-1])
 
 
 def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int = TREES) -> ClassifierTest:
@@ -171,45 +183,55 @@ def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
     rng = np.random.default_rng(SEED)
     half = min(len(reference.features) // 2, len(user.features))
     floor: dict[str, list[float]] = {}
-    of_user = []
-    clusters, labels_N, user_labels_N = clustered(reference, user)
+    found: dict[str, list[float]] = {}
+    clusters, (labels_N, user_labels_N) = clustered([reference, user])
+
+    def measure(into: dict[str, list[float]], one: Users, one_labels_N: np.ndarray, part: np.ndarray) -> None:
+        """Measure a part of one's conversations from the first half of the reference."""
+        half_user = _part(one, part)
+        numbers = feature_dice(half_user, first)
+        numbers["coverage"] = coverage(half_user.features, first.features)
+        numbers["js"] = jensen_shannon(
+            histogram(labels_N[order[:half]], clusters), histogram(one_labels_N[part], clusters)
+        )
+        for key, value in numbers.items():
+            into.setdefault(key, []).append(value)
+
     for _ in range(FLOOR_DRAWS):
         order = rng.permutation(len(reference.features))
-        first, second = reference.features[order[:half]], reference.features[order[half : 2 * half]]
-        for key, value in dimension_dice(second, first)[1].items():
-            floor.setdefault(key, []).append(value)
-        floor.setdefault("coverage", []).append(coverage(second, first))
-        halves = (_histogram(labels_N[part], clusters) for part in (order[:half], order[half : 2 * half]))
-        floor.setdefault("js", []).append(jensen_shannon(*halves))
-        drawn = user.features[rng.permutation(len(user.features))[:half]]
-        of_user.append(coverage(drawn, first))
-    by_feature, dimensions = dimension_dice(user.features, reference.features)
-    limits = {key: _range(values) for key, values in floor.items()}
+        first = _part(reference, order[:half])
+        measure(floor, reference, labels_N, order[half : 2 * half])
+        measure(found, user, user_labels_N, rng.permutation(len(user.features))[:half])
+    mean = {key: float(np.mean(values)) for key, values in found.items()}
     return Distance(
         user.name,
         reference.name,
-        by_feature,
-        dimensions,
-        float(np.mean(of_user)),
-        jensen_shannon(_histogram(labels_N, clusters), _histogram(user_labels_N, clusters)),
+        (len(user.features), len(reference.features)),
+        dict(zip(FEATURES, zip(task_mean(user).tolist(), task_mean(reference).tolist(), strict=True), strict=True)),
+        {name: mean[name] for name in FEATURES},
+        {name: mean[name] for name in DIMENSIONS},
+        mean["coverage"],
+        mean["js"],
         replace(told_apart(user, reference, trees=trees), floor=_forest_floor(reference, trees)),
-        limits,
+        {key: _range(values) for key, values in floor.items()},
     )
+
+
+def _part(users: Users, rows: np.ndarray) -> Users:
+    return Users(users.name, users.features[rows], tuple(users.tasks[i] for i in rows))
 
 
 def _forest_floor(reference: Users, trees: int) -> float:
     rng, found = np.random.default_rng(SEED), [0.5]
     for _ in range(FLOOR_FORESTS):
         order = rng.permutation(len(reference.features))
-        first, second = (
-            Users("half", reference.features[part], tuple(reference.tasks[i] for i in part))
-            for part in np.array_split(order, 2)
-        )
+        first, second = (_part(reference, part) for part in np.array_split(order, 2))
         found.append(told_apart(first, second, named=False, trees=trees).auc)
     return float(np.nanmax(found))
 
 
-def _histogram(labels_N: np.ndarray, clusters: int) -> np.ndarray:
+def histogram(labels_N: np.ndarray, clusters: int) -> np.ndarray:
+    """Return the number of conversations in each cluster, [K]."""
     return np.bincount(labels_N, minlength=clusters).astype(float)
 
 

@@ -88,7 +88,8 @@ class Audited:
 
     user: errors of the user by kind. A kind that the gym's truth cannot show is absent; [] means that none was found.
     agent: errors of the agent. None: the gym knows no reference for the agent. identifiers: number of identifiers that the
-    user said. verdict: None for a solved conversation.
+    user said. verdict: None for a solved conversation. suspect: why the task is suspect. rules_checked: gold was compared with
+    the policy's rules. policy, user_name: names of both sides.
     """
 
     key: str
@@ -103,6 +104,14 @@ class Audited:
     goal: Goal | None
     verdict: Verdict | None = None
     suspect: tuple[str, ...] = ()
+    rules_checked: bool = False
+    policy: str = ""
+    user_name: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the task holds the truth that an audit needs."""
+        return self.agent is not None or bool(self.user)
 
 
 @dataclass(slots=True)

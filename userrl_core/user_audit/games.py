@@ -17,7 +17,7 @@ from userrl_core.gyms.stemming import normalise, strongest_match, words
 from userrl_core.gyms.travel.world import World
 from userrl_core.gyms.turtle.gym import full_explanation
 from userrl_core.gyms.wish.tasks import COLOURS, GARMENTS
-from userrl_core.records import Turn
+from userrl_core.records import Task, Turn
 from userrl_core.user_audit.conversation import Conversation, words_of
 from userrl_core.user_audit.findings import Findings, Goal
 from userrl_core.user_audit.grounding import said_identifiers
@@ -182,6 +182,21 @@ GAMES: Mapping[str, Callable[[Conversation], Findings]] = {
     "turtle": turtle,
 }
 """The audit of each gym, by its name."""
+
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "wish": ("wished", "best", "wrong"),
+    "errand": ("chain",),
+    "travel": (),
+    "intention": (),
+    "turtle": ("title", "surface", "criteria"),
+}
+"""Keys of a task's payload that the audit of its gym reads. travel and intention check their own payloads."""
+
+
+def holds_truth(task: Task) -> bool:
+    """Return whether a task of one of these gyms is the gym's own, and was stored with the run."""
+    ours = bool(task.payload) and not task.source.startswith("imported")
+    return ours and all(key in task.payload for key in NEEDED[task.gym])
 
 
 def _answer(story: Mapping[str, Any], question: str) -> str | None:

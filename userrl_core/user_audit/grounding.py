@@ -7,7 +7,8 @@ facts and everything that the agent said before.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from userrl_core.user_audit.conversation import Message
 
@@ -34,3 +35,16 @@ def said_identifiers(messages: Iterable[Message], facts: str) -> Iterator[tuple[
             continue
         for identifier in sorted(identifiers(message.text)):
             yield message, identifier, normalised(identifier) in known
+
+
+def leaves(value: Any) -> list[str]:
+    """Return the texts and numbers in a call's arguments, as texts."""
+    if isinstance(value, Mapping):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item)]
+    if value is None or isinstance(value, bool):
+        return []
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return [str(value)]

@@ -20,7 +20,7 @@ from userrl_core.gyms.tau.tools import TRANSFER, Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
 from userrl_core.user_audit.conversation import TALK, Conversation, Message, imported_call, words_of
 from userrl_core.user_audit.findings import Findings, Goal
-from userrl_core.user_audit.grounding import identifiers, normalised, said_identifiers
+from userrl_core.user_audit.grounding import identifiers, leaves, normalised, said_identifiers
 
 OBJECTS = ("reservation_id", "order_id", "booking_id", "item", "user_id", "customer_id")
 """Arguments that name the object of a write, the most specific first."""
@@ -101,7 +101,14 @@ class MadeWrite:
 
 def readable(payload: Mapping[str, Any]) -> bool:
     """Return whether a task has tau's instruction and gold actions."""
-    return isinstance(payload.get("instruction"), str) and isinstance(payload.get("actions"), list)
+    actions, outputs = payload.get("actions"), payload.get("outputs", [])
+    return (
+        isinstance(payload.get("instruction"), str)
+        and isinstance(actions, list)
+        and all(isinstance(a, Mapping) and "name" in a and isinstance(a.get("kwargs") or {}, Mapping) for a in actions)
+        and isinstance(outputs, list)
+        and all(isinstance(text, str) for text in outputs)
+    )
 
 
 def audited(talk: Conversation) -> Findings:
@@ -387,16 +394,3 @@ def _claims(found: Findings, messages: Sequence[Message], made: Sequence[MadeWri
             if not any(one.turn <= message.turn and one.write[0].startswith(tools) for one in made):
                 found.blame("claimed", message.turn, claim[0])
                 break
-
-
-def leaves(value: Any) -> list[str]:
-    """Return the texts and numbers in a call's arguments, as texts."""
-    if isinstance(value, Mapping):
-        return [leaf for item in value.values() for leaf in leaves(item)]
-    if isinstance(value, list):
-        return [leaf for item in value for leaf in leaves(item)]
-    if value is None or isinstance(value, bool):
-        return []
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return [str(value)]

@@ -29,6 +29,7 @@ LOGGED = (
     "demonstrations",
     "judgements",
     "labels",
+    "user_features",
 )
 """Tables whose rows the turn log writes; `runs` and `trials` have their own files."""
 

@@ -292,6 +292,11 @@ class TurnLog:
         self._append("labels", [dict(row) for row in rows])
         self._wal.flush()
 
+    def user_features(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write audited conversations, with the columns of the table; durable on return."""
+        self._append("user_features", [dict(row) for row in rows])
+        self._wal.flush()
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Write one line per task version not yet written by this log."""
         rows = []

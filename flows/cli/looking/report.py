@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.cli.arguments import Html, Json, RunName
 from flows.cli.terminal import page_text, plain, plain_json
@@ -31,6 +31,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
     from userrl.reports.run_so_far import run_so_far
     from userrl.reports.run_summary import run_summary
+    from userrl.reports.users.document import TITLE, users_of
     from userrl.reports.write_report import with_card
     from userrl.run.run import all_runs, find
     from userrl_core.errors import ConfigError
@@ -60,7 +61,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
                 print(page_text(run_so_far(meant, warehouse)), end="")
         raise ConfigError("run.no_report", f"Run {meant.id} has no report yet. It is {meant.status.state}.")
     if as_json:
-        print((meant.folder / REPORT_FILE).read_text())
+        print(_with_users((meant.folder / REPORT_FILE).read_text(), meant.id))
         return
     report = read_report(meant)
     if html is None:
@@ -71,6 +72,8 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
             report = with_card(report, warehouse)
             print(page_text(run_summary(report, curve_points(warehouse, meant.id))), end="")
             since = tuple(people_report.beside_simulated(warehouse, meant.id))
+            users = Document(TITLE, tuple(users_of(warehouse, meant.id)))
+        print("\n" + plain(users.text()), end="")
         if since:
             print("\n" + plain(Document(people_report.TITLE, since).text()), end="")
         return
@@ -81,15 +84,40 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     print(f"wrote {', '.join(map(str, document.write(Path(html))))}")
 
 
+def _with_users(report: str, run: str) -> str:
+    """Return a report's JSON with the audits of the run's users, if there are any."""
+    users = _audited(run)
+    return report if not users else plain_json({**json.loads(report), "users": users}, indent=1)
+
+
+def _audited(run: str) -> list[dict[str, Any]]:
+    from userrl.machine.home import warehouse_dir
+    from userrl.reports.users.audited import audited_users
+    from userrl.reports.users.document import users_json
+    from warehouse import open_warehouse
+
+    if not warehouse_dir().is_dir():
+        return []
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        return [users_json(users, conversations=False) for users in audited_users(warehouse, run)]
+
+
 def _imported(run: ImportedRun, html: str | None, as_json: bool) -> None:
+    from userrl.machine.home import warehouse_dir
+    from userrl.reports.document import section
     from userrl.reports.import_report import import_document
+    from userrl.reports.users.document import TITLE, users_of
+    from warehouse import open_warehouse
 
     if as_json:
-        print(plain_json(asdict(run), indent=1))
-    elif html is None:
-        print(plain(str(run)), end="")
+        print(plain_json({**asdict(run), "users": _audited(run.run)}, indent=1))
+        return
+    with open_warehouse(warehouse_dir(), run=run.run) as warehouse:
+        document = import_document(run, section(TITLE, users_of(warehouse, run.run)))
+    if html is None:
+        print(plain(document.text()), end="")
     else:
-        print(f"wrote {', '.join(map(str, import_document(run).write(Path(html))))}")
+        print(f"wrote {', '.join(map(str, document.write(Path(html))))}")
 
 
 def _people(html: str | None, as_json: bool) -> None:

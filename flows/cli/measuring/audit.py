@@ -100,21 +100,37 @@ def judge(
 def user(
     run: RunName,
     phase: Annotated[
-        str, typer.Option(help="Phase of the conversations: train, validate, evaluate, distill or play.")
-    ] = "evaluate",
+        str | None,
+        typer.Option(
+            help="Phase of the conversations: train, validate, evaluate, distill or play. Default: evaluate; play for people."
+        ),
+    ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Also show the distance from this run's users, such as people.")
+        str | None,
+        typer.Option(
+            metavar="people|FILE|RUN",
+            help="Also show the distance from these users: people, a file that `userrl import` reads, or a run.",
+        ),
+    ] = None,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|RUN",
+            help="Also find the mixture of RUN's users and these that is nearest to --against. May be repeated.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the errors of users, and whose error each failed conversation shows.
 
+    The audit is stored in the table user_features and shown in the run's report.
+
     Example: userrl audit user latest --against people
     """
     import userrl
 
-    done = userrl.audit_user(run, phase=phase, against=against)
-    print(plain_json(done.as_json(), indent=1) if as_json else done)
+    done = userrl.audit_user(run, phase=phase, against=against, mix=mix or ())
+    print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)), end="\n" if as_json else "")
 
 
 @app.command()

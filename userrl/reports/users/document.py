@@ -1,0 +1,200 @@
+"""The blocks of an audit of users, for the command, the run's report and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
+from userrl.reports.users.audited import AuditedUsers, audited_users
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import number, with_limits
+from userrl_core.user_audit.audit import UserAudit, possible
+from userrl_core.user_audit.features import DIMENSIONS
+from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
+from warehouse import Warehouse
+
+TITLE = "Users"
+
+SHOWN_TASKS = 12
+"""Suspect tasks that the text lists; the JSON has all."""
+
+
+def users_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
+    """Yield the stored audits of a run. For a run without one, yield one sentence with the command."""
+    audits = audited_users(warehouse, run)
+    if not audits:
+        yield Text(("The users of this run were not audited: ", Code(f"userrl audit user {run}"), "."))
+    for users in audits:
+        yield from users_blocks(users)
+
+
+def users_blocks(users: AuditedUsers) -> Iterator[Block]:
+    """Yield the audit of one phase."""
+    found = users.audit
+    yield Text(
+        f"{len(found.rows)} conversations of phase {users.phase}, {len(found.failed)} failed ones with a verdict. "
+        "No model was called."
+    )
+    if users.unknown:
+        yield Text(f"{users.unknown} are of gyms whose tasks do not hold the truth, so their errors cannot be seen.")
+    if users.later:
+        again = f"userrl audit user {users.run} --phase {users.phase}"
+        yield Text(
+            (f"{users.later} conversations ended after the audit. Audit them too: ", Code(again), "."), strong=True
+        )
+    yield _scores(found)
+    if found.suspects:
+        at = found.verdicts(suspect=True)
+        counts = ", ".join(f"{name} {at[name]}" for name in VERDICTS)
+        yield Text(f"Of these verdicts, at suspect tasks: {counts}. A failure there says little about either side.")
+    yield from _errors(found)
+    yield from _suspects(found)
+    yield from _style(users)
+
+
+def _scores(found: UserAudit) -> TableBlock:
+    sides = found.by_sides()
+    rows = [(agent or "unknown", user or "unknown", audit) for (agent, user), audit in sides.items()]
+    if len(rows) > 1:
+        rows.append(("all", "all", found))
+    return TableBlock(
+        ("agent", "user", "conversations", "score", "score without user errors", *VERDICTS),
+        tuple(
+            (
+                agent,
+                user,
+                str(len(audit.rows)),
+                _limits(audit.score),
+                _limits(audit.without),
+                *(str(audit.verdicts()[name]) for name in VERDICTS),
+            )
+            for agent, user, audit in rows
+        ),
+        "Scores are means over tasks with 95 % limits. The score without user errors leaves out conversations in which the user "
+        "made a certain error, solved or not. The last four columns count failed conversations by whose error they show. "
+        "Training keeps all conversations; choosing them by this audit would bias it.",
+    )
+
+
+def _errors(found: UserAudit) -> Iterator[Block]:
+    kinds = found.kinds()
+    if kinds:
+        yield TableBlock(
+            ("error of the user", "conversations", "share", "meaning"),
+            tuple(
+                (
+                    f"{kind} (possible)" if possible(kind) else kind,
+                    str(count),
+                    with_limits(share),
+                    USER_ERRORS[kind],  # type: ignore[index]
+                )
+                for kind, (_, count, share) in kinds.items()
+            ),
+            "Shares are of the conversations whose gym can show the error, with exact 95 % limits. A possible kind is recognised "
+            "by words, and too few of a reader's labels confirm it. It does not move the score without user errors.",
+        )
+    if agent := found.agent_kinds():
+        yield TableBlock(
+            ("error of the agent", "failures", "meaning"),
+            tuple(
+                (kind, str(count), AGENT_ERRORS[kind])  # type: ignore[index]
+                for kind, count in sorted(agent.items(), key=lambda pair: -pair[1])
+            ),
+        )
+    if goals := tuple(_goals(found)):
+        yield Items(goals)
+
+
+def _goals(found: UserAudit) -> Iterator[str]:
+    goals = [row.goal for row in found.rows if row.goal is not None]
+    facts, parts = sum(goal.facts for goal in goals), sum(goal.parts for goal in goals)
+    if facts:
+        told, again = sum(goal.told for goal in goals), sum(goal.asked_again for goal in goals)
+        yield (
+            f"Facts that the user told: {told} of {facts} ({number(told / facts, 2)}). The agent asked {again} times for a "
+            "fact that was told already."
+        )
+    if parts:
+        settled = sum(goal.settled for goal in goals)
+        yield f"Parts of the goal that the agent settled: {settled} of {parts} ({number(settled / parts, 2)})."
+
+
+def _suspects(found: UserAudit) -> Iterator[Block]:
+    suspects = found.suspects
+    if suspects:
+        yield Text(f"Suspect tasks: {len(suspects)}.")
+        items = [f"{task}: {'; '.join(reasons)}" for task, reasons in list(suspects.items())[:SHOWN_TASKS]]
+        if len(suspects) > SHOWN_TASKS:
+            items.append(f"and {len(suspects) - SHOWN_TASKS} more (userrl audit user --json)")
+        yield Items(tuple(items))
+    if any(row.gym in ("tau-bench", "airline") for row in found.rows) and not any(r.rules_checked for r in found.rows):
+        yield Text("Policy rules were not checked: tau-bench's airline is not in the folder of published data.")
+
+
+def _style(users: AuditedUsers) -> Iterator[Block]:
+    fingerprint = users.fingerprint()
+    if not fingerprint:
+        yield Text("The users said nothing, so they have no fingerprint.")
+        return
+    yield TableBlock(
+        ("dimension", "fingerprint", *fingerprint),
+        tuple(
+            (dimension, name.replace("_", " "), *(with_limits(by_name[name]) for by_name in fingerprint.values()))
+            for dimension, names in DIMENSIONS.items()
+            for name in names
+        ),
+        "Style (D1), disclosure (D2), clarification (D3), reaction to errors (D4): means over a task's attempts, then over tasks, "
+        "with 95 % limits. Words are counted; all others but cv and front loading are shares or numbers per utterance.",
+    )
+    yield Items(tuple(f"Typical: {text[:200]}" for text in users.typical.values()))
+
+
+def _limits(interval: Interval | None) -> Line:
+    return "none scored" if interval is None else with_limits(interval)
+
+
+def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, Any]:
+    """Return the audit for programs. conversations: with every conversation and its errors."""
+    from dataclasses import asdict
+
+    found = users.audit
+    shown: dict[str, Any] = {
+        "run": users.run,
+        "phase": users.phase,
+        "conversations": len(found.rows),
+        "unknown": users.unknown,
+        "later": users.later,
+        "score": _numbers(found.score),
+        "score_without_user_errors": _numbers(found.without),
+        "by_sides": [
+            {"agent": agent, "user": user, "conversations": len(audit.rows), "score": _numbers(audit.score),
+             "score_without_user_errors": _numbers(audit.without), "verdicts": audit.verdicts()}
+            for (agent, user), audit in found.by_sides().items()
+        ],
+        "verdicts": found.verdicts(),
+        "verdicts_at_suspect_tasks": found.verdicts(suspect=True),
+        "user_errors": {
+            kind: {"found": count, "conversations": having, "share": _numbers(share), "possible": possible(kind)}
+            for kind, (count, having, share) in found.kinds().items()
+        },
+        "agent_errors": found.agent_kinds(),
+        "suspect_tasks": {task: list(reasons) for task, reasons in found.suspects.items()},
+        "fingerprint": {
+            gym: {name: _numbers(mean) for name, mean in by_name.items()}
+            for gym, by_name in users.fingerprint().items()
+        },
+        "typical_utterances": list(users.typical.values()),
+    }  # fmt: skip
+    if conversations:
+        shown["by_conversation"] = [asdict(row) for row in found.rows]
+    return shown
+
+
+def _numbers(interval: Interval | None) -> dict[str, float | None] | None:
+    if interval is None:
+        return None
+    low, high = (
+        limit if abs(limit) != float("inf") and limit == limit else None for limit in (interval.low, interval.high)
+    )
+    return {"estimate": interval.estimate, "low": low, "high": high}
