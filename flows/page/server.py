@@ -72,6 +72,11 @@ def app_of(warehouse: Warehouse, people: People) -> FastAPI:
         with frame.frame("Conversation", here="People"):
             await people.show_sitting(token)
 
+    @ui.page("/study/{code}", response_timeout=RESPONSE_SECONDS, reconnect_timeout=60.0)
+    async def study(code: str) -> None:
+        with frame.frame("Study", here="People"):
+            await people.show_study(code)
+
     app = FastAPI(title="userrl view", docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(app, title="userrl", dark=None, language="en-US", show_welcome_message=False, favicon="💬")
     return app

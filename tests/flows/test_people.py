@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from scipy import stats
@@ -24,6 +25,8 @@ from userrl_core.json_files import write_json
 from userrl_core.records import Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
+from warehouse.upkeep.exchange.conversations import conversations
+from warehouse.upkeep.export import export
 
 
 def person(*answers: str, forever: str | None = None, mark: str = "1") -> Console:
@@ -262,3 +265,41 @@ def test_which_parts_can_be_played() -> None:
     assert set(gyms_with_people()) == {"intention", "persuade", "telepathy", "travel", "turtle"}
     with raises("people.not_playable", "'function'"):
         Study(Path("nowhere")).hand_out("function", "user", Other())
+
+
+def test_a_conversation_without_consent_is_in_no_export(tmp_path: Path) -> None:
+    study = Study(tmp_path / "warehouse")
+    given, missing, withdrawn = (hold(study, name=name, seed=n) for n, name in enumerate(("ada", "ben", "cyd")))
+    for played, name in ((given, "ada"), (withdrawn, "cyd")):
+        study.tell(played, person=name, side="user", consent=True)
+    study.note("withdrawal", person="cyd")
+    study.close()
+    ids = {given.traj_id: True, missing.traj_id: False, withdrawn.traj_id: False}
+    assert {row["traj_id"]: row["consent"] for row in rows(tmp_path / "warehouse", "FROM people")} == ids
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        exported = [each.trajectory for each in conversations(warehouse, "people", phase="play")]
+    assert {each["traj_id"] for each in exported if each["user_name"] == "human"} == {given.traj_id}
+    export(tmp_path / "warehouse", str(tmp_path / "out"))
+    for table in ("trajectories", "turns", "model_calls", "events"):
+        found = duckdb.sql(f"FROM read_parquet('{tmp_path}/out/{table}/run=people/*.parquet')")
+        texts = str(found.fetchall())
+        assert str(given.traj_id) in texts
+        assert str(missing.traj_id) not in texts
+        assert str(withdrawn.traj_id) not in texts
+
+
+def test_the_report_says_what_the_size_of_the_study_cannot_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    study = Study(tmp_path / "warehouse")
+    for n in range(3):
+        played = hold(study, seed=n)
+        study.tell(played, person="ada", side="user", study="pilot")
+    study.note("study", study="pilot", persons=24, conversations=2)
+    study.close()
+    report("people")
+    shown = capsys.readouterr().out
+    assert "Study pilot: 3 conversations of 1 person; planned are 48 of 24 persons." in shown
+    assert "With 48 conversations a difference in success below 0.24 is not seen." in shown
+    assert "with 3 conversations a difference below 0.97 is not seen" in shown

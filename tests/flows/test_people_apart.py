@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from curricula import load
-from flows.page.people import People, Sitting
+from flows.page.people import People
+from flows.page.sitting import Sitting
 from tests.makers import raises
 from tests.training.toys import TINY, sft_job
 from userrl.people.apart import PROGRAM
@@ -34,7 +35,7 @@ import json, sys, time
 from pathlib import Path
 from curricula import load
 from flows.page import server
-from flows.page.people import Sitting
+from flows.page.sitting import Sitting
 from userrl.people.people import Checkpoint, Study, Talk
 from userrl.run.run import Run, RunInfo
 info = RunInfo(id="r", created=1.0, resolved=load("naive-sum", "laptop-quick").resolved())

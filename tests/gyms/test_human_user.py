@@ -118,6 +118,10 @@ def act(person: Person, choices: tuple[str, ...]) -> InteractCall | None:
         def choices() -> tuple[str, ...]:
             return choices
 
+        @staticmethod
+        def ready() -> dict[str, list[str]]:
+            return {}
+
     session = HumanPolicy(Console(person.ask, person.show)).session(AnyGym(), 0)  # type: ignore[arg-type]
     reply = asyncio.run(session.act([{"role": "user", "content": "the opening"}]))
     return parse_text(reply.text).call

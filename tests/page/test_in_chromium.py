@@ -181,7 +181,8 @@ def untrained_model(home: Path, run: str) -> None:
 @pytest.fixture(scope="module")
 def served(home: Path) -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, "-m", "flows.cli.main", "view", "--port", str(port)]
+    (home / "pilot.yaml").write_text("{gym: wish, side: agent, tasks: 2, persons: 2, conversations: 2}")
+    command = [sys.executable, "-m", "flows.cli.main", "view", "--port", str(port), "--study", str(home / "pilot.yaml")]
     environment = {**os.environ, "USERRL_HOME": str(home)}
     with (home / "view.txt").open("w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
@@ -574,7 +575,7 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
         viewer.element('input[aria-label="Pseudonym (not your own name)"]').send_keys(f"person {n}")
         viewer.click("Begin", "button")
         viewer.sees("Please tick the consent first")
-        viewer.element(".q-checkbox").click()
+        viewer.driver.find_elements(By.CSS_SELECTOR, ".q-checkbox")[-1].click()
         viewer.click("Begin", "button")
         viewer.until(lambda: "/people/" in viewer.driver.current_url)
         viewer.sees("The agent knows this alone:")
@@ -599,6 +600,7 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
     viewer.driver.close()
     viewer.driver.switch_to.window(handles[0])
     played = rows(home, "FROM people")
+    played = [row for row in played if row["study"] is None]
     assert sorted(row["person"] for row in played) == ["person 0", "person 1"]
     assert {(row["part"], row["gym"], row["admitted"], row["rating"]) for row in played} == {
         ("user", "turtle", True, 4)
@@ -611,6 +613,60 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
         ("turtle", "user", "rule", 2)
     ]
     assert {row["task_id"] for row in played} <= {task.id for task in tasks("turtle", "test")}
+
+
+def test_a_study_is_held_with_buttons_and_asks_for_consent_first(viewer: Viewer, home: Path) -> None:
+    viewer.open("/people")
+    viewer.click("Take part", "button")
+    viewer.sees("Please tick the consent first")
+    assert rows(home, "SELECT * FROM events WHERE kind = 'consent' AND fields->>'study' = 'pilot'") == []
+    viewer.element(".q-checkbox").click()
+    viewer.click("Take part", "button")
+    viewer.until(lambda: "/study/" in viewer.driver.current_url)
+    code = viewer.driver.current_url.rpartition("/")[2]
+    for place in (1, 2):
+        viewer.sees(f"Conversation {place} of 2")
+        viewer.click("Begin", "button")
+        viewer.sees("I need an outfit:")
+        viewer.until(lambda: buttons(viewer, "action: "))
+        for garment in [button.text for button in buttons(viewer, "action: ")]:
+            viewer.until(lambda text=garment: press(viewer, text))
+            viewer.until(lambda: buttons(viewer, "action: "))
+        viewer.until(lambda: press(viewer, "search"))
+        viewer.until(lambda: buttons(viewer, "answer: "))
+        viewer.until(lambda: press(viewer, buttons(viewer, "answer: ")[0].text))
+        viewer.sees("Ended after")
+        viewer.click("Submit rating", "button")
+        viewer.sees("Stored without a rating")
+        viewer.follow("Continue")
+    viewer.sees("You have had all your conversations.")
+    told = rows(home, f"FROM people WHERE person = '{code}'")
+    assert [(row["part"], row["gym"], row["study"], row["consent"]) for row in told] == [
+        ("agent", "wish", "pilot", True)
+    ] * 2
+    assert len({row["task_id"] for row in told}) == 2
+    consent = rows(home, f"SELECT fields FROM events WHERE kind = 'consent' AND fields->>'person' = '{code}'")
+    assert "I take part voluntarily" in str(consent)
+    viewer.open("/people")
+    viewer.element('input[aria-label="Your code, if you were here before"]').send_keys(code)
+    viewer.click("Come back", "button")
+    viewer.sees("You have had all your conversations.")
+
+
+def buttons(viewer: Viewer, beginning: str) -> list[Any]:
+    """The buttons of choices whose text begins so."""
+    found = viewer.driver.find_elements(By.CSS_SELECTOR, ".panel button.q-btn--outline")
+    return [button for button in found if button.text.startswith(beginning)]
+
+
+def press(viewer: Viewer, text: str) -> bool:
+    """Press the button with this text, if it is there."""
+    with contextlib.suppress(Exception):
+        for button in buttons(viewer, text):
+            if button.text == text:
+                button.click()
+                return True
+    return False
 
 
 @pytest.mark.parametrize("width", [1280, 390])

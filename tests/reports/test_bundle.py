@@ -36,6 +36,10 @@ class Tags(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+LOGGED: dict[str, int | None] = {}
+"""Ids of the conversations by their task."""
+
+
 def other(log: TurnLog, task: str, *, source: str = "ours", user: str = "rule", policy: str = "model") -> None:
     """Log a conversation with its words in its texts: of another source, or with another side."""
     trajectory = Trajectory(
@@ -52,6 +56,7 @@ def other(log: TurnLog, task: str, *, source: str = "ours", user: str = "rule", 
     turn = make_turn(1, 1.0, text=f"words of {task}")
     trajectory.turns.append(turn)
     log.turn(trajectory, turn)
+    LOGGED[task] = trajectory.traj_id
     trajectory.admitted, trajectory.score, trajectory.stop_reason = True, 1.0, "success"
     log.end(trajectory)
 
@@ -76,6 +81,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
         other(log, "imported", source="published:userrl")
         other(log, "person-user", user="human")
         other(log, "person-agent", policy="human")
+        for name in ("person-user", "person-agent"):
+            log.event("person", traj_id=LOGGED[name], person=name, consent=True)
+        other(log, "no-consent", user="human")
         log.flush()
         with open_warehouse(folder) as opened:
             yield opened
@@ -99,7 +107,7 @@ def test_a_bundle_has_the_report_the_widest_groups_and_fifty_conversations_whose
     assert result.conversations in (50, 51, 52)
     assert result.size == sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert "50 conversations drawn by seed 0" in index
-    assert "Drawn from 60 conversations. 3 conversations of people or imported tasks are not shared." in index
+    assert "Drawn from 60 conversations. 4 conversations of people or imported tasks are not shared." in index
     assert "/secret" not in "".join(pages.values())
     for name, text in pages.items():
         links = [attributes["href"] for tag, attributes in Tags(text).tags if tag == "a"]

@@ -260,6 +260,12 @@ class Study:
         """Store a person's data for a conversation: person, side, consent, rating, comment."""
         self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
 
+    def note(self, kind: str, **fields: Any) -> None:
+        """Store an event about a person or a study, on disk on return."""
+        log = self._opened()
+        log.event(kind, stage="play", **fields)
+        log.flush()
+
     def stop(self) -> None:
         """End the processes that play the agent. Their conversations end without a score, and keep their turns."""
         with self._lock:

@@ -85,6 +85,7 @@ def people_document(warehouse: Warehouse) -> Document:
     if ratings:
         mean = sum(ratings) / len(ratings)
         sentences.append(f"Mean rating of the other side: {number(mean, 1)} of 5, {_many(len(ratings), 'rating')}.")
+    sentences += studies(warehouse)
     pairs = [*beside_simulated(warehouse)] or [
         Text("No simulated user or agent has played the same tasks with the same other side.")
     ]
@@ -107,6 +108,7 @@ def beside_simulated(warehouse: Warehouse, run_id: str | None = None) -> Iterato
         ),
         NOTE,
     )  # fmt: skip
+    yield from map(Text, unseen(pairs))
     if caution := few(pairs):
         yield Text(caution, strong=True)
 
@@ -116,6 +118,42 @@ NOTE = (
     "Wilson's for few 0/1 scores; a dash for a single task). Conversations: those of people. The limits are over tasks: they "
     "say nothing about other people."
 )
+
+
+def unseen(pairs: Sequence[PeoplePair]) -> list[str]:
+    """Return what the number of conversations of each pair cannot see."""
+    from userrl_core.measure.power import SCORE_DEVIATION, smallest_seen
+
+    return [
+        f"{pair.gym}, {pair.part}, with {pair.other_side}: with {_many(pair.conversations, 'conversation')} a difference below "
+        f"{number(smallest_seen(pair.conversations), 2)} is not seen (80 % power at 5 %; standard deviation "
+        f"{number(SCORE_DEVIATION, 1)} of a paired difference, as planned)."
+        for pair in pairs
+    ]
+
+
+def studies(warehouse: Warehouse) -> list[str]:
+    """Return a sentence about each planned study: conversations and persons so far, and what its full size cannot see."""
+    from userrl_core.measure.power import smallest_seen
+
+    planned = warehouse.rows(
+        "SELECT fields->>'study' AS study, max((fields->>'persons')::INT) AS persons, "
+        "max((fields->>'conversations')::INT) AS each FROM events WHERE run_id = $run AND kind = 'study' GROUP BY ALL",
+        run=RUN,
+    )
+    sentences = []
+    for row in planned:
+        talks = warehouse.rows(
+            "FROM people(run := $run) WHERE study = $study AND admitted", run=RUN, study=row["study"]
+        )
+        size = row["persons"] * row["each"]
+        sentences.append(
+            f"Study {row['study']}: {_many(len(talks), 'conversation')} of "
+            f"{_many(len({talk['person'] for talk in talks}), 'person')}; planned are "
+            f"{size} of {row['persons']} persons. With {size} conversations a difference in success below "
+            f"{number(smallest_seen(size), 2)} is not seen."
+        )
+    return sentences
 
 
 def few(pairs: Sequence[PeoplePair]) -> str:

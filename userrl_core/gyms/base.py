@@ -193,6 +193,13 @@ class Gym(Generic[C]):
         """Return the description of a choice for the system message."""
         return self.choice_help.get(choice, "allowed")
 
+    def ready(self) -> Mapping[str, Sequence[str]]:
+        """Return contents that a person can choose with a button, by choice; "" for a choice that needs no text.
+
+        A choice without an entry needs a text.
+        """
+        return {}
+
     def native_tools(self) -> list[dict[str, Any]]:
         """Return the OpenAI function schemas of the gym's native protocol.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from userrl_core.errors import UserError
@@ -54,8 +54,11 @@ class Console:
                 self.answered(time.perf_counter() - began)
                 return text
 
-    def call(self, choices: Sequence[str]) -> str:
-        """Read the person's call as the agent, ``choice: content``. Raises EOFError at the end of the input."""
+    def call(self, choices: Sequence[str], ready: Mapping[str, Sequence[str]] | None = None) -> str:
+        """Read the person's call as the agent, ``choice: content``. Raises EOFError at the end of the input.
+
+        ready: contents that a page offers as buttons, by choice. A terminal does not show them.
+        """
         return self._ask(f"{choices[0]}> " if len(choices) == 1 else f"({' | '.join(choices)}): ")
 
     def choose(self, prompt: str, options: Sequence[str]) -> int:

@@ -49,7 +49,7 @@ class _HumanSession:
         only = self._choices[0] if len(self._choices) == 1 else None
         while True:
             try:
-                line = self._console.call(self._choices).strip()
+                line = self._console.call(self._choices, self._gym.ready()).strip()
             except EOFError:
                 raise PolicyError("people.left", "The person at the terminal left.") from None
             if line.lower() in ("quit", "exit", "/quit"):

@@ -6,6 +6,8 @@ Objects are written whole, once, and never renamed, replaced or locked. Their na
 killed export therefore continues where it stopped, and the next one adds only new rows. Only packed rows are copied
 (`export` compacts first). A turn is exported once, with the credits known when it was packed. Later credits are in
 ``credits``, and rewinds are in ``events``, as in the warehouse.
+
+A person's conversation is left out unless it has its consent when it is packed. So export while no person is in a conversation.
 """
 
 from __future__ import annotations
@@ -51,15 +53,24 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
     compact(root, everything=True)
     result = Export()
     with open_warehouse(root) as warehouse:
+        consented = [row["traj_id"] for row in warehouse.rows("FROM consented")]
         for table in schema.LOGGED:
-            _table(warehouse, table, files, base, object_rows, result)
+            _table(warehouse, table, files, base, object_rows, result, consented)
         _runs(warehouse, files, base, result)
     return result
 
 
-def _table(warehouse: Warehouse, table: str, files: Any, base: str, object_rows: int, result: Export) -> None:
+def _table(
+    warehouse: Warehouse, table: str, files: Any, base: str, object_rows: int, result: Export, consented: list[int]
+) -> None:
     packed = warehouse.packed(table)
     exported = _exported(files, f"{base}/{table}")
+    # The conversations of people are in the run `people`.
+    columns = warehouse.arrow(f"SELECT * FROM ({packed}) LIMIT 0").column_names
+    traj_id = "(fields->>'traj_id')::BIGINT" if table == "events" else "traj_id" if "traj_id" in columns else None
+    if traj_id is not None:
+        kept = f"run_id <> 'people' OR {traj_id} IS NULL OR list_contains({consented}::BIGINT[], {traj_id})"
+        packed = f"SELECT * FROM ({packed}) WHERE {kept}"
     writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
     for run, writer in ((row["run_id"], row["writer"]) for row in writers):
         last = exported.get((run, writer), 0)

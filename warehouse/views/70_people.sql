@@ -1,16 +1,24 @@
 -- People as users and as agents (UserRL table 5), compared with simulated ones on the same tasks.
 
+-- Conversations of people who consented to their use and did not withdraw. An export holds no other conversation of a person.
+CREATE OR REPLACE VIEW consented AS
+    SELECT DISTINCT (e.fields->>'traj_id')::BIGINT AS traj_id
+    FROM events e
+         ANTI JOIN (SELECT run_id, fields->>'person' AS person FROM events WHERE kind = 'withdrawal') w
+         ON w.run_id = e.run_id AND w.person = e.fields->>'person'
+    WHERE e.kind = 'person' AND (e.fields->>'consent')::BOOLEAN AND e.fields->>'traj_id' IS NOT NULL;
+
 -- Every conversation of a person: their part, the other side, the outcome, the person's time, and their rating.
 CREATE OR REPLACE MACRO people(run := 'people') AS TABLE
     WITH told AS (
         SELECT (fields->>'traj_id')::BIGINT AS traj_id, max(fields->>'person') AS person, max((fields->>'rating')::INT) AS rating,
-               max(fields->>'comment') AS comment
+               max(fields->>'comment') AS comment, max(fields->>'study') AS study
         FROM events WHERE kind = 'person' AND (run IS NULL OR run_id = run) GROUP BY ALL
     )
     SELECT t.traj_id, p.part, told.person, t.gym, t.task_id, CASE p.part WHEN 'agent' THEN t.user_name ELSE t.policy END AS other_side,
            t.score, t.turns, t.stop_reason, t.admitted, t.reject_reason,
            CASE p.part WHEN 'agent' THEN t.policy_seconds ELSE t.env_seconds END AS person_seconds, told.rating, told.comment,
-           t.started_at
+           t.started_at, t.traj_id IN (FROM consented) AS consent, told.study
     FROM trajectories t
          JOIN (VALUES ('agent'), ('user')) p(part) ON CASE p.part WHEN 'agent' THEN t.policy ELSE t.user_name END = 'human'
          LEFT JOIN told USING (traj_id)

@@ -18,6 +18,10 @@ def view(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = PORT,
     model: Annotated[str | None, typer.Option("--model", help="A served model that people can talk to.")] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Option("--study", metavar="FILE", help="A plan of a study with people, such as studies/people.yaml."),
+    ] = None,
     root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:
     """Show runs, conversations and groups in a browser until Ctrl-C, also while runs write.
@@ -35,14 +39,16 @@ def view(
         from flows.page.server import app_of
         from flows.server.front_door import guarded, serve
         from userrl.machine.home import home, warehouse_dir
+        from userrl.people.plan import load_people_plan
         from warehouse import open_warehouse
 
+        plan = None if study is None else load_people_plan(study)
         served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None
         if root is None:
             warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before any run exists
         with (
             open_warehouse(root or warehouse_dir()) as warehouse,
-            contextlib.closing(People(warehouse, served)) as people,
+            contextlib.closing(People(warehouse, served, plan)) as people,
         ):
             door = guarded(app_of(warehouse, people), "127.0.0.1", [], home())
             typer.echo(f"http://127.0.0.1:{port}/ shows {warehouse.root} (Ctrl-C stops it)")

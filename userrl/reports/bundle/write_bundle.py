@@ -51,7 +51,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Permission to share conversations with people, and conversations of imported tasks."""
+    """Permission to share conversations of people who consented, and conversations of imported tasks."""
 
     people: bool = False
     imported: bool = False
@@ -59,11 +59,9 @@ class Shared:
     @property
     def condition(self) -> str:
         """SQL that keeps the trajectories that may be shared. A null source counts as imported."""
-        rules = {
-            "coalesce(policy, '') <> 'human' AND coalesce(user_name, '') <> 'human'": self.people,
-            "source IS NOT DISTINCT FROM 'ours'": self.imported,
-        }
-        return " AND ".join(rule for rule, lifted in rules.items() if not lifted) or "true"
+        simulated = "coalesce(policy, '') <> 'human' AND coalesce(user_name, '') <> 'human'"
+        people = f"({simulated} OR traj_id IN (FROM consented))" if self.people else simulated
+        return people if self.imported else f"{people} AND source IS NOT DISTINCT FROM 'ours'"
 
 
 @dataclass(slots=True)

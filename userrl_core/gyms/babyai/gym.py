@@ -12,7 +12,7 @@ In the tiny tier, for models of laptop size, observations are names only. Needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any, ClassVar
@@ -56,6 +56,10 @@ class BabyAIGym(Gym[GymConfig]):
         """Return the goal without articles and the names in view in the tiny tier; the opening in other tiers."""
         goal = " ".join(word for word in self._env.mission.split() if word not in ("a", "the"))
         return f"{goal}\n{self._seen()}" if self._short else f"Your goal: {self._env.mission}\n{self._seen()}"
+
+    def ready(self) -> Mapping[str, Sequence[str]]:
+        """Return the actions that are possible now."""
+        return {"action": list(actions(self._env))}
 
     async def action(self, content: str) -> Reply:
         """Carry out one action until it is done or something is in the way."""

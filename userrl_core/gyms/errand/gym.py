@@ -11,6 +11,7 @@ goal earns everything (`ErrandConfig.reward`). The score is whether the goal was
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
@@ -104,6 +105,10 @@ class ErrandGym(Gym[ErrandConfig]):
     def brief(self) -> str:
         """Return the wanted thing in one word; in English the opening."""
         return self._chain[0] if self._words is None else self._opening
+
+    def ready(self) -> Mapping[str, Sequence[str]]:
+        """Return the things that were mentioned, for every choice."""
+        return dict.fromkeys(self.choices(), self._chain[: self._asked + 1])
 
     async def action(self, content: str) -> Reply:
         """Ask what a thing is made of."""

@@ -13,6 +13,7 @@ may have a price (`WishConfig.question_price`). The score is whether the best op
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -116,6 +117,8 @@ class WishGym(Gym[WishConfig]):
         self._told: set[str] = set()
         self._chosen: str | None = None
         self._searched = False
+        self._options: list[str] = []
+        """The options that the last search listed."""
         self._words = Wordings(ACTS, self.task) if self.config.wording == "english" else None
         garments = listed([with_article(garment) for garment in self._wished])
         self._opening = self._say(f"I need an outfit: {', '.join(self._wished)}.", "opening", garments=garments)
@@ -124,6 +127,10 @@ class WishGym(Gym[WishConfig]):
     def brief(self) -> str:
         """Return the garments only; in English the opening."""
         return ",".join(self._wished) if self._words is None else self._opening
+
+    def ready(self) -> Mapping[str, Sequence[str]]:
+        """Return the garments, the search, and the options that the last search listed."""
+        return {"action": list(self._wished), "search": [""], "answer": self._options}
 
     async def action(self, content: str) -> Reply:
         """Ask about the one garment that the text names."""
@@ -166,7 +173,7 @@ class WishGym(Gym[WishConfig]):
         out = {wrong[garment] for garment in self._told}
         reward = 0.0 if self._searched else self.config.search_pay
         self._searched = True
-        options = [option for option in self.task.payload["order"] if option not in out]
+        options = self._options = [option for option in self.task.payload["order"] if option not in out]
         return Reply(self._say(",".join(options), "shown", options=listed(options)), reward, info=self._shares())
 
     async def answer(self, content: str) -> Reply:

@@ -71,9 +71,15 @@ class ExportedConversation:
 def conversations(
     warehouse: Warehouse, run: str, *, phase: str | None = "evaluate", policy: str | None = None
 ) -> Iterator[ExportedConversation]:
-    """Yield a run's finished trajectories in the order of their ids. phase, policy: include only these; None includes all."""
+    """Yield a run's finished trajectories in the order of their ids. phase, policy: include only these; None includes all.
+
+    A person's conversation without consent is left out.
+    """
     row = find_run(warehouse.root, run)
     where = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
+    where += (
+        " AND ((policy IS DISTINCT FROM 'human' AND user_name IS DISTINCT FROM 'human') OR traj_id IN (FROM consented))"
+    )
     relation = warehouse.sql(
         f"SELECT * FROM trajectories WHERE {where} ORDER BY traj_id", run=row["run_id"], phase=phase, policy=policy
     )
