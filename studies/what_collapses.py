@@ -3,9 +3,11 @@
     python studies/what_collapses.py --list                  # the runs that are planned, and the hash of the plan
     python studies/what_collapses.py errand                  # all cells of a family, seed by seed
     python studies/what_collapses.py errand --seeds 901-902
+    python studies/what_collapses.py errand --audit          # audits of the cold starts of the plan's audit seed
+    python studies/what_collapses_tables.py                  # the tables and figures, from data/what-collapses
 
 Each cell and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
-The cells of a seed share its cold start.
+Each finished run adds its row to data/what-collapses/runs.csv. The cells of a seed have the same demonstrations.
 """
 
 from __future__ import annotations
@@ -15,43 +17,52 @@ from flows.server.settings import settle
 settle()
 
 import argparse  # noqa: E402  everything below sees the settled environment
-import hashlib  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator, Mapping  # noqa: E402
 from itertools import product  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-import yaml  # noqa: E402
+from study_rows import DATA, ENDING, add_row, plan_hash, read_plan  # noqa: E402
 
 from flows.train import train  # noqa: E402
+from userrl.audits.credit import audit_checkpoint  # noqa: E402
+from userrl.machine.home import runs_dir, warehouse_dir  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import TrainRequest  # noqa: E402
+from userrl_core.measure.collapse_rule import min_fall  # noqa: E402
+from warehouse import open_warehouse  # noqa: E402
 
 PLAN = Path(__file__).with_suffix(".yaml")
+RUNS, AUDITS = DATA / "what-collapses" / "runs.csv", DATA / "what-collapses" / "audits.csv"
+CELL = ("family", "gamma", "form", "enabling_turn")
 
 
 def main() -> int:
-    """List or run the cells of one family."""
+    """List or run the cells of one family, or audit its cold starts."""
     parser = argparse.ArgumentParser(description="Factorial: what collapses.")
     parser.add_argument("family", nargs="?")
     parser.add_argument("--seeds", help="first-last; none: those of the plan")
     parser.add_argument("--list", action="store_true", dest="listed")
+    parser.add_argument("--audit", action="store_true")
     given = parser.parse_args()
-    plan = yaml.safe_load(PLAN.read_text())
-    print(f"plan {hashlib.sha256(PLAN.read_bytes()).hexdigest()[:16]}", file=sys.stderr)
-    built = [name for name, family in plan["families"].items() if family.get("built", True)]
-    if given.family is not None and given.family not in built:
-        print(f"No switch is built for {given.family}; there are {', '.join(built)}.", file=sys.stderr)
+    plan = read_plan(PLAN)
+    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
+    if given.family is not None and given.family not in plan["families"]:
+        print(f"There is no family {given.family}; there are {', '.join(plan['families'])}.", file=sys.stderr)
         return 2
-    for family in [given.family] if given.family else built:
+    if given.audit:
+        return audited(plan, given.family)
+    for family in [given.family] if given.family else plan["families"]:
         for seed, cell in cells(plan, given.seeds):
             request = asked(plan, family, seed, cell)
             if given.listed or not given.family:
                 print(family, seed, *cell.values(), plan_run(request).run_id)
             else:
                 done = train(**request.model_dump(exclude_unset=True))
-                print(f"{done['run']}: {sum(done['cpu_seconds'].values()):.0f} CPU-s", file=sys.stderr, flush=True)
+                spent = sum(done["cpu_seconds"].values())
+                add_row(RUNS, (*CELL, "seed", "plan"), row_of(family, seed, cell, done["run"], spent))
+                print(f"{done['run']}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
     return 0
 
 
@@ -70,13 +81,13 @@ def cells(plan: Mapping[str, Any], seeds: str | None) -> Iterator[tuple[int, dic
 
 def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, Any]) -> TrainRequest:
     """Return the request of one run."""
-    gamma = cell["gamma"]
+    gamma, settings = cell["gamma"], plan["families"][family]
     credit = {"credit.shaping": "r2g", "credit.gamma": gamma} if gamma else {"credit.shaping": "naive"}
     overrides = {
         "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
-        "schedule": {"kind": "fixed", "turns": plan["horizon"]},
+        "schedule": {"kind": "fixed", "turns": settings["horizon"]},
         "demonstrations.horizon": 8,
-        "evaluate.horizon": plan["horizon"],
+        "evaluate.horizon": settings["horizon"],
         "evaluate.gyms": [family],
         "evaluate.every": plan["every"],
         "evaluate.draw": "seed",
@@ -84,9 +95,74 @@ def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, An
         **credit,
         "credit.score": "sum",
         "credit.form": cell["form"],
-        **plan["families"][family][cell["enabling_turn"]],
+        **settings.get("settings", {}),
+        **settings[cell["enabling_turn"]],
     }
-    return TrainRequest(recipe=plan["recipe"], profile=plan["profile"], seed=seed, overrides=overrides, wandb="off")
+    return TrainRequest(
+        recipe=plan["recipe"], profile=plan["profile"], seed=seed, overrides=overrides, until="rl-1", wandb="off"
+    )
+
+
+def row_of(family: str, seed: int, cell: Mapping[str, Any], run: str, spent: float) -> dict[str, Any]:
+    """Return the row of a finished run."""
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        ((start, best, last, fall, error),) = warehouse.sql(ENDING, run=run).fetchall()
+    return {
+        "family": family,
+        **cell,
+        "seed": seed,
+        "plan": plan_hash(PLAN),
+        "run": run,
+        "start": round(start, 4),
+        "best": round(best, 4),
+        "last": round(last, 4),
+        "fall": round(fall, 4),
+        "fall_error": round(error, 4),
+        "collapsed": int(fall > min_fall(error)),
+        "cpu_seconds": round(spent),
+    }
+
+
+def audited(plan: Mapping[str, Any], only: str | None) -> int:
+    """Audit the cold starts of the audit's seed: each pay of the enabling turn with each gamma."""
+    chosen = plan["audit"]
+    for family, settings in plan["families"].items():
+        if "kind" not in settings or only not in (None, family):
+            continue
+        for gamma, pay in product([gamma for gamma in plan["cells"]["gamma"] if gamma], plan["cells"]["enabling_turn"]):
+            cell = {"gamma": gamma, "form": plan["cells"]["form"][0], "enabling_turn": pay}
+            run = plan_run(asked(plan, family, chosen["seed"], cell)).run_id
+            folders = sorted((runs_dir() / run).glob("stages/sft/checkpoints/step-*"))
+            if not folders:
+                print(
+                    f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
+                )
+                return 1
+            found = audit_checkpoint(
+                str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
+                horizon=settings["horizon"], seed=chosen["seed"],
+            ).as_json()  # fmt: skip
+            print(f"{family}, gamma {gamma}, {pay}: {found['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True)
+            for form in plan["cells"]["form"]:
+                rules = {gamma: f"r2g/sum/{form}"}
+                if gamma == plan["cells"]["gamma"][-1]:
+                    rules[0.0] = f"naive/sum/{form}"  # the same for all gammas
+                for of_gamma, rule in rules.items():
+                    add_row(AUDITS, CELL, prediction(found, rule, settings["kind"], (family, of_gamma, form, pay)))
+    return 0
+
+
+def prediction(found: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
+    """Return a cell's predictors. One that is not defined is empty."""
+    numbers, worth = found["rules"]["sum"][rule], found["worth"]["sum"]
+    expected, true = numbers.get(f"kind_{kind}"), worth.get(f"kind_{kind}")
+    audit = None if expected is None or true is None else round(expected - true, 4)
+    return dict(zip(CELL, cell, strict=True)) | {
+        "push": numbers.get("push"),
+        "cosine": numbers.get("cosine"),
+        "audit": audit,
+        "run": found["stored_as"],
+    }
 
 
 if __name__ == "__main__":

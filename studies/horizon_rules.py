@@ -1,0 +1,115 @@
+"""Run the study of horizon_rules.yaml: two rules for the horizon against fixed horizons and two baselines.
+
+    python studies/horizon_rules.py --list                       # the runs that are planned, and the hash of the plan
+    python studies/horizon_rules.py errand                       # the primary block of a family: both rewards, seed by seed
+    python studies/horizon_rules.py errand --block secondary
+    python studies/horizon_rules.py errand --seeds 701-704
+    python studies/horizon_rules_tables.py                       # the tables, from data/horizon-rules/runs.csv
+
+Each arm and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
+Each finished run adds its row to data/horizon-rules/runs.csv. The arms of a seed have the same demonstrations.
+"""
+
+from __future__ import annotations
+
+from flows.server.settings import settle
+
+settle()
+
+import argparse  # noqa: E402  everything below sees the settled environment
+import sys  # noqa: E402
+from collections.abc import Iterator, Mapping  # noqa: E402
+from pathlib import Path  # noqa: E402
+from statistics import fmean  # noqa: E402
+from typing import Any  # noqa: E402
+
+from study_rows import DATA, VALIDATED, add_row, plan_hash, read_plan  # noqa: E402
+
+from flows.train import train  # noqa: E402
+from userrl.machine.home import warehouse_dir  # noqa: E402
+from userrl.run.plan import plan_run  # noqa: E402
+from userrl.run.request import TrainRequest  # noqa: E402
+from warehouse import open_warehouse  # noqa: E402
+
+PLAN = Path(__file__).with_suffix(".yaml")
+RUNS = DATA / "horizon-rules" / "runs.csv"
+REWARDS = ("dense", "terminal")
+
+
+def main() -> int:
+    """List or run one block of a family."""
+    parser = argparse.ArgumentParser(description="Rules for the horizon.")
+    parser.add_argument("family", nargs="?")
+    parser.add_argument("--block", choices=["primary", "secondary"], default="primary")
+    parser.add_argument("--seeds", help="first-last; none: those of the plan")
+    parser.add_argument("--list", action="store_true", dest="listed")
+    given = parser.parse_args()
+    plan = read_plan(PLAN)
+    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
+    if given.family is not None and given.family not in plan["families"]:
+        print(f"There is no family {given.family}; there are {', '.join(plan['families'])}.", file=sys.stderr)
+        return 2
+    for family in [given.family] if given.family else plan["families"]:
+        for seed, reward, arm in planned(plan, given.block, given.seeds):
+            request = asked(plan, family, reward, arm, seed)
+            if given.listed or not given.family:
+                print(family, seed, reward, arm, plan_run(request).run_id)
+            else:
+                done = train(**request.model_dump(exclude_unset=True))
+                spent = sum(done["cpu_seconds"].values())
+                row = {"family": family, "reward": reward, "arm": arm, "seed": seed, "plan": plan_hash(PLAN)}
+                row |= {"run": done["run"], **budget_scores(plan, done["run"]), "cpu_seconds": round(spent)}
+                add_row(RUNS, ("family", "reward", "arm", "seed", "plan"), row)
+                print(f"{done['run']}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+    return 0
+
+
+def planned(plan: Mapping[str, Any], block: str, seeds: str | None) -> Iterator[tuple[int, str, str]]:
+    """Yield seed, reward and arm of each run of a block, seed by seed."""
+    first, last = plan["first_seed"], plan["first_seed"] + plan["blocks"][block]["seeds"] - 1
+    if seeds:
+        first, last = map(int, seeds.split("-"))
+    for seed in range(first, last + 1):
+        for reward in REWARDS:
+            for arm in plan["blocks"][block]["arms"]:
+                yield seed, reward, arm
+
+
+def asked(plan: Mapping[str, Any], family: str, reward: str, arm: str, seed: int) -> TrainRequest:
+    """Return the request of one run."""
+    settings = plan["families"][family]
+    overrides = {
+        "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
+        "schedule": plan["arms"][arm],
+        "demonstrations.horizon": 8,
+        "evaluate.horizon": plan["evaluation_horizon"],
+        "evaluate.gyms": [family],
+        "evaluate.every": plan["every"],
+        "evaluate.draw": "seed",
+        "evaluate.tasks": None,
+        **settings["settings"],
+        **settings[reward],
+    }
+    return TrainRequest(
+        recipe=plan["recipe"], profile=plan["profile"], seed=seed, overrides=overrides, until="rl-1", wandb="off"
+    )
+
+
+def budget_scores(plan: Mapping[str, Any], run: str) -> dict[str, float]:
+    """Return the score at each budget: the mean of the validations in the fifth that ends there."""
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        scores: dict[int, float] = dict(warehouse.sql(VALIDATED, run=run).fetchall())
+    return at_budgets(scores, plan["budgets"], plan["tokens"])
+
+
+def at_budgets(scores: Mapping[int, float], budgets: list[float], tokens: int) -> dict[str, float]:
+    """Return the score at each budget, named by its tokens. scores: validation score by step. Steps have equal tokens."""
+    steps, found = max(scores), {}
+    for budget in budgets:
+        in_fifth = [s for step, s in scores.items() if step > 0 and budget - 0.2 + 1e-9 < step / steps <= budget + 1e-9]
+        found[f"at_{round(budget * tokens)}"] = round(fmean(in_fifth), 4)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Files of registered studies: the plan with its hash, and one row a run in a CSV file under data/.
+
+A plan's hash is that of its bytes. Each row has it, so that runs of another plan are told apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+DATA = Path(__file__).parents[1] / "data"
+
+VALIDATED = """
+SELECT step, avg(score) AS score FROM trajectories
+WHERE run_id = $run AND phase = 'validate' AND admitted AND score IS NOT NULL GROUP BY step ORDER BY step
+"""
+
+ENDING = f"""
+WITH validated AS ({VALIDATED}), shown AS (SELECT max(step) AS steps FROM validated)
+SELECT min_by(score, step), max(score), avg(score) FILTER (step > .8 * steps), any_value(own_fall), any_value(own_stderr)
+FROM validated, shown, run_endings(run := $run) WHERE branch IS NULL
+"""
+"""Score of the cold start, best score, mean of the last fifth, and the fall of the collapse rule with its error."""
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """Return the plan of a study."""
+    plan: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return plan
+
+
+def plan_hash(path: Path) -> str:
+    """Return the hash of a plan, in 16 hex digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file, in order; nothing if there is no file."""
+    return pl.read_csv(path, infer_schema_length=None).to_dicts() if path.is_file() else []
+
+
+def add_row(path: Path, key: Sequence[str], row: Mapping[str, Any]) -> None:
+    """Add a row to a file, in the order of the key. A row with the same key is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = {tuple(str(each[name]) for name in key): each for each in read_rows(path)}
+    rows[tuple(str(row[name]) for name in key)] = dict(row)
+    pl.DataFrame([rows[each] for each in sorted(rows)], infer_schema_length=None).write_csv(path)
