@@ -10,8 +10,8 @@ from typing import NamedTuple
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
-_ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-")
-"""Names that the flows ``evaluate``, ``distill`` and ``reproduce`` give their runs."""
+_ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-|audit-credit-")
+"""Names that the flows ``evaluate``, ``distill`` and ``reproduce`` and the credit audit give their runs."""
 
 
 class RunName(NamedTuple):
@@ -23,19 +23,23 @@ class RunName(NamedTuple):
     imported: bool = False
 
 
+def about_another(name: str) -> bool:
+    """Return whether a run of this name concerns other runs: an evaluation, separate demonstrations, a claim or an audit."""
+    return _ABOUT_ANOTHER.match(name) is not None
+
+
 def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     """Return the id of a run by its id, its name (the newest), a unique beginning of its id, or ``latest``.
 
-    latest: the newest run, except imported runs, and except evaluations, separate demonstrations and claims, which concern
-    other runs. where: folder of the runs, for the error message. Raises ConfigError naming the nearest id when no run or
-    several match.
+    latest: the newest run, except imported runs and those that concern other runs (`about_another`). where: folder of the
+    runs, for the error message. Raises ConfigError naming the nearest id when no run or several match.
     """
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
     own = [run for run in ordered if not run.imported]
     if not (own if text == "latest" else ordered):
         raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
-        trained = [run for run in own if not _ABOUT_ANOTHER.match(run.name)]
+        trained = [run for run in own if not about_another(run.name)]
         return (trained or own)[-1].id
     exact = [run for run in ordered if run.id == text] or [run for run in ordered if run.name == text]
     if exact:

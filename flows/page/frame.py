@@ -68,7 +68,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .same .said { color: var(--quiet); } .same .agent { background: transparent; outline: 1px dashed var(--line); }
 .dot { width: .8rem; height: .8rem; border-radius: 50%; display: inline-block; margin-right: .35rem; }
 .number { font-variant-numeric: tabular-nums; }
-.q-table .chip { white-space: nowrap; }
+.q-table .chip { white-space: nowrap; display: inline-block; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
   .bar { padding-left: .5rem; padding-right: .5rem; } .bar a.nicegui-link { padding: .35rem .25rem; font-size: .875rem; }
   .panel .q-table th, .panel .q-table td { padding: .3rem .2rem; overflow-wrap: anywhere; min-width: 1.6rem; }

@@ -78,7 +78,8 @@ class ReplayPage:
             self._control = ui.element("div").classes("w-full")
         self._explain(self._logged(), CreditSettings.logged(self._shown.run))
         self._opening(row)
-        LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build()
+        place = ui.column().classes("place w-full gap-2")
+        LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build(place)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
         logged = self._logged()
@@ -144,8 +145,8 @@ class ReplayPage:
                 if self._goes_on:
                     traj_id = self._shown.trajectory["traj_id"]
                     OtherWays(traj_id, self._shown.turns, turn["turn"]).build(place)
-            row = self._shown.trajectory
-            LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build()
+                row = self._shown.trajectory
+                LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build(place)
 
     def _calls_button(self, turn: int, calls: int, place: ui.element) -> None:
         async def show() -> None:

@@ -22,6 +22,7 @@ from userrl.run.results import validation_scores
 from userrl.run.run import Run, all_runs
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
 from userrl_core.records import branch_of
+from userrl_core.run_names import about_another
 from warehouse import Warehouse
 from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query import browse
@@ -77,7 +78,7 @@ Row = dict[str, Any]
 
 
 async def show_runs(warehouse: Warehouse) -> None:
-    """Draw every run that the warehouse or the home knows, newest first."""
+    """Draw every run that the warehouse or the home knows. Newest first; evaluations and audits follow the trained runs."""
     rows = await frame.asked(lambda: run_rows(warehouse))
     frame.heading("Runs")
     if not rows:
@@ -111,12 +112,13 @@ async def show_runs(warehouse: Warehouse) -> None:
 
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
-    """Return the rows of the table of runs. A run with branches has a row for each of them."""
+    """Return the rows of the table of runs, in the order of `show_runs`. A run with branches has a row for each of them."""
     known: dict[str, Run] = {run.id: run for run in all_runs()}
     ended = endings(warehouse)
     sparks, counts = _of_run(warehouse.rows(SPARKS)), _of_run(warehouse.rows(COUNTS))
     rows = []
-    for row in warehouse.rows("FROM runs ORDER BY created DESC"):
+    newest_first = warehouse.rows("FROM runs ORDER BY created DESC")
+    for row in sorted(newest_first, key=lambda row: about_another(row["name"] or "")):
         run_id = row["run_id"]
         run = known.get(run_id)
         run_endings = ended.get(run_id, [])

@@ -15,6 +15,8 @@ RUNS = [
     RunName("a-2", "a", 3.0),
     RunName("b-1", "b", 2.0),
     RunName("e-1", "evaluate-a-2", 4.0),
+    RunName("a-2-audit", "audit-credit-0123456789", 5.0),
+    RunName("i-1", "conversations", 6.0, imported=True),
 ]
 
 

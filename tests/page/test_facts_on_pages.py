@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from flows.page.charts import BAD, COLORS, GOOD, turn_bars
 from flows.page.published import evaluated_gyms
+from flows.page.runs import run_rows
 from flows.page.token_probabilities import token_rows
 from tests.warehouse.makers import play
 from userrl.run.outcome import opening_words
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.runs import find_run
 from warehouse.query.browse import spread_groups
 
 
@@ -24,6 +28,20 @@ def test_a_task_is_named_by_the_first_words_of_its_user() -> None:
     assert opening_words(messages("one two three"), "t1", longest=7) == "one two …"
     assert opening_words(messages("x" * 99), "t1", longest=5) == "xxxxx …"
     assert [opening_words(stored, "t1") for stored in (messages(), None, "[]")] == ["t1"] * 3
+
+
+def test_newer_audits_and_evaluations_follow_the_trained_runs_and_are_never_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    names = ("first", "second", "audit-credit-0123456789", "evaluate-second")
+    for created, name in enumerate(names):
+        with TurnLog.open(tmp_path / "warehouse", f"r-{name}", run_fields={"name": name, "created": created}):
+            pass
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        listed = [row["run"] for row in run_rows(warehouse)]
+    assert listed == ["r-second", "r-first", "r-evaluate-second", "r-audit-credit-0123456789"]
+    assert find_run(tmp_path / "warehouse", "latest")["run_id"] == "r-second"
 
 
 def test_each_gym_and_stage_has_its_widest_group_alone(tmp_path: Path) -> None:
