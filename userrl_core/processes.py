@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -205,6 +206,23 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() == 1 and TAGS in os.environ:  # the parent died before the call
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end_with_parent(poll: float = 1.0, grace: float = 10.0) -> None:
+    """End this process when its parent is gone: TERM, and KILL after ``grace`` seconds. poll: seconds between two looks.
+
+    Unlike `die_with_parent`, it does not act when only the thread that started this process has ended.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(poll)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
 
 
 def stop_group(process: Started, grace: float) -> None:

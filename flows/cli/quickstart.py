@@ -29,6 +29,7 @@ from flows.cli.server import taken_sentence
 from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, server_state
 from flows.server.password import write_dotenv
 from flows.server.prefect_server import server_environment
+from flows.server.settings import ENDS_WITH_WORKER
 from flows.server.shared_server import SharedServer
 from userrl.machine.home import check_writable, home, quiet_process
 from userrl.machine.slots import lock
@@ -195,6 +196,8 @@ def _begin(running: Services, deployment: str, port: int) -> None:
     also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
     deploying = running.begin("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
     queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
+    # Only the worker's flows read it.
+    running.environment[ENDS_WITH_WORKER] = "1"
     worker = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
     running.spawn("worker", *worker, *queues)
     try:

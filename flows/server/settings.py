@@ -23,6 +23,12 @@ from flows.server.password import (
 )
 from userrl.machine.home import home, quiet_process
 from userrl_core.errors import UserRLError
+from userrl_core.processes import end_with_parent
+
+ENDS_WITH_WORKER = "USERRL_FLOW_ENDS_WITH_WORKER"
+"""Set for the worker of `make run`. Prefect leaves a flow run running when its worker is killed, and after a kill -9 of the
+command nobody else would end it before the next command. The flow's process takes the variable away, so that its own
+children are not watched twice."""
 
 
 def settle() -> None:
@@ -32,6 +38,8 @@ def settle() -> None:
     server on this machine gets this home's password unless another was chosen. A temporary server has its own.
     """
     quiet_process()
+    if os.environ.pop(ENDS_WITH_WORKER, ""):
+        end_with_parent()
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     if URL not in os.environ and find_server() is None and (dotenv_url(home()) or configured_url()):
         os.environ[URL] = ""  # a temporary server

@@ -138,6 +138,25 @@ def test_a_child_dies_with_its_parent(tmp_path):
     wait_for(lambda: not is_alive(pid))
 
 
+@pytest.mark.parametrize("term", ["signal.SIG_DFL", "signal.SIG_IGN"])
+def test_a_process_that_watches_its_parent_ends_after_it_even_if_it_ignores_term(tmp_path, term):
+    child = (
+        "import os, pathlib, signal, time\nfrom userrl_core.processes import end_with_parent\n"
+        f"signal.signal(signal.SIGTERM, {term})\nend_with_parent(poll=0.02, grace=0.1)\n"
+        "pathlib.Path(os.environ['READY']).write_text(str(os.getpid()))\ntime.sleep(600)"
+    )
+    ready = tmp_path / "ready"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])", child],
+        env={**os.environ, "READY": str(ready)},
+    )
+    wait_for(lambda: ready.exists() and ready.read_text())
+    pid = int(ready.read_text())
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not is_alive(pid))
+
+
 def test_a_failed_command_ends_in_its_last_words_and_leaves_nothing(tmp_path):
     child = "import subprocess,sys; subprocess.Popen([sys.executable,'-c','import time; time.sleep(600)'],start_new_session=True)"
     seen = []
