@@ -52,9 +52,10 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .alarm { color: #b3372f; font-weight: 600; } .body--dark .alarm { color: #ff8f86; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
 .agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
-:is(a, button, summary, [tabindex], [role=button], .cm-content):focus-visible {
-  outline: 2px solid var(--ring) !important; outline-offset: 2px; }
-.q-checkbox:focus-visible, .q-field--focused .q-field__control {
+/* In the first layer, because Quasar's important "no outline" is in the last one, and of important rules an earlier layer wins. */
+@layer theme { :is(a, button, summary, [tabindex], [role=button], .cm-content):focus-visible {
+  outline: 2px solid var(--ring) !important; outline-offset: 2px; } }
+.q-field--focused .q-field__control {
   outline: 2px solid var(--ring); outline-offset: 2px; border-radius: .2rem; }
 .turn:focus, .turn.now { outline: 2px solid var(--ring); }
 .panel.turn { padding: .5rem .8rem; } .place:empty { display: none; } .agent.brief { padding: .1rem .5rem; }

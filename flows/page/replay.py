@@ -79,7 +79,8 @@ class ReplayPage:
         self._explain(self._logged(), CreditSettings.logged(self._shown.run))
         self._opening(row)
         place = ui.column().classes("place w-full gap-2")
-        LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build(place)
+        with ui.row():
+            LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build(place)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
         logged = self._logged()
@@ -119,7 +120,8 @@ class ReplayPage:
                     if (turn["flags"] or 0) & flag and flag is not Flag.FORMAT_ERROR:
                         ui.label(text).classes("mark text-sm")
                 if _is_short(turn):
-                    frame.said(_agent(turn), "agent", "brief")
+                    if agent := _agent(turn):
+                        frame.said(agent, "agent", "brief")
                     ui.label("→").classes("quiet").props('aria-label="reply"')
                     frame.said(_reply(turn))
                 ui.label(_cost(turn)).classes("quiet text-sm ml-auto number")

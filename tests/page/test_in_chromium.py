@@ -63,6 +63,13 @@ REPORT = RunReport(
 )
 
 
+RING = """
+const e = document.activeElement, ring = getComputedStyle(e);
+return e === document.body ? 'BODY' : `${e.tagName} ${ring.outlineStyle === 'none' ? '0px' : ring.outlineWidth}`
+"""
+"""The focused element and the width of its ring."""
+
+
 @dataclass(slots=True)
 class Viewer:
     """A browser on a server's pages."""
@@ -667,6 +674,20 @@ def press(viewer: Viewer, text: str) -> bool:
                 button.click()
                 return True
     return False
+
+
+def test_a_button_and_a_checkbox_have_a_ring_where_the_keyboard_is(viewer: Viewer) -> None:
+    viewer.open("/")
+    viewer.sees("equalized-r2g")
+    ringed: set[str] = set()
+
+    def all_ringed() -> bool:
+        viewer.press(Keys.TAB)
+        ringed.add(viewer.driver.execute_script(RING))
+        return {"BUTTON 2px", "DIV 2px"} <= ringed
+
+    viewer.until(all_ringed)
+    assert not any(ring.endswith(" 0px") for ring in ringed)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
