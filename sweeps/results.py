@@ -98,6 +98,8 @@ def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str,
                 continue
         if attrs.get("cancelled") or (trial.state == TrialState.RUNNING and not at_work):
             state = "cancelled"
+        if "duplicate_of" in attrs:
+            state = "repeat"  # Optuna's own state is "fail" where the other trial had no value yet
         points = attrs.get("points")
         rows.append(
             {

@@ -107,7 +107,7 @@ def test_the_status_counts_no_repeat_and_names_no_best_before_a_trial_is_done(
     for gamma, state, attrs in (
         (0.7, "complete", {}),
         (0.7, "complete", {"duplicate_of": 0}),
-        (0.7, "complete", {"duplicate_of": 0}),
+        (0.7, "fail", {"duplicate_of": 0}),
         (0.8, "fail", {"failed": "x"}),
     ):
         trial = optuna.trial.create_trial(
@@ -118,6 +118,8 @@ def test_the_status_counts_no_repeat_and_names_no_best_before_a_trial_is_done(
         sweep.study.add_trial(trial)
     told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
     assert told[0] == "gammas: 2 of 3 trials done, recipe equalized-r2g, profile laptop"
+    states = [line.split()[1] for line in told if line.split()[0].isdigit()]
+    assert [state for state in states if state != "waiting"] == ["complete", "repeat", "repeat", "fail"]
 
 
 INTERRUPTED = """
