@@ -131,7 +131,8 @@ def turn(row: Mapping[str, Any], *, same: bool = False) -> None:
         ui.label(f"Turn {row['turn']} · {row['choice'] or 'no readable call'} · reward {reward}").classes(
             "quiet text-xs number"
         )
-        said(row["content"] if row["choice"] else row["message"], "agent", "text-sm")
+        if agent := row["content"] if row["choice"] else row["message"]:
+            said(agent, "agent", "text-sm")
         said(row["observation"] or "", "text-sm")
 
 
