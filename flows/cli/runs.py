@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
-from userrl.machine.home import home
+from userrl.machine.home import home, warehouse_dir
 from userrl.machine.page_address import run_address
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def list_runs(as_json: Json = False) -> None:
     if problem:
         print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
-        print(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
+        print(json.dumps([row.model_dump(mode="json") for row in (*imports, *rows)], indent=1))
         return
     if imports:
         print(f"{'imported conversations':44} name")
@@ -139,13 +139,22 @@ def stop_run(run: RunName = "latest") -> None:
 def delete_run(
     run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False
 ) -> None:
-    """Delete a run's checkpoints and report. Its turns stay in the warehouse.
+    """Delete a run's checkpoints and report. Its turns stay in the warehouse. An imported run is no longer listed.
 
     Example: userrl runs delete horizon-fork --yes
     """
     from userrl.machine.slots import alone
+    from userrl.run.listed import listed_imports
     from userrl.run.run import delete, find
+    from warehouse.files.runs import retire_run
 
+    imports = [each.run for each in listed_imports() if run in (each.run, each.name)]
+    if imports:
+        if not yes and not typer.confirm(f"Remove the imported run {imports[-1]} from the lists?"):
+            raise typer.Exit(1)
+        retire_run(warehouse_dir(), imports[-1])
+        print(f"removed {imports[-1]}; its turns stay in the warehouse, under this id")
+        return
     target_run = find(run)
     if not yes and not typer.confirm(f"Remove {target_run.folder} with its checkpoints?"):
         raise typer.Exit(1)

@@ -418,6 +418,9 @@ def _everywhere(values: Sequence[float | None]) -> str:
 
 
 def _cost(turn: Mapping[str, Any]) -> str:
+    """Return a turn's tokens and seconds. Empty if nothing of them is known, as in an import."""
+    if all(turn[name] is None for name in ("prompt_tokens", "completion_tokens", "policy_seconds", "env_seconds")):
+        return ""
     tokens = " + ".join(_whole(turn[name]) for name in ("prompt_tokens", "completion_tokens"))
     agent, user = (frame.number(turn[name], 2) for name in ("policy_seconds", "env_seconds"))
     return f"{tokens} tokens · {agent} s agent, {user} s user"

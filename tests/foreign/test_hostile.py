@@ -170,6 +170,17 @@ def test_an_archive_that_inflates_too_far_is_refused(
     refused(archive(tmp_path / "bomb.eval", one=sample), home, "import.too_large", "inflates", "one.json")
 
 
+def test_a_value_of_an_archive_is_not_held_beyond_the_limit(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_BYTES", 2**20)
+    for name, filling in (("zeros", '"' + "0" * 2**23 + '"'), ("spaces", " " * 2**23)):
+        sample = '{"id": 1, "epoch": 1, "messages": [], "events": [' + filling + "]}"
+        refused(
+            archive(tmp_path / f"{name}.eval", one=sample), home, "import.too_large", "is larger than 1 MB", "one.json"
+        )
+
+
 def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path) -> None:
     content = bytearray((DATA / "inspect.eval").read_bytes())
     (tmp_path / "cut.eval").write_bytes(content[: len(content) // 2])

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 import userrl
+from flows.cli.runs import delete_run, list_runs
 from tests.foreign.test_formats import DATA
 from tests.makers import raises
 from tests.published import published
+from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
+from warehouse import TurnLog, open_warehouse
+from warehouse.files.runs import find_run
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
+from warehouse.upkeep.exchange.conversations import conversations, write_messages
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +156,34 @@ def test_markup_in_a_file_is_text(tmp_path: Path) -> None:
     assert "\x1b" not in str(run)
     page = userrl.reports.import_report.import_document(run).html()
     assert "<script>alert" not in page
+
+
+def test_an_import_is_listed_and_deleted_and_listed_again_after_another_import(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [run] = userrl.import_logs(DATA / "tau2.json")
+    capsys.readouterr()
+
+    def listed() -> list[tuple[str, str]]:
+        list_runs(as_json=True)
+        return [(row["run"], row["state"]) for row in json.loads(capsys.readouterr().out)]
+
+    assert listed() == [(run.run, "imported")]
+    delete_run(run.run, yes=True)
+    capsys.readouterr()
+    assert listed() == []
+    userrl.import_logs(DATA / "tau2.json")
+    assert listed() == [(run.run, "imported")]
+
+
+def test_latest_does_not_mean_a_copy_of_a_trained_run(tmp_path: Path, home: Path) -> None:
+    with TurnLog.open(tmp_path / "other", "trained", run_fields={"recipe": "errand"}) as log:
+        play(log, [1.0], phase="evaluate")
+    with open_warehouse(tmp_path / "other") as warehouse:
+        write_messages(conversations(warehouse, "trained"), tmp_path / "trained.jsonl")
+    userrl.import_logs(tmp_path / "trained.jsonl")
+    assert rows("SELECT run_id, kind, recipe FROM runs") == [
+        {"run_id": "trained", "kind": "imported", "recipe": "errand"}
+    ]
+    with raises("run.no_such_run", "no run"):
+        find_run(home / "warehouse", "latest")

@@ -11,6 +11,8 @@ from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
 from userrl.reports.import_report import ImportedRun, summary
 from userrl_core.foreign.formats import AUTO, OURS, conversations, recognised
+from warehouse.files.layout import run_dir
+from warehouse.files.runs import RETIRED
 from warehouse.upkeep.exchange.imported import imported_run, store
 from warehouse.upkeep.exchange.own_exports import already, bring_in, read_conversations
 
@@ -30,6 +32,7 @@ def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[Impo
         return tuple(summary(run, again=run in before) for run in counts)
     run_id = f"import-{format}-{file_hash(path)[:12]}"
     again = imported_run(root, run_id) is not None
+    (run_dir(root, run_id) / RETIRED).unlink(missing_ok=True)  # importing a deleted run again lists it again
     if not again:
         store(root, run_id, conversations(path, format), format=format, name=name or path.stem)
     return (summary(run_id, again=again),)

@@ -14,7 +14,7 @@ from userrl.run.run import all_runs
 from userrl_core.errors import LogError, UserRLError
 from warehouse import open_warehouse
 from warehouse.files.layout import run_folders
-from warehouse.files.runs import IMPORTED, read_run
+from warehouse.files.runs import IMPORTED, RETIRED, read_run
 
 
 class ListedRun(BaseModel):
@@ -69,22 +69,23 @@ def listed_runs() -> tuple[list[ListedRun], str]:
 
 
 class ListedImport(BaseModel):
-    """An imported run in a list. created: Unix seconds of the import."""
+    """An imported run in a list. state: tells it from a run of ours. created: Unix seconds of the import."""
 
     model_config = ConfigDict(frozen=True)
 
     run: str
     name: str
+    state: str = IMPORTED
     created: float
 
 
 def listed_imports() -> list[ListedImport]:
-    """Return the imported runs, oldest first. A run whose row cannot be read is left out."""
+    """Return the imported runs, oldest first. A deleted run is left out, and so is one whose row cannot be read."""
     found = []
     for folder in run_folders(warehouse_dir()):
         with suppress(LogError):
             row = read_run(folder)
-            if row is not None and row.get("kind") == IMPORTED:
+            if row is not None and row.get("kind") == IMPORTED and not (folder / RETIRED).exists():
                 found.append(ListedImport(run=row["run_id"], name=row["name"], created=row["created"]))
     return sorted(found, key=lambda each: (each.created, each.run))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import struct
 import zipfile
 import zlib
@@ -28,7 +29,7 @@ FREE_INFLATION = 256 * 2**20
 CHUNK = 2**20
 ZSTANDARD = 93
 """The compression method of zstandard in a zip archive."""
-_SPACE = " \t\n\r"
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -96,9 +97,12 @@ class JsonStream:
 
     def peek(self) -> str:
         """Return the next character that is not white space, or "" at the end."""
+        skipped = 0
         while True:
-            while self._at < len(self._text) and self._text[self._at] in _SPACE:
-                self._at += 1
+            end = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            skipped, self._at = skipped + end - self._at, end
+            if skipped > MAX_BYTES:
+                too_large(self.where, "the white space before a value")
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():

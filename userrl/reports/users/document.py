@@ -59,7 +59,14 @@ def _scores(found: UserAudit) -> TableBlock:
     if len(rows) > 1:
         rows.append(("all", "all", found))
     return TableBlock(
-        ("agent", "user", "conversations", "score", "score without user errors", *VERDICTS),
+        (
+            "agent",
+            "user",
+            "conversations",
+            "score",
+            "score without user errors",
+            *(f"failures: {name}" for name in VERDICTS),
+        ),
         tuple(
             (
                 agent,

@@ -19,7 +19,7 @@ from userrl_core.foreign.stream import rows
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders
-from warehouse.files.runs import read_run, register_copy
+from warehouse.files.runs import IMPORTED, read_run, register_copy
 from warehouse.upkeep.exchange.conversations import RUN_COLUMNS, ExportedConversation
 from warehouse.upkeep.exchange.staging import staging
 from warehouse.write.turn_log import PLACE, TurnLog
@@ -143,7 +143,8 @@ class _Arrivals:
         row = read_run(folder)
         if row is None:
             types = {name: kind for name, kind in schema.types("runs").items() if name in RUN_COLUMNS}
-            row = register_copy(self.root, folder, self.run, _fitted(types, run, where, "run"))
+            # Kind imported, or the newest copy of another home's run would be `latest` here.
+            row = register_copy(self.root, folder, self.run, {**_fitted(types, run, where, "run"), "kind": IMPORTED})
             (folder / ORIGIN).write_text(self.digest)
         return TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS)
 
