@@ -11,6 +11,7 @@ from scipy import stats
 
 from benchmarks.gate import LEVEL, MARGIN, TABLE, breaks, trades
 from userrl_core.measure.bounded import lower_limit, p_above, p_below, upper_limit
+from userrl_core.measure.checkpoints import swap_test
 from userrl_core.measure.gate import difference_of_seeds, difference_of_tasks, ratio_at_most, share_at_most
 
 
@@ -104,3 +105,7 @@ def test_a_cost_passes_only_if_the_sums_agree() -> None:
     assert ratio_at_most(a, one_expensive, 1.2, 0.05).answer == "INCONCLUSIVE"
     assert ratio_at_most(a[:9], a[:9], 1.2, 0.05).reason == "a statement about costs needs at least 10 tasks"
     assert ratio_at_most([0.0, *a], [1.0, *a], 1.2, 0.05).answer == "INCONCLUSIVE"
+
+
+def test_huge_scores_have_a_p_value_in_bounded_memory() -> None:
+    assert swap_test(np.full(6, 1.2e29), 1) == pytest.approx(2 / 2**6, abs=0.01)
