@@ -376,6 +376,11 @@ CODES: dict[str, Explained] = {
             "A file of a model has another hash than the one that was checked, so it was not used.",
             "Give a copy with the right hash.",
         ),
+        (
+            "people.bad_plan",
+            "A plan for a study with people does not fit its tasks or agents, or differs from the stored one.",
+            "Change the plan's file as the sentence says.",
+        ),
         ("people.conversation_over", "A person's conversation is over or unknown.", "Begin another one under People."),
         ("people.left", "The person left, or the conversation was stopped.", "Begin another conversation."),
         (
@@ -383,6 +388,8 @@ CODES: dict[str, Explained] = {
             "A person cannot play this side of this gym.",
             "Choose one of the gyms in the message.",
         ),
+        ("people.study_full", "All seats of the study are taken.", "Raise `persons` in a new study."),
+        ("people.unknown_code", "Nobody in the study has this code.", "Type the code that was shown at the start."),
         (
             "policy.no_reply",
             "The policy gave no usable reply in time, so the trajectory is not admitted.",
