@@ -533,8 +533,9 @@ def foreign_site(page: str) -> Iterator[int]:
 def sandboxes_of(viewer: Viewer) -> list[psutil.Process]:
     """Return the processes in which the page's server runs SQL."""
     port = viewer.base.rpartition(":")[2]
+    words = " ".join(["view", "--port", port])
     (server,) = (
-        p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-3:] == ["view", "--port", port]
+        p for p in psutil.process_iter(["cmdline"]) if f" {words} " in f" {' '.join(p.info['cmdline'] or [])} "
     )
     return [child for child in server.children(recursive=True) if "warehouse.query.sandboxed" in child.cmdline()]
 
