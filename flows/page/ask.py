@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -68,8 +69,9 @@ class Question:
     async def _choose_theme(self) -> None:
         """Choose the dark editor theme if the browser is dark, and name the editor. Only the browser can do both."""
         ui.run_javascript(NAME_EDITOR)
-        if await ui.run_javascript("document.body.classList.contains('body--dark')"):
-            self._box.set_theme(DARK)
+        with contextlib.suppress(TimeoutError):  # the reader has left the page, or the machine is busy
+            if await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=10.0):
+                self._box.set_theme(DARK)
 
     def _use(self, name: str) -> None:
         query = views.queries()[name]
