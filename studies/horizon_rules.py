@@ -16,14 +16,13 @@ from flows.server.settings import settle
 
 settle()
 
-import argparse  # noqa: E402  everything below sees the settled environment
-import sys  # noqa: E402
+import sys  # noqa: E402  everything below sees the settled environment
 from collections.abc import Iterator, Mapping  # noqa: E402
 from pathlib import Path  # noqa: E402
 from statistics import fmean  # noqa: E402
 from typing import Any  # noqa: E402
 
-from study_rows import DATA, VALIDATED, add_row, plan_hash, read_plan  # noqa: E402
+from study_rows import DATA, VALIDATED, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
 
 from flows.train import train  # noqa: E402
 from userrl.machine.home import warehouse_dir  # noqa: E402
@@ -38,18 +37,13 @@ REWARDS = ("dense", "terminal")
 
 def main() -> int:
     """List or run one block of a family."""
-    parser = argparse.ArgumentParser(description="Rules for the horizon.")
-    parser.add_argument("family", nargs="?")
+    parser = study_arguments("Rules for the horizon.")
     parser.add_argument("--block", choices=["primary", "secondary"], default="primary")
-    parser.add_argument("--seeds", help="first-last; none: those of the plan")
-    parser.add_argument("--list", action="store_true", dest="listed")
     given = parser.parse_args()
     plan = read_plan(PLAN)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    if given.family is not None and given.family not in plan["families"]:
-        print(f"There is no family {given.family}; there are {', '.join(plan['families'])}.", file=sys.stderr)
-        return 2
-    for family in [given.family] if given.family else plan["families"]:
+    families = chosen(plan, given.family)
+    for family in families:
         for seed, reward, arm in planned(plan, given.block, given.seeds):
             request = asked(plan, family, reward, arm, seed)
             if given.listed or not given.family:

@@ -37,7 +37,7 @@ from userrl.trials.processes import ProcessLauncher
 from userrl_core.measure.grounded import AREA_TO, area_under, band, grounded_curve
 from userrl_core.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
 from userrl_core.measure.recipes import holm
-from userrl_core.number_format import number, p_value, with_limits
+from userrl_core.number_format import p_value, with_limits
 
 PLAN = Path(__file__).with_suffix(".yaml")
 FIELDS = ("seed", "price", "pay", "budget", "grounded", "lucky", "questions", "oracle", "oracle_questions")
@@ -183,12 +183,12 @@ def lines(plan: PriceAndPay, rows: Sequence[Row]) -> Iterator[str]:
             )
         yield ""
     yield "| price | pay | grounded | lucky | questions | area | below the oracle |"
-    yield "| ---: | ---: | --- | --- | --- | --- | ---: |"
+    yield "| ---: | ---: | --- | --- | --- | --- | --- |"
     for (price, pay), ends in by_arm.items():
         grounded, lucky = (with_limits(score_interval(np.array(ends[name]))) for name in ("grounded", "lucky"))
         questions = with_limits(t_interval(np.array(ends["questions"])), 1)
         area = with_limits(score_interval(np.array(ends["area"])))
-        below = number(float(np.mean(ends["between"])))
+        below = with_limits(t_interval(np.array(ends["between"])))
         yield f"| {price:g} | {pay:g} | {grounded} | {lucky} | {questions} | {area} | {below} |"
 
 

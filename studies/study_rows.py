@@ -1,11 +1,13 @@
-"""Files of registered studies: the plan with its hash, and one row a run in a CSV file under data/.
+"""Registered studies of families: their arguments, the plan with its hash, and one row a run in a CSV file under data/.
 
 A plan's hash is that of its bytes. Each row has it, so that runs of another plan are told apart.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,22 @@ SELECT min_by(score, step), max(score), avg(score) FILTER (step > .8 * steps), a
 FROM validated, shown, run_endings(run := $run) WHERE branch IS NULL
 """
 """Score of the cold start, best score, mean of the last fifth, and the fall of the collapse rule with its error."""
+
+
+def study_arguments(description: str) -> argparse.ArgumentParser:
+    """Return the arguments that every study of families has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("family", nargs="?")
+    parser.add_argument("--seeds", help="first-last; none: those of the plan")
+    parser.add_argument("--list", action="store_true", dest="listed")
+    return parser
+
+
+def chosen(plan: Mapping[str, Any], family: str | None) -> list[str]:
+    """Return the named family, or all of the plan. Ends the script for an unknown one."""
+    if family is not None and family not in plan["families"]:
+        sys.exit(f"There is no family {family}; there are {', '.join(plan['families'])}.")
+    return [family] if family else list(plan["families"])
 
 
 def read_plan(path: Path) -> dict[str, Any]:

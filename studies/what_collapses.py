@@ -16,14 +16,13 @@ from flows.server.settings import settle
 
 settle()
 
-import argparse  # noqa: E402  everything below sees the settled environment
-import sys  # noqa: E402
+import sys  # noqa: E402  everything below sees the settled environment
 from collections.abc import Iterator, Mapping  # noqa: E402
 from itertools import product  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from study_rows import DATA, ENDING, add_row, plan_hash, read_plan  # noqa: E402
+from study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
 
 from flows.train import train  # noqa: E402
 from userrl.audits.credit import audit_checkpoint  # noqa: E402
@@ -40,20 +39,15 @@ CELL = ("family", "gamma", "form", "enabling_turn")
 
 def main() -> int:
     """List or run the cells of one family, or audit its cold starts."""
-    parser = argparse.ArgumentParser(description="Factorial: what collapses.")
-    parser.add_argument("family", nargs="?")
-    parser.add_argument("--seeds", help="first-last; none: those of the plan")
-    parser.add_argument("--list", action="store_true", dest="listed")
+    parser = study_arguments("Factorial: what collapses.")
     parser.add_argument("--audit", action="store_true")
     given = parser.parse_args()
     plan = read_plan(PLAN)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    if given.family is not None and given.family not in plan["families"]:
-        print(f"There is no family {given.family}; there are {', '.join(plan['families'])}.", file=sys.stderr)
-        return 2
+    families = chosen(plan, given.family)
     if given.audit:
         return audited(plan, given.family)
-    for family in [given.family] if given.family else plan["families"]:
+    for family in families:
         for seed, cell in cells(plan, given.seeds):
             request = asked(plan, family, seed, cell)
             if given.listed or not given.family:

@@ -69,14 +69,14 @@ class PlannedStudy:
     async def show(self, code: str) -> None:
         """Draw a person's page: the next conversation, the code to come back with, and the way out."""
         plan = self.plan
-        at = await frame.asked(lambda: self._seats.next(code))
+        held = await frame.asked(lambda: self._seats.held(code))
         frame.heading(f"Study {plan.name}")
         with ui.element("div").classes("panel flex flex-col gap-3 max-w-2xl"):
-            if at is None:
+            if held >= plan.conversations:
                 ui.label("You have had all your conversations. Thank you.")
             else:
                 ui.label(
-                    f"Conversation {at.place + 1} of {plan.conversations}. Your code is {code}: with it you can come back."
+                    f"Conversation {held + 1} of {plan.conversations}. Your code is {code}: with it you can come back."
                 )
 
                 async def begin() -> None:

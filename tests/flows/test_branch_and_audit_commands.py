@@ -70,7 +70,7 @@ def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
     assert told.startswith("continued prefixes 0 of ")  # stderr is no terminal here
     assert "split-half reliability of true advantages, with 1 continuations" in shown
     assert "r2g/r2g/centred" in shown
-    assert "No rule can be told apart from another: that takes 20 tasks" in shown
+    assert "No rule can be told apart from another: that takes 30 tasks" in shown
     credit([str(folder)], groups=2, group=2, k=1, horizon=2, as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert found["identity"] < 1e-9

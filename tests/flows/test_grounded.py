@@ -91,7 +91,8 @@ def test_the_command_shows_every_agent_and_names_gyms_that_do_not_count(
     grounded(run, as_json=True)
     (agent,) = json.loads(capsys.readouterr().out)["agents"]
     assert (agent["gym"], agent["conversations"]) == ("wish", 10)
-    assert 0 <= agent["between"] < 1
+    between = agent["limits"]["between"]
+    assert 0 <= between["low"] <= between["estimate"] <= between["high"] < 1
     assert "<svg" in (tmp_path / "page.html").read_text()
     with raises("run.no_conversations", "--phase"):
         audit_grounded(run, phase="train")

@@ -105,6 +105,21 @@ def test_a_person_who_comes_back_late_gets_another_seat_if_one_is_free(tmp_path:
     assert (back.seat, back.place) == (1, 0)
 
 
+def test_looking_at_a_page_takes_no_seat_and_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    seats = Seats(SMALL, path)
+    gone, stays = seats.arrive(now=0.0), seats.arrive(now=HOUR)
+    at = seats.next(stays, now=HOUR)
+    assert at is not None
+    seats.done(stays, at, 7, now=HOUR)
+    seats.arrive(now=2 * HOUR)  # takes the seat of the person who is away
+    before = path.read_bytes()
+    assert (seats.held(gone), seats.held(stays)) == (0, 1)
+    with raises("people.unknown_code"):
+        seats.held("nobody")
+    assert path.read_bytes() == before
+
+
 def test_a_person_who_withdrew_frees_the_seat_and_does_not_return(tmp_path: Path) -> None:
     seats = Seats(SMALL, tmp_path / "s.json")
     code = seats.arrive()

@@ -20,9 +20,17 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import min_turns
 from userrl_core.gyms.travel.world import World
 from userrl_core.measure.checkpoints import mean_score
-from userrl_core.measure.grounded import AREA_TO, BUDGETS, Answered, GroundedCurve, grounded_curve
+from userrl_core.measure.grounded import (
+    AREA_TO,
+    BUDGETS,
+    Answered,
+    CurveIntervals,
+    GroundedCurve,
+    curve_intervals,
+    grounded_curve,
+)
 from userrl_core.measure.interval import Interval
-from userrl_core.number_format import number, with_limits
+from userrl_core.number_format import with_limits
 from userrl_core.records import Trajectory
 
 
@@ -36,6 +44,7 @@ class GroundedAgent:
     grounded: Interval
     lucky: Interval
     curve: GroundedCurve
+    limits: CurveIntervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class GroundedReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON, with every point of the curves."""
-        agents = [{**asdict(one), "between": one.curve.between} for one in self.agents]
+        agents = [asdict(one) for one in self.agents]
         return {"run": self.run, "phase": self.phase, "agents": agents, "uncounted": list(self.uncounted)}
 
     def document(self) -> Document:
@@ -141,13 +150,15 @@ TOLD: Mapping[str, Callable[[Trajectory], tuple[int, int]]] = {
 def _agent(gym: str, agent: str, by_task: Sequence[Sequence[Answered]]) -> GroundedAgent:
     every = [talk for talks in by_task for talk in talks]
     longest = max(turn for talk in every for turn in (*talk.asked, talk.turn or 0, BUDGETS[-1]))
+    budgets = range(BUDGETS[0], longest + 1)
     return GroundedAgent(
         gym,
         agent,
         len(every),
         mean_score([[float(talk.grounded) for talk in talks] for talks in by_task]),
         mean_score([[float(talk.lucky) for talk in talks] for talks in by_task]),
-        grounded_curve(every, range(BUDGETS[0], longest + 1)),
+        grounded_curve(every, budgets),
+        curve_intervals(by_task, budgets),
     )
 
 
@@ -161,9 +172,9 @@ def _blocks(report: GroundedReport) -> Iterator[Block]:
                 str(one.conversations),
                 with_limits(one.grounded),
                 with_limits(one.lucky),
-                number(one.curve.questions[-1], 1),
-                number(one.curve.area),
-                number(one.curve.between),
+                with_limits(one.limits.questions, 1),
+                with_limits(one.limits.area),
+                with_limits(one.limits.between),
             )
             for one in report.agents
         ),

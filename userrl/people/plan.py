@@ -151,6 +151,15 @@ class Seats:
             self._sit(code, now)
             return code
 
+    def held(self, code: str) -> int:
+        """Return the number of conversations that a person has held on the present seat, 0 if it was given away.
+
+        Changes nothing, so that a page may call it. Raises ConfigError for an unknown code and for a person who withdrew.
+        """
+        with self._lock:
+            seat = self._known(code)
+            return 0 if seat is None else len(seat.done)
+
     def next(self, code: str, now: float | None = None) -> Next | None:
         """Return the person's next conversation, None after the last. A person whose seat was given away gets another.
 
@@ -158,12 +167,7 @@ class Seats:
         """
         now = time.time() if now is None else now
         with self._lock:
-            seat = self._of(code)
-            if seat is None:
-                gone = next((each for each in self._state.left if each.code == code), None)
-                if gone is None or gone.withdrawn:
-                    raise ConfigError("people.unknown_code", f"Nobody in this study has the code '{code}'.")
-                seat = self._sit(code, now)
+            seat = self._known(code) or self._sit(code, now)
             seat.seen = now
             self._write()
             if (place := len(seat.done)) >= self.plan.conversations:
@@ -202,6 +206,13 @@ class Seats:
 
     def _of(self, code: str) -> Seat | None:
         return next((seat for seat in self._state.seats if seat.code == code), None)
+
+    def _known(self, code: str) -> Seat | None:
+        """Return a person's seat, None if it was given away. Raises ConfigError for nobody's code. The caller holds the lock."""
+        seat = self._of(code)
+        if seat is None and not any(each.code == code and not each.withdrawn for each in self._state.left):
+            raise ConfigError("people.unknown_code", f"Nobody in this study has the code '{code}'.")
+        return seat
 
     def _sit(self, code: str, now: float) -> Seat:
         """Take the first free seat, or the one whose person is away longest. The caller holds the lock."""

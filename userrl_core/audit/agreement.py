@@ -209,7 +209,7 @@ def measure(
         significant,
         bias_of([group.own for group in groups], rule, gamma, k),
         by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
-        correctedcosine_of(
+        corrected_cosine(
             float(cosine_of(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
         ),
         _median(cosine_of(np.array(products))),
@@ -217,7 +217,7 @@ def measure(
     )
 
 
-def correctedcosine_of(cosine: float, of_rule: float, of_worth: float) -> float:
+def corrected_cosine(cosine: float, of_rule: float, of_worth: float) -> float:
     """Return a cosine corrected for the noise of both halves (Spearman's correction for attenuation), clipped to [-1, 1]."""
     if not (of_rule > 0 and of_worth > 0):
         return math.nan

@@ -1,9 +1,10 @@
 """Which credit rules agree better with the utilities than others, and which cannot be told apart.
 
-Two rules differ if the 95 % limits of the difference of their cosines exclude 0, on the same side, both as measured and
-corrected for the noise in the rules' expected advantages. A rule with more noise has a lower cosine, which alone is no
-difference. The tasks are resampled for all rules together. The limits hold jointly for all pairs of rules: their half-width is
-a multiple of the pair's standard error, and in 95 % of the resamplings no pair deviates by more than this multiple.
+Two rules differ if the 95 % limits of the difference of their cosines exclude 0. This must hold twice, on the same side: for
+the cosines as measured, and for those corrected for the noise in the rules' expected advantages. A rule with more noise has a
+lower cosine, which alone is no difference. The tasks are resampled for all rules together. The limits hold jointly for all
+pairs of rules: their half-width is a multiple of the pair's standard error, and in 95 % of the resamplings no pair deviates by
+more than this multiple.
 
 Array suffixes: R rules, D resamplings, M tasks, S sums.
 """
@@ -19,8 +20,8 @@ import scipy
 from userrl_core.audit.agreement import Measures, corrected_of, cosine_of
 from userrl_core.measure.interval import Interval, resampling_weights
 
-TASKS_FROM = 20
-"""Minimum tasks. With ten, one simulated audit in five of rules that do not differ named a difference."""
+TASKS_FROM = 30
+"""Minimum tasks. With 20, one audit in ten of rules that do not differ names a difference (`python -m benchmarks.equal_rules`)."""
 LEVEL = 0.95
 
 
@@ -39,12 +40,12 @@ class ToldApart:
     differ: int
 
 
-def told_apart(rows: Sequence[Measures]) -> ToldApart | None:
-    """Compare rules of one goal. Returns None for fewer than two rules with a cosine, or fewer than `TASKS_FROM` tasks."""
+def told_apart(rows: Sequence[Measures], tasks_from: int = TASKS_FROM) -> ToldApart | None:
+    """Compare rules of one goal. Returns None for fewer than two rules with a cosine, or fewer than ``tasks_from`` tasks."""
     rows = sorted(
         (row for row in rows if np.isfinite(row.cosine.estimate)), key=lambda row: row.cosine.estimate, reverse=True
     )
-    if len(rows) < 2 or len(rows[0].sums) < TASKS_FROM:
+    if len(rows) < 2 or len(rows[0].sums) < tasks_from:
         return None
     sums_RMS = np.stack([row.sums for row in rows])
     weights_DM = resampling_weights(sums_RMS.shape[1])

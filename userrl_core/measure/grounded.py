@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from userrl_core.measure.interval import Interval, resampled
+
 BUDGETS = tuple(range(3, 29))
 """Turn budgets of the curves."""
 
@@ -63,6 +65,15 @@ class GroundedCurve:
         return self.oracle_area - self.area
 
 
+@dataclass(frozen=True, slots=True)
+class CurveIntervals:
+    """Mean questions at the largest budget, the area under the curve, and the area between the oracle's curve and it."""
+
+    questions: Interval
+    area: Interval
+    between: Interval
+
+
 def grounded_curve(conversations: Sequence[Answered], budgets: Sequence[int] = BUDGETS) -> GroundedCurve:
     """Measure the curves of one agent. Raises ValueError without conversations."""
     if not conversations:
@@ -84,6 +95,35 @@ def grounded_curve(conversations: Sequence[Answered], budgets: Sequence[int] = B
         tuple(oracle_questions),
         area_under(questions, grounded),
         area_under(oracle_questions, oracle),
+    )
+
+
+def curve_intervals(by_task: Sequence[Sequence[Answered]], budgets: Sequence[int] = BUDGETS) -> CurveIntervals:
+    """Return limits of the curve's numbers from resampled tasks. The attempts at a task stay together.
+
+    S sums: conversations, then questions, grounded success, and both of the oracle, at each of B budgets.
+    """
+    curves = [[grounded_curve([talk], budgets) for talk in talks] for talks in by_task]
+    sums_MS = np.array(
+        [
+            np.sum([[1.0, *c.questions, *c.grounded, *c.oracle_questions, *c.oracle] for c in own], axis=0)
+            for own in curves
+        ]
+    )
+
+    def means(sums_DS: np.ndarray) -> np.ndarray:
+        means_D4B: np.ndarray = (sums_DS[..., 1:] / sums_DS[..., :1]).reshape(*sums_DS.shape[:-1], 4, -1)
+        return means_D4B
+
+    def area(sums_DS: np.ndarray, oracle: int) -> np.ndarray:
+        means_D4B = means(np.atleast_2d(sums_DS))
+        areas_D = np.array([area_under(each[2 * oracle], each[2 * oracle + 1]) for each in means_D4B])
+        return areas_D if sums_DS.ndim > 1 else areas_D[0]
+
+    return CurveIntervals(
+        resampled(sums_MS, lambda sums: means(sums)[..., 0, -1]),
+        resampled(sums_MS, lambda sums: area(sums, 0)),
+        resampled(sums_MS, lambda sums: area(sums, 1) - area(sums, 0)),
     )
 
 

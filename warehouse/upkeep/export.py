@@ -53,7 +53,7 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
     compact(root, everything=True)
     result = Export()
     with open_warehouse(root) as warehouse:
-        consented = [row["traj_id"] for row in warehouse.rows("FROM consented")]
+        consented = [row["traj_id"] for row in warehouse.rows("FROM consented()")]
         for table in schema.LOGGED:
             _table(warehouse, table, files, base, object_rows, result, consented)
         _runs(warehouse, files, base, result)

@@ -1,7 +1,7 @@
 -- People as users and as agents (UserRL table 5), compared with simulated ones on the same tasks.
 
 -- Conversations of people who consented to their use and did not withdraw. An export holds no other conversation of a person.
-CREATE OR REPLACE VIEW consented AS
+CREATE OR REPLACE MACRO consented() AS TABLE
     SELECT DISTINCT (e.fields->>'traj_id')::BIGINT AS traj_id
     FROM events e
          ANTI JOIN (SELECT run_id, fields->>'person' AS person FROM events WHERE kind = 'withdrawal') w
@@ -18,7 +18,7 @@ CREATE OR REPLACE MACRO people(run := 'people') AS TABLE
     SELECT t.traj_id, p.part, told.person, t.gym, t.task_id, CASE p.part WHEN 'agent' THEN t.user_name ELSE t.policy END AS other_side,
            t.score, t.turns, t.stop_reason, t.admitted, t.reject_reason,
            CASE p.part WHEN 'agent' THEN t.policy_seconds ELSE t.env_seconds END AS person_seconds, told.rating, told.comment,
-           t.started_at, t.traj_id IN (FROM consented) AS consent, told.study
+           t.started_at, t.traj_id IN (FROM consented()) AS consent, told.study
     FROM trajectories t
          JOIN (VALUES ('agent'), ('user')) p(part) ON CASE p.part WHEN 'agent' THEN t.policy ELSE t.user_name END = 'human'
          LEFT JOIN told USING (traj_id)

@@ -60,7 +60,7 @@ class Shared:
     def condition(self) -> str:
         """SQL that keeps the trajectories that may be shared. A null source counts as imported."""
         simulated = "coalesce(policy, '') <> 'human' AND coalesce(user_name, '') <> 'human'"
-        people = f"({simulated} OR traj_id IN (FROM consented))" if self.people else simulated
+        people = f"({simulated} OR traj_id IN (FROM consented()))" if self.people else simulated
         return people if self.imported else f"{people} AND source IS NOT DISTINCT FROM 'ours'"
 
 

@@ -77,9 +77,7 @@ def conversations(
     """
     row = find_run(warehouse.root, run)
     where = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
-    where += (
-        " AND ((policy IS DISTINCT FROM 'human' AND user_name IS DISTINCT FROM 'human') OR traj_id IN (FROM consented))"
-    )
+    where += " AND ((policy IS DISTINCT FROM 'human' AND user_name IS DISTINCT FROM 'human') OR traj_id IN (FROM consented()))"
     relation = warehouse.sql(
         f"SELECT * FROM trajectories WHERE {where} ORDER BY traj_id", run=row["run_id"], phase=phase, policy=policy
     )
