@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import charts, frame
-from flows.page.credit import CreditSettings, advantage_meaning, mean_advantage_bias
+from flows.page.conversation.credit import CreditSettings, advantage_meaning, mean_advantage_bias
 from userrl.run.outcome import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse

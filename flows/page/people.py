@@ -18,7 +18,8 @@ from nicegui import ui
 from flows.page import frame
 from flows.page.sitting import CONSENT, Sitting, SittingPage
 from flows.page.study import PlannedStudy
-from userrl.people.people import Checkpoint, Other, Served, Side, Study, Talk
+from userrl.people.others import Checkpoint, Other, Served, Side
+from userrl.people.people import Study, Talk
 from userrl.people.plan import PeoplePlan
 from userrl.reports import people_report
 from userrl.reports.people_report import PeoplePair

@@ -12,10 +12,10 @@ from nicegui import ui
 
 from flows.page import frame
 from flows.page.ask import Question
+from flows.page.conversation.replay import show_replay
 from flows.page.group import show_group
 from flows.page.people import People
 from flows.page.published import show_published
-from flows.page.replay import show_replay
 from flows.page.runs import show_run, show_runs
 from flows.page.trajectories import show_trajectories
 from warehouse import Warehouse

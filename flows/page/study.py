@@ -11,7 +11,8 @@ from nicegui import ui
 from flows.page import frame
 from flows.page.sitting import CONSENT, Sitting
 from userrl.machine.home import home
-from userrl.people.people import Other, Study, Talk, check_side
+from userrl.people.others import Other, check_side
+from userrl.people.people import Study, Talk
 from userrl.people.plan import Next, PeoplePlan, Seats
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.records import Task, Trajectory

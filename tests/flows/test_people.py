@@ -16,7 +16,8 @@ from scipy import stats
 from curricula import load
 from flows.cli.looking.report import report
 from tests.makers import raises
-from userrl.people.people import Checkpoint, Other, Study, Talk, gyms_with_people
+from userrl.people.others import Checkpoint, Other, gyms_with_people
+from userrl.people.people import Study, Talk
 from userrl.run.run import Run, RunInfo
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks

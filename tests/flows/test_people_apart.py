@@ -19,7 +19,8 @@ from flows.page.sitting import Sitting
 from tests.makers import raises
 from tests.training.toys import TINY, sft_job
 from userrl.people.apart import PROGRAM
-from userrl.people.people import Checkpoint, Study, Talk
+from userrl.people.others import Checkpoint
+from userrl.people.people import Study, Talk
 from userrl.run.run import Run, RunInfo
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
@@ -36,7 +37,8 @@ from pathlib import Path
 from curricula import load
 from flows.page import server
 from flows.page.sitting import Sitting
-from userrl.people.people import Checkpoint, Study, Talk
+from userrl.people.others import Checkpoint
+from userrl.people.people import Study, Talk
 from userrl.run.run import Run, RunInfo
 info = RunInfo(id="r", created=1.0, resolved=load("naive-sum", "laptop-quick").resolved())
 other = Checkpoint(Run("r", Path(sys.argv[1]), info))

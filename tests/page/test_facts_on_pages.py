@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flows.page.charts import BAD, COLORS, GOOD, turn_bars
+from flows.page.conversation.token_probabilities import token_rows
 from flows.page.published import evaluated_gyms
 from flows.page.runs import run_rows
-from flows.page.token_probabilities import token_rows
 from tests.warehouse.makers import play
 from userrl.run.outcome import opening_words
 from warehouse import TurnLog, open_warehouse

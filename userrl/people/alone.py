@@ -7,7 +7,8 @@ import contextlib
 from pydantic import BaseModel, ConfigDict
 
 from userrl.machine.home import warehouse_dir
-from userrl.people.people import AfterTurn, Checkpoint, Other, Served, Side, Study, Talk
+from userrl.people.others import Checkpoint, Other, Served, Side
+from userrl.people.people import AfterTurn, Study, Talk
 from userrl.run.known_tasks import task_by_id, task_by_seed
 from userrl.run.run import find
 from userrl_core.gyms.human_user import Console

@@ -13,29 +13,25 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from curricula import from_resolved
-from userrl.people.apart import Player, PlayerApart
+from userrl.people.apart import PlayerApart
+from userrl.people.others import DEMONSTRATOR_SKILL, Other, Side, check_side
 from userrl.reports.people_report import RUN
-from userrl.run.run import Run
-from userrl.run.tasks import gym_config, tasks_of
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError
-from userrl_core.gyms import gym_class, make, names, tasks
+from userrl_core.gyms import make
 from userrl_core.gyms.human_user import Console
-from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.policies.base import BatchPolicy, Policy
 from userrl_core.policies.human import HumanPolicy
-from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
-from userrl_core.served.client import ChatServer, close_clients
+from userrl_core.served.client import close_clients
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.runs import retire_run
 
@@ -45,9 +41,6 @@ PERSON = "human"
 PATIENCE = 86_400.0
 """Seconds that a person may think: in effect unlimited."""
 
-DEMONSTRATOR_SKILL = 0.7
-
-Side = Literal["agent", "user"]
 AfterTurn = Callable[[Turn, Trajectory, bool], None]
 """Called with each turn, the conversation so far, and whether the turn was the last."""
 
@@ -57,113 +50,6 @@ WHERE run_id = $run AND gym = $gym AND (CASE WHEN $side = 'agent' THEN policy EL
       AND (CASE WHEN $side = 'agent' THEN user_name ELSE policy END) = $other AND admitted
 GROUP BY task_id
 """
-
-
-class Other:
-    """The other side of a person's conversation. This base class is rule-based: the scripted agent or the rule user."""
-
-    free = True
-    """Whether another conversation with it costs no money."""
-    checkpoint: str | None = None
-    horizon: int | None = None
-    """Maximum number of turns, if the other side sets it."""
-    prompt_style: PromptStyle = "full"
-    user_name = "rule"
-
-    def __init__(self, skill: float = DEMONSTRATOR_SKILL) -> None:
-        self._skill = skill
-
-    def policy(self) -> Policy | BatchPolicy:
-        """Return it as the agent."""
-        return ScriptedPolicy(self._skill)
-
-    @property
-    def policy_name(self) -> str:
-        """Its name as the agent."""
-        return self.policy().name
-
-    def user(self) -> Any:
-        """Return it as a gym's user: a kind, or a kind and its options."""
-        return "rule"
-
-    def gyms(self, side: Side) -> Sequence[str]:
-        """Return the gyms that a person can play with it in this part."""
-        return gyms_with_people() if side == "user" else names()
-
-    def tasks(self, gym: str, split: str) -> Sequence[Task]:
-        """Return the tasks to play with it."""
-        return tasks(gym, split)
-
-    def options(self, gym: str) -> Mapping[str, Any]:
-        """Return the gym's configuration."""
-        return {}
-
-
-class Served(Other):
-    """A served model. server: fields of `ChatServer`."""
-
-    free = False
-
-    def __init__(self, server: Mapping[str, Any]) -> None:
-        self._server = dict(server)
-        self.user_name = ChatServer(**self._server).model
-
-    def policy(self) -> Policy:
-        """Return it as the agent."""
-        return OpenAIPolicy(ChatServer(**self._server))
-
-    def user(self) -> Any:
-        """Return the served model as the value of a gym's ``user``: kind and options."""
-        return "openai", self._server
-
-
-class Checkpoint(Other):
-    """The checkpoint of a run's report as the agent, with its recipe's prompts, tasks and gyms."""
-
-    def __init__(self, run: Run) -> None:
-        if run.checkpoint is None:
-            raise ConfigError("run.no_checkpoint", f"Run {run.id} has no checkpoint in its report. Name another run.")
-        self._path, self._recipe = run.checkpoint, from_resolved(run.info.resolved)
-        self.checkpoint = run.checkpoint.name
-        self.horizon, self.prompt_style = self._recipe.evaluate.horizon, self._recipe.model.prompt_style
-        self._name = run.id
-
-    @property
-    def policy_name(self) -> str:
-        """The run's id. A separate column names the checkpoint."""
-        return self._name
-
-    def policy(self) -> PlayerApart:
-        """Return it as the agent in a separate process, once loaded. The caller closes it."""
-        recipe = self._recipe
-        return PlayerApart(
-            Player(
-                name=self._name,
-                path=self._path,
-                model=recipe.model,
-                max_tokens=recipe.algorithm.max_tokens,
-                max_response_tokens=recipe.algorithm.max_response_tokens,
-                threads=recipe.hardware.threads,
-            )
-        )
-
-    def gyms(self, side: Side) -> Sequence[str]:
-        """Return the gyms of its recipe that a person can play in this part."""
-        return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
-
-    def tasks(self, gym: str, split: str) -> Sequence[Task]:
-        """Return the gym's tasks under the run's recipe. Raises ConfigError for a gym outside the recipe."""
-        if gym not in self._recipe.played_gyms:
-            raise ConfigError(
-                "people.not_playable",
-                f"The recipe of this run plays {', '.join(self._recipe.played_gyms)}, not '{gym}'. Choose one "
-                "of its gyms.",
-            )
-        return tasks_of(self._recipe, gym, split)
-
-    def options(self, gym: str) -> Mapping[str, Any]:
-        """Return the gym's configuration in its recipe."""
-        return gym_config(self._recipe, evaluation=True).get(gym, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,21 +253,6 @@ class Study:
                 prompt_style=talk.other.prompt_style,
             )
         )
-
-
-def check_side(gym: str, side: Side) -> None:
-    """Raise ConfigError if people cannot play this side (agent or user) of the gym."""
-    if side == "user" and "human" not in gym_class(gym).users:
-        raise ConfigError(
-            "people.not_playable",
-            f"A person cannot play the user of '{gym}', because its answers are computed. Choose one of "
-            f"{', '.join(gyms_with_people())}.",
-        )
-
-
-def gyms_with_people() -> Sequence[str]:
-    """Return the gyms whose user a person can play."""
-    return [name for name in names() if "human" in gym_class(name).users]
 
 
 def _context(policy: Policy | BatchPolicy, talk: Talk) -> RolloutContext:
