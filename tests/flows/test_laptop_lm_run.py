@@ -1,0 +1,58 @@
+"""The profile of a language model, with a random Llama in its place: killed in an RL step it ends with the same bytes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.flows.small import result, start
+from tests.flows.test_survival import ask, lines, stage_folder, wait_for
+from tests.llama import llama
+from userrl_core.processes import tagged
+from userrl_core.training.local.checkpoint import read_state
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+SETTINGS = {
+    "model.dtype": "bfloat16",  # two copies of the weights: what is trained, and what speaks
+    "demonstrations.episodes": 40,
+    "demonstrations.top_k": 30,
+    "cold_start.steps": 4,
+    "algorithm.batch": 2,
+    "algorithm.group": 4,
+    "algorithm.max_response_tokens": 160,
+    "evaluate.every": 2,
+    "evaluate.tasks": 4,
+    "evaluate.validation_tasks": 4,
+    "stages": [{"steps": 8, "horizon": 4, "mix": {"wish": 1}}],
+}
+
+
+def stage_files(home: Path, stage: str) -> dict[str, str]:
+    """Return the files of a stage's last checkpoint with their hashes."""
+    ended = json.loads((stage_folder(home, stage) / "result.json").read_text())["value"]
+    return dict(read_state(Path(ended["checkpoint"])).files)
+
+
+def test_a_language_model_killed_in_an_rl_step_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    given = {"profile": "laptop-lm", "overrides": {**SETTINGS, "model.path": str(llama(tmp_path / "llama"))}}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    summary, _ = result(start(whole, **given))
+
+    run = start(killed, **given)
+    wait_for(lambda: (killed / "runs").is_dir() and any((killed / "runs").iterdir()))
+    progress = stage_folder(killed, "rl-1") / "progress.jsonl"
+    wait_for(lambda: any(line["step"] >= 3 for line in lines(progress)))
+    token = json.loads((stage_folder(killed, "rl-1") / "child.json").read_text())["token"]
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    again, said = result(start(killed, **given))
+    assert tagged(token) == []
+    assert "sft: reused" in said
+    assert again["table"] == summary["table"]
+    assert stage_files(killed, "rl-1") == stage_files(whole, "rl-1"), "optimiser and generators included"
+    same = "select step, task_id, attempt, turn, token_ids, reward from turns where phase = 'train' order by all"
+    assert ask(killed, same) == ask(whole, same)
+    (turns,) = ask(whole, "select count(*) from turns where phase = 'train'")
+    assert turns != (0,)
