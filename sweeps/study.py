@@ -124,6 +124,17 @@ def planned(space: Space) -> int:
     return min(space.budget.trials, points)
 
 
+def first_trials(space: Space) -> list[dict[str, Any]]:
+    """Return the overrides of as many trials as the sweep has, as the sampler proposes them before it knows any value."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        directions=[objective.direction for objective in space.objectives], sampler=_sampler(space)
+    )
+    if space.sampler.name == "grid":
+        _enqueue_grid(space, study)
+    return [space.suggest(study.ask()) for _ in range(planned(space))]
+
+
 def progress(space: Space, study: optuna.Study) -> str:
     """Return the progress, such as ``3 of 4 trials``. The total exceeds the plan if the budget was cut later."""
     counted_trials = len(counted(study))

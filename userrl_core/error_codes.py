@@ -105,6 +105,16 @@ CODES: dict[str, Explained] = {
             "Correct the file, or give the arm another name.",
         ),
         (
+            "claim.no_such_study",
+            "No claim, sweep or file of a study has this name.",
+            "Use the name that the message proposes, or give a YAML file.",
+        ),
+        (
+            "claim.unknown_cost",
+            "The cost of a study cannot be estimated, because a model's size or a GPU's speed is not known.",
+            "Choose a profile with a known model and GPU.",
+        ),
+        (
             "compare.bad_sides",
             "The sides of a comparison do not select what can be compared.",
             "Write the sides as the message shows, one recipe each.",

@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": "measuring.compare",
     "reproduce": "measuring.reproduce",
     "cross-play": "measuring.cross_play",
+    "plan-study": "measuring.plan_study",
     "reverify": "measuring.reverify",
     "scan": "measuring.scan",
     "audit": "measuring.audit",
