@@ -105,6 +105,11 @@ CODES: dict[str, Explained] = {
             "Correct the file, or give the arm another name.",
         ),
         (
+            "claim.bad_result",
+            "The stored results of a cross-play study are damaged, or of another version.",
+            "Run the study again. Finished runs and evaluations are reused.",
+        ),
+        (
             "claim.no_such_study",
             "No claim, sweep or file of a study has this name.",
             "Use the name that the message proposes, or give a YAML file.",

@@ -68,6 +68,8 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .member { min-width: 15rem; flex: 1 0 15rem; }
 .same .said { color: var(--quiet); } .same .agent { background: transparent; outline: 1px dashed var(--line); }
 .dot { width: .8rem; height: .8rem; border-radius: 50%; display: inline-block; margin-right: .35rem; }
+.figure { width: 100%; overflow-x: auto; background: #ffffff; border-radius: .4rem; }
+.figure img { min-width: 34rem; max-width: 100%; }
 .number { font-variant-numeric: tabular-nums; }
 .q-table .chip { white-space: nowrap; display: inline-block; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }

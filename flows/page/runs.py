@@ -9,6 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import charts, frame
+from flows.page.cross_play import list_studies
 from flows.page.curves import Curves
 from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
@@ -82,6 +83,7 @@ async def show_runs(warehouse: Warehouse) -> None:
             ui.notify("Tick the runs whose curves you want to compare.")
 
     ui.button("Compare curves of ticked runs", on_click=compare).props("no-caps outline").classes("self-start")
+    await list_studies(warehouse)
 
 
 def run_rows(warehouse: Warehouse) -> list[Row]:

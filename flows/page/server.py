@@ -13,6 +13,7 @@ from nicegui import ui
 from flows.page import frame
 from flows.page.ask import Question
 from flows.page.conversation.replay import show_replay
+from flows.page.cross_play import show_cross_play
 from flows.page.group import show_group
 from flows.page.people import People
 from flows.page.published import show_published
@@ -36,6 +37,11 @@ def app_of(warehouse: Warehouse, people: People) -> FastAPI:
     async def run(run_id: str, beside: str = "") -> None:
         with frame.frame(run_id, here="Runs"):
             await show_run(warehouse, run_id, beside)
+
+    @ui.page("/cross-play/{name}", response_timeout=RESPONSE_SECONDS)
+    async def cross_play(name: str) -> None:
+        with frame.frame(f"Cross-play {name}", here="Runs"):
+            await show_cross_play(warehouse, name)
 
     @ui.page("/trajectories", response_timeout=RESPONSE_SECONDS)
     async def trajectories(request: Request) -> None:

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
-from curricula.claims.cross_play import CrossPlay, load_cross_play
+from curricula.claims.cross_play import load_cross_play
 from curricula.spec import UserSetup
 from flows.cli.main import app
+from tests.flows.played_study import SMALL, played, small_report, stored, talk, written
 from tests.makers import raises
-from userrl.audits.cross_play import START, PlayedCell, measured
-from userrl.audits.cross_play_document import cross_play_document
-from userrl.audits.user_conversations import UserConversation, measures
+from userrl.audits.cross_play import measured
+from userrl.audits.user_conversations import measures
+from userrl.reports.users.cross_play_document import cross_play_document, cross_play_picture
+from userrl.reports.users.cross_play_report import START, report_of
+from userrl.reports.users.cross_play_studies import note_evaluations, stored_studies, stored_study
+from userrl_core.json_files import write_json
+from warehouse import open_warehouse
 
 STUDY = Path(__file__).parents[2] / "studies" / "user_populations.yaml"
-SMALL: dict[str, Any] = {
-    "kind": "open question",
-    "paper": "ours",
-    "text": "A small study.",
-    "mix": {"wish": 1},
-    "train": {"plain": "plain", "wide": "wide"},
-    "evaluate": {"plain": {"like": "plain", "users": 2}, "shifted": "shifted", "slips": {"like": "slips", "users": 2}},
-    "contrast": {"more": "wide", "than": "plain"},
-    "seeds": 4,
-    "first_seed": 901,
-}
-
-
-def written(folder: Path, **changed: Any) -> Path:
-    path = folder / "small.yaml"
-    path.write_text(yaml.safe_dump({**SMALL, **changed}))
-    return path
 
 
 def test_the_arms_are_the_training_populations_with_the_same_demonstrations(tmp_path: Path) -> None:
@@ -85,39 +73,22 @@ def test_the_registered_study_has_the_designed_columns() -> None:
     assert study.hash in shown.output
 
 
-def talk(number: int, score: float, told: int = 2) -> UserConversation:
-    return UserConversation(f"t{number}", number % 2, score, 5, told, 2, 5, (1, 2, 3))
-
-
 def test_a_right_answer_with_something_untold_is_lucky() -> None:
     found = measures([talk(0, 1.0), talk(1, 1.0, told=1), talk(2, 0.0, told=1), talk(3, 0.0)])
     assert (found.success, found.grounded, found.lucky, found.early, found.questions) == (0.5, 0.25, 0.25, 0.5, 3.0)
     assert found.compliance is None
 
 
-def played(
-    study: CrossPlay, scores: dict[tuple[str, str], float], seeds: int = 4
-) -> dict[tuple[int, str, str], PlayedCell]:
-    cells = [
-        PlayedCell(seed, row, column, tuple(talk(n, float(n < 10 * share + seed % 2)) for n in range(10)))
-        for seed in range(901, 901 + seeds)
-        for (row, column), share in scores.items()
-    ]
-    return {cell.key: cell for cell in cells}
-
-
 def test_the_report_has_the_matrix_the_contrast_and_a_picture(tmp_path: Path) -> None:
     study = load_cross_play(written(tmp_path))
-    scores = {(row, column): 0.3 for row in (START, "plain") for column in study.evaluate}
-    scores |= {("wide", column): 0.6 for column in study.evaluate}
-    report = measured(study, played(study, scores), "")
+    report = small_report(study)
     found = report.as_json()
     assert found["complete"]
     assert found["gains"]["wide"]["slips"]["estimate"] == pytest.approx(0.3)
     assert found["contrasts"][0]["estimate"] == pytest.approx(0.3)
     assert found["over_users"]["estimate"] == pytest.approx(0.3)
-    assert report.picture().startswith("<svg")
-    assert "<image" not in report.picture()  # the page's security policy blocks embedded images
+    assert cross_play_picture(report).startswith("<svg")
+    assert "<image" not in cross_play_picture(report)  # the page's security policy blocks embedded images
     text = cross_play_document(report).text()
     assert "Primary contrast" in text
     assert "slips (unseen trait)" in text
@@ -133,3 +104,39 @@ def test_a_seed_with_a_missing_cell_does_not_count(tmp_path: Path) -> None:
     assert "3 of 4 seeds; no verdict" in cross_play_document(report).text()
     with raises("compare.no_evaluation"):
         measured(study, {}, "")
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_stored_results_are_read_back_and_print_the_same_report(tmp_path: Path, seeds: int) -> None:
+    study = load_cross_play(written(tmp_path))
+    scores = {(row, column): 0.1 * n for n, row in enumerate((START, *study.train)) for column in study.evaluate}
+    report = measured(study, played(study, scores, seeds), "changed")
+    read = report_of(study, json.loads(json.dumps(report.as_json())))
+    assert cross_play_document(read).text() == cross_play_document(report).text()
+    assert cross_play_picture(read) == cross_play_picture(report)
+    assert read.as_json() == report.as_json()
+
+
+@pytest.mark.parametrize("damaged", [{}, {"seeds": 4, "cells": []}, {"seeds": "many"}])
+def test_damaged_results_are_refused_in_a_sentence(tmp_path: Path, damaged: dict[str, Any]) -> None:
+    with raises("claim.bad_result", "cannot be read"):
+        report_of(load_cross_play(written(tmp_path)), damaged)
+
+
+def test_a_study_of_a_home_says_how_far_it_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    study = load_cross_play(written(tmp_path))
+    stored(tmp_path, study, ended=5)
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        [found] = stored_studies(warehouse)
+        assert (found.progress, found.finished, found.report()) == ("5 of 8 runs ended, 1 started", False, None)
+        note_evaluations(study.name, study.hash, 4, 36)
+        found = stored_study(warehouse, "small")
+        assert found.progress == "5 of 8 runs ended, 1 started; 4 of 36 evaluations"
+        write_json(tmp_path / "claims" / "small" / f"{study.hash}.json", small_report(study).as_json())
+        assert stored_study(warehouse, "small").finished
+        read = stored_study(warehouse, "small").report()
+        assert read is not None
+        assert (read.study, read.hash) == (study, study.hash)
+        with raises("claim.no_such_study", "No cross-play study '../small'"):
+            stored_study(warehouse, "../small")

@@ -27,7 +27,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from curricula.claims.cross_play import load_cross_play
 from tests.flows.demonstrated import demonstrated
+from tests.flows.played_study import small_report, stored, written
 from tests.ports import free_port
 from tests.training.toys import TINY, chats
 from tests.warehouse.makers import play
@@ -170,6 +172,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_json(folder / "runs" / "r2" / "run.json", about)
     write_json(folder / "runs" / "r2" / "status.json", {"state": "completed"})
     write_json(folder / "runs" / "r2" / "report.json", REPORT.model_dump(mode="json"))
+    study = load_cross_play(written(folder))
+    stored(folder, study, ended=8)
+    write_json(folder / "claims" / study.name / f"{study.hash}.json", small_report(study).as_json())
     untrained_model(
         folder, demonstrated(folder, ["errand"], suite=None, recipe="equalized-r2g", profile="laptop-quick")
     )
@@ -262,6 +267,20 @@ def test_a_collapsed_run_is_told_from_others_and_its_report_is_drawn_as_text_and
     assert viewer.driver.find_elements(By.CSS_SELECTOR, "img[src=x]") == []
     assert "| --- |" not in viewer.text()
     assert "**" not in viewer.text()
+
+
+def test_a_cross_play_study_has_its_progress_its_tables_and_its_pictures(viewer: Viewer) -> None:
+    viewer.open("/")
+    viewer.sees("8 of 8 runs ended")
+    viewer.click("small", "a")
+    viewer.sees("Primary contrast: wide − plain on shifted, slips: +0.300")
+    for text in ("Score less the seed's cold start", "Interaction: ", "worst user", "below the oracle"):
+        viewer.sees(text)
+    pictures = viewer.until(lambda: viewer.driver.find_elements(By.CSS_SELECTOR, ".figure img"))
+    viewer.until(lambda: all(int(picture.get_property("naturalWidth") or 0) > 300 for picture in pictures))
+    assert len(pictures) == 2
+    viewer.open("/cross-play/nobody")
+    viewer.sees("No cross-play study 'nobody' was run in this home.")
 
 
 def test_of_several_runs_each_has_its_facts_and_its_alarms(viewer: Viewer) -> None:

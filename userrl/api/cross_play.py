@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.audits.cross_play_document import CrossPlayReport
+    from userrl.reports.users.cross_play_report import CrossPlayReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class PlayedStudy:
         return pl.DataFrame(self.report.as_json()["values"], schema=schema)
 
     def __str__(self) -> str:
-        from userrl.audits.cross_play_document import cross_play_document
         from userrl.machine.home import home
+        from userrl.reports.users.cross_play_document import cross_play_document
 
-        folder = home() / "claims" / self.report.study.name / f"{self.report.study.hash}.html"
+        folder = home() / "claims" / self.report.study.name / f"{self.report.hash}.html"
         return f"{cross_play_document(self.report).text()}\npage: {folder}, with .md, .svg and .json"
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from curricula.claims.cross_play import CrossPlay, load_cross_play
-from userrl.audits.cross_play_document import CrossPlayReport, cross_play_document
-from userrl.audits.user_conversations import CellMeasures, UserConversation, evaluated, measures
+from userrl.audits.user_conversations import UserConversation, evaluated, measures
 from userrl.claims.register import Register
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
 from userrl.machine.home import relocated
 from userrl.reports.claim_report import CRASHED
+from userrl.reports.users.cross_play_document import cross_play_document, cross_play_picture
+from userrl.reports.users.cross_play_report import START, CellMeasures, CrossPlayReport
+from userrl.reports.users.cross_play_studies import note_evaluations
 from userrl.run.request import CrossPlayRequest
 from userrl.run.results import TrainResult
 from userrl.run.run import Run, find
@@ -28,9 +30,6 @@ from userrl_core.measure.cross_play import cross_play
 from userrl_core.measure.grounded import grounded_curve
 from userrl_core.measure.interval import Interval, score_interval
 from userrl_core.measure.recipes import crossed
-
-START = "cold start"
-"""The row of the cold starts."""
 
 
 def play_study(
@@ -69,6 +68,7 @@ class PlayedCell:
 
 def _evaluated(study: CrossPlay, register: Register, seeds: int, say: Callable[..., None]) -> Iterator[PlayedCell]:
     """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
+    done, of = 0, seeds * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
     for seed in range(study.first_seed, study.first_seed + seeds):
         noted = {name: register.rows.get((name, seed)) for name in study.arms}
         if crashed := [name for name, row in noted.items() if row is None or row["state"] == CRASHED]:
@@ -81,6 +81,8 @@ def _evaluated(study: CrossPlay, register: Register, seeds: int, say: Callable[.
         for row, checkpoint in agents.items():
             for column in study.evaluate:
                 yield PlayedCell(seed, row, column, _play(study, checkpoint, column))
+                done += 1
+                note_evaluations(study.name, study.hash, done, of)
         say("seed %d: evaluated", seed)
 
 
@@ -129,6 +131,7 @@ def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], e
     }
     return CrossPlayReport(
         study=study,
+        hash=study.hash,
         exploratory=exploratory,
         matrix=matrix,
         measures={
@@ -203,8 +206,8 @@ def _over_users(study: CrossPlay, talks: Talks, seeds: list[int]) -> Interval | 
 
 def _write(report: CrossPlayReport, folder: Path) -> None:
     document = cross_play_document(report)
-    stem = folder / report.study.hash
+    stem = folder / report.hash
     stem.with_suffix(".md").write_text(document.markdown(), encoding="utf-8")
     stem.with_suffix(".html").write_text(document.html(), encoding="utf-8")
-    stem.with_suffix(".svg").write_text(report.picture(), encoding="utf-8")
+    stem.with_suffix(".svg").write_text(cross_play_picture(report), encoding="utf-8")
     write_json(stem.with_suffix(".json"), report.as_json())

@@ -8,6 +8,7 @@ from typing import Any
 
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import warehouse_dir
+from userrl.reports.users.cross_play_report import CellMeasures
 from userrl.run.request import EvaluateRequest
 from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
@@ -106,20 +107,6 @@ def _conversation(row: Mapping[str, Any]) -> UserConversation:
         row["due"],
         row["shown"],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CellMeasures:
-    """Means over the conversations of one agent and one population. compliance: None without a due turn."""
-
-    success: float
-    grounded: float
-    lucky: float
-    told: float
-    early: float
-    questions: float
-    turns: float
-    compliance: float | None
 
 
 def measures(talks: Sequence[UserConversation]) -> CellMeasures:

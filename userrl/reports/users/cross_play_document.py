@@ -2,112 +2,41 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 from curricula.claims.cross_play import CrossPlay
-from userrl.audits.user_conversations import CellMeasures
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, TableBlock, Text
-from userrl_core.measure.cross_play import Contrast, CrossPlayMatrix
-from userrl_core.measure.grounded import AREA_TO, GroundedCurve
+from userrl.reports.users.cross_play_report import CellMeasures, CrossPlayReport
+from userrl_core.measure.cross_play import Contrast
+from userrl_core.measure.grounded import AREA_TO
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, number, p_value, with_limits
-
-
-@dataclass(frozen=True, slots=True)
-class CrossPlayReport:
-    """All results of a cross-play study under one hash.
-
-    exploratory: the reason, "" for the study as registered. measures: means by (row, column), with the row of the cold start.
-    start: score of the cold start by column. curves: grounded answers of each row over all columns; empty if the gym does
-    not count facts. worst_users: population, number and score of the user with the lowest score. over_users: the primary
-    contrast with seeds and users resampled. values: score by seed, row and column.
-    """
-
-    study: CrossPlay
-    exploratory: str
-    matrix: CrossPlayMatrix
-    measures: Mapping[tuple[str, str], CellMeasures]
-    start: Mapping[str, Interval] | None
-    curves: Mapping[str, GroundedCurve]
-    worst_users: Mapping[str, tuple[str, int, float] | None]
-    over_users: Interval | None
-    values: Mapping[tuple[int, str, str], float]
-
-    @property
-    def complete(self) -> bool:
-        """Return whether all planned seeds count."""
-        return self.matrix.seeds >= self.study.seeds
-
-    def picture(self) -> str:
-        """Return the matrix as SVG: scores less the cold start, or less the mean of all cells without one."""
-        matrix = self.matrix
-        mean = sum(cell.estimate for cell in matrix.cells.values()) / len(matrix.cells)
-        shown = matrix.gains or matrix.cells
-        off = 0.0 if matrix.gains else mean
-        cells = [
-            [
-                (shown[row, column].estimate - off, _cell(shown[row, column], sign=bool(matrix.gains)))
-                for column in matrix.columns
-            ]
-            for row in matrix.rows
-        ]
-        less = "score less the cold start" if matrix.gains else "score"
-        title = f"evaluated with; rows: trained with. {less}, 95 % over {matrix.seeds} seeds"
-        return figures.matrix(matrix.rows, matrix.columns, cells, title=title)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON. Infinite and undefined numbers are null."""
-        matrix = self.matrix
-
-        def nested(values: Mapping[tuple[str, str], Interval]) -> dict[str, dict[str, Any]]:
-            return {row: {col: _interval(values[row, col]) for col in matrix.columns} for row in matrix.rows if values}
-
-        return {
-            "study": self.study.name,
-            "hash": self.study.hash,
-            "exploratory": self.exploratory,
-            "complete": self.complete,
-            "seeds": matrix.seeds,
-            "cells": nested(matrix.cells),
-            "gains": nested(matrix.gains),
-            "cold_start": {column: _interval(score) for column, score in self.start.items()} if self.start else None,
-            "gap": {row: _interval(gap) for row, gap in matrix.gap.items()},
-            "regret": nested(matrix.regret),
-            "worst_population": {row: column for row, (column, _) in matrix.worst.items()},
-            "worst_user": {row: list(user) if user else None for row, user in self.worst_users.items()},
-            "interaction": matrix.interaction,
-            "largest_interaction": list(matrix.largest_interaction),
-            "rank_agreement": _finite(matrix.rank_agreement),
-            "contrasts": [
-                {
-                    "more": each.more,
-                    "than": each.than,
-                    "on": list(each.on),
-                    **_interval(each.interval),
-                    "p": _finite(each.p),
-                    "holm": _finite(each.adjusted),
-                }
-                for each in matrix.contrasts
-            ],
-            "over_users": _interval(self.over_users) if self.over_users else None,
-            "measures": {f"{row} with {column}": asdict(found) for (row, column), found in self.measures.items()},
-            "curves": {row: {**asdict(curve), "between": curve.between} for row, curve in self.curves.items()},
-            "values": [
-                {"seed": seed, "trained": row, "evaluated": column, "score": value}
-                for (seed, row, column), value in self.values.items()
-            ],
-        }
 
 
 def cross_play_document(report: CrossPlayReport) -> Document:
     """Return the study's page."""
     return Document(f"Cross-play {report.study.name}", tuple(_blocks(report)))
+
+
+def cross_play_picture(report: CrossPlayReport) -> str:
+    """Return the matrix as SVG: scores less the cold start, or less the mean of all cells without one."""
+    matrix = report.matrix
+    mean = sum(cell.estimate for cell in matrix.cells.values()) / len(matrix.cells)
+    shown = matrix.gains or matrix.cells
+    off = 0.0 if matrix.gains else mean
+    cells = [
+        [
+            (shown[row, column].estimate - off, _cell(shown[row, column], sign=bool(matrix.gains)))
+            for column in matrix.columns
+        ]
+        for row in matrix.rows
+    ]
+    less = "score less the cold start" if matrix.gains else "score"
+    title = f"evaluated with; rows: trained with. {less}, 95 % over {matrix.seeds} seeds"
+    return figures.matrix(matrix.rows, matrix.columns, cells, title=title)
 
 
 def _blocks(report: CrossPlayReport) -> Iterator[Block]:
@@ -116,9 +45,9 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
     state = f"{matrix.seeds} of {study.seeds} seeds" + (
         "" if report.complete else "; no verdict before all are finished"
     )
-    yield Text(f"Hash {study.hash}, {state}." + (f" Exploratory: {report.exploratory}." if report.exploratory else ""))
+    yield Text(f"Hash {report.hash}, {state}." + (f" Exploratory: {report.exploratory}." if report.exploratory else ""))
     yield from _contrasts(report)
-    yield Figure(report.picture, "Each agent with each population of users.")
+    yield Figure(partial(cross_play_picture, report), "Each agent with each population of users.")
     yield Heading("Scores")
     rows: list[tuple[Line, ...]] = [
         (Code(row), *(with_limits(matrix.cells[row, column]) for column in matrix.columns)) for row in matrix.rows
@@ -274,11 +203,3 @@ def _cell(interval: Interval, *, sign: bool) -> str:
         if interval.values
         else f"{value}\n[{number(interval.low, 2, sign=sign)}, {number(interval.high, 2, sign=sign)}]"
     )
-
-
-def _interval(interval: Interval) -> dict[str, Any]:
-    return {"estimate": interval.estimate, "low": _finite(interval.low), "high": _finite(interval.high)}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
