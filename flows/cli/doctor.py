@@ -15,8 +15,6 @@ import typer
 
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json
-from flows.server.own_server import find_server
-from flows.server.settings import settle
 from userrl.machine.home import home, warehouse_dir
 from userrl_core.errors import UserRLError
 
@@ -68,6 +66,9 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Run all checks. They change nothing."""
+    from flows.server.own_server import find_server
+    from flows.server.settings import settle
+
     find_server()
     settle()
     checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]

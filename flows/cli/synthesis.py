@@ -10,7 +10,6 @@ import typer
 from flows.cli.terminal import plain, refusals
 from userrl.machine.home import published_data
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.taskfile import read_tasks, write_tasks
 
 Out = Annotated[
     Path, typer.Option("--out", help="The JSONL file to write. A recipe reads it with gyms.NAME.published.")
@@ -43,6 +42,7 @@ def synthesise(
     Example: userrl tasks synthesise --domain outfitter --variant withheld --out tasks.jsonl
     """
     from userrl.run.readiness import server_of
+    from userrl_core.gyms.taskfile import write_tasks
     from userrl_core.gyms.tau.synthesis import made as synthesis
 
     with refusals(OSError):
@@ -74,6 +74,7 @@ def filter_by_difficulty(
     """
     from userrl.evaluation import difficulty
     from userrl.run.readiness import server_of
+    from userrl_core.gyms.taskfile import read_tasks, write_tasks
 
     with refusals(OSError):
         server = server_of(model, base_url, temperature=temperature)

@@ -7,21 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl.machine.home import imported_tasks, published_data
-from userrl.run.known_tasks import SPLITS, every_task, read_imported
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import generate as generate_tasks
-from userrl_core.gyms import load_published, names
-from userrl_core.gyms import tasks as own_tasks
-from userrl_core.gyms.clones import import_clone
-from userrl_core.gyms.proof import Proof, first_of_each_source, proofs
-from userrl_core.gyms.taskfile import write_tasks
+
+if TYPE_CHECKING:
+    from userrl_core.gyms.proof import Proof
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, check, generate and import tasks.")
 app.command(name="synthesise")(synthesise)
@@ -41,6 +37,9 @@ def list_tasks(
 
     Example: userrl tasks list travel --split test
     """
+    from userrl.run.known_tasks import every_task
+    from userrl_core.gyms import names
+
     with refusals(OSError):
         if gym is not None:
             tasks = [task for task in every_task(gym) if split in (None, task.split)]
@@ -81,6 +80,8 @@ def show(
 
     Example: userrl tasks show travel -n 3
     """
+    from userrl.run.known_tasks import every_task
+
     with refusals(OSError):
         tasks = [task for task in every_task(gym) if split in (None, task.split)]
         if task_id is not None:
@@ -106,6 +107,10 @@ def validate(
 
     Example: userrl tasks validate travel
     """
+    from userrl.run.known_tasks import every_task
+    from userrl_core.gyms import names
+    from userrl_core.gyms.proof import first_of_each_source, proofs
+
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
@@ -141,6 +146,9 @@ def generate(
 
     Example: userrl tasks generate errand -n 100 --seed 1 --out errands.jsonl
     """
+    from userrl_core.gyms import generate as generate_tasks
+    from userrl_core.gyms.taskfile import write_tasks
+
     with refusals(OSError):
         try:
             made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
@@ -170,6 +178,11 @@ def import_tasks(
 
     Example: userrl tasks import --from UserRL
     """
+    from userrl.run.known_tasks import SPLITS
+    from userrl_core.gyms import load_published
+    from userrl_core.gyms.clones import import_clone
+    from userrl_core.gyms.taskfile import write_tasks
+
     if gym is None:
         with refusals(OSError):
             parts = [import_clone(source, published_data()) for source in sources]
@@ -212,6 +225,9 @@ def _states(outcomes: Iterable[Proof]) -> Counter[str]:
 
 
 def _counts(gym: str) -> dict[str, Any]:
+    from userrl.run.known_tasks import SPLITS, read_imported
+    from userrl_core.gyms import tasks as own_tasks
+
     try:
         counts = {split: len(own_tasks(gym, split)) for split in SPLITS}
     except ModuleNotFoundError as error:

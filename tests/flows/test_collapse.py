@@ -16,8 +16,9 @@ from userrl.reports.run_summary import run_summary
 from userrl.run.alarms import alarm_rules, fell, sounded
 from userrl.run.ending import last_step
 from userrl.run.job import Inputs
+from userrl.run.listed import validation_scores
 from userrl.run.plan import actors
-from userrl.run.results import TrainResult, validation_scores
+from userrl.run.results import TrainResult
 from userrl_core.measure.collapse import Fall, ValidationScores, fallen
 
 TASKS = 64

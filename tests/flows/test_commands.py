@@ -148,11 +148,12 @@ def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     assert run("userrl.worker.main", home=tmp_path).returncode == 2
 
 
-def test_help_loads_neither_torch_nor_prefect_nor_duckdb(tmp_path):
+def test_help_loads_neither_torch_nor_prefect_nor_duckdb_and_no_recipe_or_gym(tmp_path):
+    heavy = ("torch", "prefect", "duckdb", "transformers", "numpy", "pydantic", "curricula", "userrl_core.gyms")
     code = (
         "import sys; sys.argv = ['userrl', '--help']\n"
         "try:\n    from flows.cli.main import main; main()\nexcept SystemExit: pass\n"
-        "print('HEAVY', [name for name in ('torch', 'prefect', 'duckdb', 'transformers') if name in sys.modules])"
+        f"print('HEAVY', [name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout

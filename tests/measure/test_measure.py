@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from userrl_core.measure.checkpoints import consistency, difference, mean_score, pass_hat, resolution, swap_test
-from userrl_core.measure.interval import share_interval, t_interval
+from userrl_core.measure.interval import share_interval, student, t_interval
 from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
 AIRLINE = [[1] * c + [0] * (4 - c) for c, tasks in enumerate((14, 12, 10, 4, 10)) for _ in range(tasks)]
@@ -123,3 +123,8 @@ def test_resampling_seeds_and_tasks_is_wider_than_tasks_alone() -> None:
     b = rng.normal(0.4, 0.1, (6, 1)) + rng.normal(0, 0.3, (6, 200))
     whole, tasks = crossed(a, b), t_interval((b - a).mean(0))
     assert whole.high - whole.low > 2 * (tasks.high - tasks.low)
+
+
+@given(st.floats(0.5, 0.9999), st.floats(1, 1e5))
+def test_the_quantile_of_students_t_is_the_number_of_scipy_stats(p: float, freedom: float) -> None:
+    assert student(p, freedom) == stats.t.ppf(p, freedom)

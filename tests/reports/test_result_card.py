@@ -15,7 +15,8 @@ from userrl.reports.run_summary import at_a_glance, run_summary
 from userrl.reports.write_report import make_card, with_card
 from userrl.run.alarms import RULES
 from userrl.run.job import progress_score
-from userrl.run.run import RunDescription, claim
+from userrl.run.listed import listed_runs, measured_ends, reported_ends
+from userrl.run.run import RunDescription, claim, find
 from userrl_core.json_files import write_json
 from userrl_core.measure.checkpoints import difference, mean_score
 from userrl_core.records import Phase
@@ -160,3 +161,46 @@ def test_progress_shows_the_score_and_no_return_of_an_earlier_version() -> None:
     assert progress_score({"score": 0.467, "reward": 0.682}) == 0.467
     assert progress_score({"reward": 0.682, "policy/entropy/mean": 0.4}) is None
     assert progress_score({"reward": 0.787}) == 0.787
+
+
+def test_a_list_of_runs_reads_the_endings_of_a_completed_run_from_its_report_and_they_are_those_of_the_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    report = fork(tmp_path / "warehouse", {"SFT": 4, "short": 6, "longer": 18})
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        report = with_card(report, warehouse)
+    folder = tmp_path / "runs" / report.run
+    write_json(folder / "run.json", {"id": report.run, "created": 1, "recipe": "fork", "seed": 0})
+    write_json(folder / "status.json", {"state": "completed"})
+    write_json(folder / "report.json", report.model_dump(mode="json"))
+    run = find(report.run)
+
+    measured = measured_ends([run.id])[run.id]
+    by_branch = sorted((end.branch, end.word, end.best, end.last) for end in measured)
+    reported = [(end.branch, end.word, end.best, end.last) for end in reported_ends([run])[run.id]]
+    assert reported == by_branch
+    assert reported[0] == ("longer", "improved on the cold start", 0.5, 0.5)
+    (tmp_path / "warehouse").rename(tmp_path / "elsewhere")
+    [row], problem = listed_runs()
+    assert (row.outcome, problem) == ("longer improved, short no better", "")
+
+
+def test_endings_are_not_read_from_a_report_of_an_earlier_version_or_of_a_run_that_trains_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    report = carded(tmp_path / "warehouse", {"SFT": 4, "short": 6, "longer": 18}).model_dump(mode="json")
+    folder = tmp_path / "runs" / report["run"]
+    write_json(folder / "run.json", {"id": report["run"], "created": 1, "recipe": "fork", "seed": 0})
+    for state, written in (
+        ("completed", {**report, "card": None}),
+        ("completed", {**report, "branches": {}}),
+        ("running", report),
+        ("stopped", report),
+    ):
+        write_json(folder / "status.json", {"state": state})
+        write_json(folder / "report.json", written)
+        assert reported_ends([find(report["run"])]) == {}
+        [row], _ = listed_runs()
+        assert row.outcome == "longer improved, short no better"

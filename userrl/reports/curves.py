@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from userrl.reports.document import Figure
 from userrl.reports.figures import Line, Panel, panels
 from userrl.run.spark import spark
-from userrl_core.measure.comparison import ComparedSide
 from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number
 from userrl_core.records import branch_of
-from warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from userrl_core.measure.comparison import ComparedSide
+    from warehouse import Warehouse
 
 PHASES = {"train": "training, mean score of a step", "validate": "validation, mean score"}
 SMOOTHED = "Training: raw values, and a Gaussian average with a sigma of 2 steps."

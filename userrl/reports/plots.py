@@ -8,7 +8,8 @@ from pathlib import Path
 from userrl.machine.home import warehouse_dir
 from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
 from userrl.reports.figures import FORMATS, Panel, panels
-from userrl.reports.sides import PUBLISHED, TRAINED, find_side
+from userrl.reports.sides import PUBLISHED, find_side
+from userrl.run.ending import TRAINED
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse, open_warehouse

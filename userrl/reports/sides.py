@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from userrl.run.ending import last_step
+from userrl.run.ending import TRAINED, last_step
 from userrl.run.results import chosen_so_far
 from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError
@@ -29,8 +29,6 @@ from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED, find_run
 
 PUBLISHED = "published:"
-TRAINED = "RL"
-"""The name of the best training checkpoint in an evaluation."""
 FILTERS = (
     "recipe",
     "seed",

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, SHORT, WORSE, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of
-from warehouse import Warehouse
 
 if TYPE_CHECKING:
     from userrl_core.measure.interval import Interval
+    from warehouse import Warehouse
 
 STARTS = ("SFT", "start")
 """The evaluation's names for the policy that RL started from: the cold start, or the weights of a run without one."""
+
+TRAINED = "RL"
+"""The name of the best training checkpoint in an evaluation."""
 
 THE_START = "the start"
 """The name of that policy among validations."""
@@ -31,33 +34,41 @@ ByTask = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The ending of a run or of one branch. best, last: mean validation scores; held_out: held-out ones, if both were
-    evaluated.
-
-    word: the outcome, or "" if unknown. fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is
-    one). error: standard error of the paired difference. start: name and mean score of the policy that RL started from.
-    gain: last − start. change: last − best, None if they are the same step. Both are paired by task.
+class Ended:
+    """The outcome of a run or of one branch, for lists. word: the outcome, or "" if unknown. best, last: mean validation
+    scores.
     """
 
     branch: str
-    best_step: int
-    best: float
-    last_step: int
-    last: float
-    held_out: tuple[float, float] | None
-    tasks: int | None
-    fall: float | None
-    error: float | None
     word: str
-    start: tuple[str, float] | None = None
-    gain: Interval | None = None
-    change: Interval | None = None
+    best: float
+    last: float
 
     @property
     def label(self) -> str:
         """The branch's name, or RL."""
-        return self.branch or "RL"
+        return self.branch or TRAINED
+
+
+@dataclass(frozen=True, slots=True)
+class Ending(Ended):
+    """The ending of a run or of one branch, with its figures. held_out: held-out scores of best and last, if both were
+    evaluated.
+
+    fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is one). error: standard error of the
+    paired difference. start: name and mean score of the policy that RL started from. gain: last − start. change: last − best,
+    None if they are the same step. Both are paired by task.
+    """
+
+    best_step: int
+    last_step: int
+    held_out: tuple[float, float] | None
+    tasks: int | None
+    fall: float | None
+    error: float | None
+    start: tuple[str, float] | None = None
+    gain: Interval | None = None
+    change: Interval | None = None
 
     @property
     def chose_start(self) -> bool:
@@ -131,24 +142,24 @@ def last_step(label: str) -> str:
     return f"{label} last step"
 
 
-def in_a_word(run_endings: Sequence[Ending]) -> str:
+def in_a_word(run_endings: Sequence[Ended]) -> str:
     """Summarise a run's ending: its outcome or "". Branches are named, collapsed ones first with their best and last score."""
     if len(run_endings) == 1 and not run_endings[0].branch:
         return run_endings[0].word
     return ", ".join(_of_branch(ending) for ending in _collapsed_first(run_endings) if ending.word)
 
 
-def in_short(run_endings: Sequence[Ending]) -> str:
+def in_short(run_endings: Sequence[Ended]) -> str:
     """Summarise a run's ending in the width of a column: one short word, or one for each branch if they differ."""
     words = {ending.label: SHORT[ending.word] for ending in _collapsed_first(run_endings) if ending.word}
     return next(iter(words.values()), "") if len({*words.values()}) < 2 else ", ".join(map(" ".join, words.items()))
 
 
-def _collapsed_first(run_endings: Sequence[Ending]) -> list[Ending]:
-    return sorted(run_endings, key=lambda ending: ending.word != COLLAPSED)
+def _collapsed_first(run_endings: Sequence[Ended]) -> list[Ended]:
+    return sorted(run_endings, key=lambda ending: (ending.word != COLLAPSED, ending.branch))
 
 
-def _of_branch(ending: Ending) -> str:
+def _of_branch(ending: Ended) -> str:
     fall = f" {number(ending.best, 2)} → {number(ending.last, 2)}" if ending.word == COLLAPSED else ""
     return f"{ending.label} {ending.word}{fall}"
 
@@ -177,15 +188,15 @@ def _evaluated(
     warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], run_id: str | None
 ) -> dict[tuple[str, str], ByTask]:
     """Return the held-out scores of starts, best checkpoints and last steps, by run and policy."""
-    ways = {row["branch"] or "RL" for row in rows}
-    text = """SELECT run_id, policy, step, concat_ws('/', gym, task_id, task_version), scores FROM task_scores(run := $run)
+    ways = {row["branch"] or TRAINED for row in rows}
+    text = """SELECT run_id, policy, step, concat_ws('/', gym, task_id, task_version) AS task, scores FROM task_scores(run := $run)
               WHERE list_contains($policies, policy)"""
     policies = [*STARTS, *ways, *(last_step(way) for way in ways)]
     scores: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
-    last_steps = {(row["run_id"], row["branch"] or "RL", row["last_step"]) for row in rows}
-    for run, policy, step, task, attempts in (
-        warehouse.sql(text, run=run_id, policies=policies).fetchall() if rows else ()
-    ):
+    last_steps = {(row["run_id"], row["branch"] or TRAINED, row["last_step"]) for row in rows}
+    # `rows` and not `sql`: without pyarrow, whose import takes longer than the query.
+    for found in warehouse.rows(text, run=run_id, policies=policies) if rows else ():
+        run, policy, step, task, attempts = found.values()
         scores.setdefault((run, policy), {})[task] = attempts
         if (run, policy, step) in last_steps:  # the best checkpoint is the last step, and is evaluated once
             scores.setdefault((run, last_step(policy)), {})[task] = attempts
@@ -194,7 +205,7 @@ def _evaluated(
 
 def _held_out(row: Mapping[str, Any], evaluated: Mapping[tuple[str, str], ByTask]) -> _Ends | None:
     """Return the held-out scores of a branch, or None if its last step was not evaluated."""
-    run, way = row["run_id"], row["branch"] or "RL"
+    run, way = row["run_id"], row["branch"] or TRAINED
     best = evaluated.get((run, way), {})
     last = evaluated.get((run, last_step(way)), best if row["best_step"] == row["last_step"] else {})
     name = next((name for name in STARTS if (run, name) in evaluated), "")
@@ -206,11 +217,12 @@ def _validated(
 ) -> dict[tuple[str, str, int], dict[str, Sequence[float]]]:
     """Return the validation scores at the start, the best and the last validation, by run, branch and step."""
     places = {f"{row['run_id']} {step}" for row in rows for step in (0, row["best_step"], row["last_step"])}
-    text = """SELECT run_id, stage, step, concat_ws('/', gym, task_id, task_version), list(score ORDER BY attempt)
+    text = """SELECT run_id, stage, step, concat_ws('/', gym, task_id, task_version) AS task, list(score ORDER BY attempt) AS scores
               FROM trajectories WHERE phase = 'validate' AND admitted AND score IS NOT NULL
               AND list_contains($places, run_id || ' ' || step) GROUP BY ALL"""
     scores: dict[tuple[str, str, int], dict[str, Sequence[float]]] = {}
-    for run, stage, step, task, attempts in warehouse.sql(text, places=list(places)).fetchall() if places else ():
+    for found in warehouse.rows(text, places=list(places)) if places else ():
+        run, stage, step, task, attempts = found.values()
         scores.setdefault((run, branch_of(stage), step), {})[task] = attempts
     return scores
 
@@ -236,15 +248,15 @@ def _ending(row: Mapping[str, Any], ends: _Ends) -> Ending:
     word = outcome(gain, change, collapsed=stored == COLLAPSED) if stored or gain else ""
     return Ending(
         row["branch"] or "",
-        row["best_step"],
+        word,
         row["best"],
-        row["last_step"],
         row["last"],
+        row["best_step"],
+        row["last_step"],
         held_out,
         row["tasks"],
         row["fall"],
         row["stderr"],
-        word,
         None
         if gain is None
         else (ends.name, mean({task: ends.start[task] for task in ends.start if task in ends.last})),

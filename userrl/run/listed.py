@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from userrl.machine.home import warehouse_dir
-from userrl.run.ending import Ending, endings, in_a_word, in_short
-from userrl.run.results import validation_scores
-from userrl.run.run import all_runs
+from userrl.run.ending import Ended, endings, in_a_word, in_short
+from userrl.run.run import Run, all_runs
 from userrl_core.errors import LogError, UserRLError
-from warehouse import open_warehouse
+from userrl_core.json_files import GrowingLines, read_json
 from warehouse.files.layout import run_folders
 from warehouse.files.runs import IMPORTED, RETIRED, read_run
 
@@ -44,9 +45,13 @@ def listed_runs() -> tuple[list[ListedRun], str]:
 
     A damaged warehouse hides no run.
     """
-    ended, problem = _endings()
+    runs = all_runs()
+    ended, problem = reported_ends(runs), ""
+    if others := [run.id for run in runs if run.id not in ended]:
+        measured, problem = _measured(others)
+        ended |= measured
     rows = []
-    for run in all_runs():
+    for run in runs:
         status, (best, last) = run.status, validation_scores(run.folder)
         rows.append(
             ListedRun(
@@ -90,14 +95,58 @@ def listed_imports() -> list[ListedImport]:
     return sorted(found, key=lambda each: (each.created, each.run))
 
 
-def _endings() -> tuple[dict[str, list[Ending]], str]:
-    """Return the endings of each run, and the reason why they cannot be read, or ""."""
+def reported_ends(runs: Iterable[Run]) -> dict[str, Sequence[Ended]]:
+    """Return the endings of the completed runs as their reports have them. Reading them takes no query.
+
+    Runs without a report, and with one of an earlier version, are left out.
+    """
+    ended: dict[str, Sequence[Ended]] = {}
+    for run in runs:
+        with suppress(KeyError, TypeError):
+            if run.status.state == "completed":
+                report = read_json(run.folder / "report.json") or {}
+                ended[run.id] = [_reported_end(report, each) for each in report["card"]["outcomes"]]
+    return ended
+
+
+def _reported_end(report: Mapping[str, Any], outcome: Mapping[str, Any]) -> Ended:
+    branch = outcome["branch"]
+    best, last = report["branches"][branch] if branch else (report["best"], report["last"])
+    return Ended(branch, outcome["outcome"], float(best["validation"]), float(last["validation"]))
+
+
+def measured_ends(run_ids: Collection[str]) -> dict[str, Sequence[Ended]]:
+    """Return the endings of some runs from their rows in the warehouse. Raises UserRLError, duckdb.Error."""
+    if not run_ids or not warehouse_dir().is_dir():
+        return {}
+    from warehouse import open_warehouse  # imported here: DuckDB takes longer than the list
+
+    with open_warehouse(warehouse_dir(), run=run_ids) as warehouse:
+        return {run_id: ends for run_id, ends in endings(warehouse).items() if run_id in run_ids}
+
+
+def _measured(run_ids: Collection[str]) -> tuple[dict[str, Sequence[Ended]], str]:
+    """Return the endings, and the reason why they cannot be read, or ""."""
     import duckdb
 
-    if not warehouse_dir().is_dir():
-        return {}, ""
     try:
-        with open_warehouse(warehouse_dir()) as warehouse:
-            return endings(warehouse), ""
+        return measured_ends(run_ids), ""
     except (UserRLError, duckdb.Error) as error:
         return {}, str(error)
+
+
+def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
+    """Return the mean scores of a run's best and last validation so far. None before the first."""
+    best = last = None
+    for name in sorted(
+        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")),
+        key=lambda n: (int(n.split("-")[1]), n),
+    ):
+        for line in GrowingLines(run_folder / "stages" / name / "progress.jsonl"):
+            score = line.get("validate/score/mean")
+            if score is not None:
+                best, last = max(score, score if best is None else best), score
+        written = read_json(run_folder / "stages" / name / "result.json")
+        if written is not None and (chosen := written["value"].get("best")):
+            best = float(chosen["score"])
+    return best, last

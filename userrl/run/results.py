@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import in_this_home
 from userrl_core.distill import GymCount
-from userrl_core.json_files import GrowingLines, read_json
+from userrl_core.json_files import read_json
 from userrl_core.training.jobs import Best
 
 
@@ -153,20 +153,3 @@ def chosen_so_far(run_folder: Path) -> Path | None:
             candidate = float(chosen["score"]), checkpoint
             best = candidate if best is None else max(best, candidate)
     return best[1] if best else None
-
-
-def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
-    """Return the mean scores of a run's best and last validation so far. None before the first."""
-    best = last = None
-    for name in sorted(
-        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")),
-        key=lambda n: (int(n.split("-")[1]), n),
-    ):
-        for line in GrowingLines(run_folder / "stages" / name / "progress.jsonl"):
-            score = line.get("validate/score/mean")
-            if score is not None:
-                best, last = max(score, score if best is None else best), score
-        written = read_json(run_folder / "stages" / name / "result.json")
-        if written is not None and (chosen := written["value"].get("best")):
-            best = float(chosen["score"])
-    return best, last

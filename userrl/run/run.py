@@ -19,13 +19,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from curricula import Recipe
-from curricula.yaml_files import recipe_names
 from userrl.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from userrl.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError, UserRLError
@@ -34,6 +32,9 @@ from userrl_core.processes import living, reap
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
 from warehouse.files.runs import retire_run
+
+if TYPE_CHECKING:
+    from curricula import Recipe
 
 DIED = "died"
 GRACE_SECONDS = 2.0
@@ -133,6 +134,8 @@ class Run:
     @property
     def restart(self) -> str:
         """Instructions for continuing the run, as far as the run knows."""
+        from curricula.yaml_files import recipe_names  # imported here: a list of runs needs no recipe
+
         info = self.info
         if info.recipe not in recipe_names() or all(
             stage.name == "evaluate" for stage in self.folder.glob("stages/[a-z]*")

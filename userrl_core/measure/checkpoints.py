@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from userrl_core.measure.interval import Interval, t_interval
+from userrl_core.measure.interval import Interval, student, t_interval
 
 Scores = Sequence[Sequence[float]]
 """The scores of each task's attempts, at least one per task."""
@@ -73,7 +73,7 @@ def mean_score(scores: Scores, level: float = 0.95) -> Interval:
         return t_interval(mean_M, level)
     effect = consistency([row[:attempts] for row in scores]).design_effect if attempts > 1 else 1.0
     n = sum(len(row) for row in scores) / max(effect, 1.0)
-    p, t = float(mean_M.mean()), float(scipy.stats.t.ppf((1 + level) / 2, mean_M.size - 1))
+    p, t = float(mean_M.mean()), student((1 + level) / 2, mean_M.size - 1)
     centre = (p + t * t / (2 * n)) / (1 + t * t / n)
     half = t / (1 + t * t / n) * math.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
     return Interval(p, centre - half, centre + half, mean_M.size, "Wilson, effective n")

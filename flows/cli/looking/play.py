@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from flows.cli.terminal import plain, refusals
 from userrl.machine.page_address import trajectory_address
-from userrl.run.outcome import ended
-from userrl_core.gyms import gym_class
-from userrl_core.gyms.human_user import Console
-from userrl_core.number_format import number
-from userrl_core.policies.human import readable
-from userrl_core.records import Trajectory, Turn
+
+if TYPE_CHECKING:
+    from userrl_core.records import Trajectory, Turn
 
 Side = Literal["agent", "user"]
 
@@ -45,6 +42,8 @@ def play(
     Example: userrl play travel --seed 3
     """
     import userrl
+    from userrl_core.gyms import gym_class
+    from userrl_core.gyms.human_user import Console
 
     console = Console(lambda prompt: input(plain(prompt)), lambda text: typer.echo(plain(text)))
 
@@ -72,6 +71,9 @@ def play(
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
+    from userrl_core.number_format import number
+    from userrl_core.policies.human import readable
+
     reward_text = "not scored" if turn.reward is None else number(turn.reward, sign=True)
     total = trajectory.return_sum
     observation = f"{readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
@@ -80,6 +82,9 @@ def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
 
 def ending(trajectory: Trajectory) -> str:
     """Return a sentence that says how the conversation ended."""
+    from userrl.run.outcome import ended
+    from userrl_core.number_format import number
+
     if not trajectory.admitted:
         return f"Ended without a score ({trajectory.reject_reason})."
     how = ended(trajectory.stop_reason)

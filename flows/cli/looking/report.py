@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ from flows.cli.arguments import Html, Json, RunName
 from flows.cli.terminal import page_text, plain, plain_json
 
 if TYPE_CHECKING:
+    from userrl.reports.document import Block
     from userrl.reports.import_report import ImportedRun
+    from warehouse import Warehouse
 
 
 def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
@@ -27,15 +30,13 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports import people_report
     from userrl.reports.curves import curve_points
     from userrl.reports.document import Document
-    from userrl.reports.import_report import find_imported
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
-    from userrl.reports.run_so_far import run_so_far
     from userrl.reports.run_summary import run_summary
-    from userrl.reports.users.document import TITLE, users_of
-    from userrl.reports.write_report import with_card
+    from userrl.reports.users.unaudited import TITLE
     from userrl.run.run import all_runs, find
     from userrl_core.errors import ConfigError
     from warehouse import open_warehouse
+    from warehouse.files.layout import run_dir
 
     if run == people_report.RUN:
         _people(html, as_json)
@@ -43,6 +44,8 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     try:
         meant = find(run)
     except ConfigError:
+        from userrl.reports.import_report import find_imported
+
         if imported := find_imported(run):
             _imported(imported, html, as_json)
             return
@@ -57,7 +60,9 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
             meant = finished[-1]
     if not has_report(meant):
         if not as_json and html is None and warehouse_dir().is_dir():
-            with open_warehouse(warehouse_dir()) as warehouse:
+            from userrl.reports.run_so_far import run_so_far
+
+            with open_warehouse(warehouse_dir(), run=meant.id) as warehouse:
                 print(page_text(run_so_far(meant, warehouse)), end="")
         raise ConfigError("run.no_report", f"Run {meant.id} has no report yet. It is {meant.status.state}.")
     if as_json:
@@ -68,11 +73,16 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         if not warehouse_dir().is_dir():
             print(page_text(run_summary(report)), end="")
             return
-        with open_warehouse(warehouse_dir()) as warehouse:
-            report = with_card(report, warehouse)
+        # Conversations of people are compared with those of any run.
+        of_people = run_dir(warehouse_dir(), people_report.RUN).is_dir()
+        with open_warehouse(warehouse_dir(), run=None if of_people else meant.id) as warehouse:
+            if report.card is None:
+                from userrl.reports.write_report import with_card
+
+                report = with_card(report, warehouse)
             print(page_text(run_summary(report, curve_points(warehouse, meant.id))), end="")
-            since = tuple(people_report.beside_simulated(warehouse, meant.id))
-            users = Document(TITLE, tuple(users_of(warehouse, meant.id)))
+            since = tuple(people_report.beside_simulated(warehouse, meant.id)) if of_people else ()
+            users = Document(TITLE, tuple(_users_of(warehouse, meant.id)))
         print("\n" + plain(users.text()), end="")
         if since:
             print("\n" + plain(Document(people_report.TITLE, since).text()), end="")
@@ -82,6 +92,16 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     with open_warehouse(warehouse_dir()) as warehouse:
         document = run_document(report, warehouse)
     print(f"wrote {', '.join(map(str, document.write(Path(html))))}")
+
+
+def _users_of(warehouse: Warehouse, run: str) -> Iterable[Block]:
+    from userrl.reports.users.unaudited import unaudited
+
+    if (sentence := unaudited(warehouse, run)) is not None:
+        return [sentence]
+    from userrl.reports.users.document import users_of
+
+    return users_of(warehouse, run)
 
 
 def _with_users(report: str, run: str) -> str:
@@ -106,7 +126,8 @@ def _imported(run: ImportedRun, html: str | None, as_json: bool) -> None:
     from userrl.machine.home import warehouse_dir
     from userrl.reports.document import section
     from userrl.reports.import_report import import_document
-    from userrl.reports.users.document import TITLE, users_of
+    from userrl.reports.users.document import users_of
+    from userrl.reports.users.unaudited import TITLE
     from warehouse import open_warehouse
 
     if as_json:

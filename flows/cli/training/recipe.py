@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from curricula.shown import replacement, shown
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
 
@@ -137,6 +136,7 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
 
 def as_lines(recipe: Recipe) -> Iterator[str]:
     """Yield the same as `as_document`, as lines to read."""
+    from curricula.shown import replacement, shown
     from userrl.run.tasks import data_used
 
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
@@ -164,6 +164,8 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
     """Yield the lines of the stage table."""
+    from curricula.shown import shown
+
     if recipe.evolve is not None:
         yield f"No RL stages: {recipe.evolve.iterations} iterations of AgentEvol (sample, keep successes, fine-tune)."
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
 from userrl.reports.users.audited import AuditedUsers, audited_users
+from userrl.reports.users.unaudited import unaudited
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
 from userrl_core.user_audit.audit import UserAudit, possible
@@ -14,18 +15,16 @@ from userrl_core.user_audit.features import DIMENSIONS
 from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
 from warehouse import Warehouse
 
-TITLE = "Users"
-
 SHOWN_TASKS = 12
 """Suspect tasks that the text lists; the JSON has all."""
 
 
 def users_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
     """Yield the stored audits of a run. For a run without one, yield one sentence with the command."""
-    audits = audited_users(warehouse, run)
-    if not audits:
-        yield Text(("The users of this run were not audited: ", Code(f"userrl audit user {run}"), "."))
-    for users in audits:
+    if (sentence := unaudited(warehouse, run)) is not None:
+        yield sentence
+        return
+    for users in audited_users(warehouse, run):
         yield from users_blocks(users)
 
 
