@@ -16,8 +16,8 @@ from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.run.ending import Ending, endings, in_a_word
+from userrl.run.listed import validation_scores
 from userrl.run.outcome import opening_words
-from userrl.run.results import validation_scores
 from userrl.run.run import Run, all_runs
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
 from userrl_core.records import branch_of
