@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import runpy
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
 
 from tests.user_audit.faulty import WRONG_DATE, converse, moving_tasks
@@ -9,6 +14,7 @@ from userrl_core.user_audit.audit import UserAudit, audit, certain_error, possib
 from userrl_core.user_audit.findings import USER_ERRORS
 
 PLANTED_EVERY = 4
+ROOT = Path(__file__).parents[2]
 
 
 async def planted(fault: str, honest: str = "") -> tuple[UserAudit, set[int]]:
@@ -79,3 +85,13 @@ async def test_a_task_that_no_attempt_solves_is_suspect():
     assert found.suspects == {task.key: ("no attempt solves it",)}
     assert found.verdicts(suspect=True) == {"user": 0, "agent": 1, "both": 1, "neither seen": 0}
     assert audit([await converse(task, "refused")]).suspects == {}
+
+
+@pytest.mark.slow
+async def test_the_committed_table_of_planted_errors_is_what_the_script_counts():
+    script = runpy.run_path(str(ROOT / "scripts" / "users_planted.py"))
+    with (ROOT / "data" / "users" / "planted.csv").open(encoding="utf-8") as file:
+        stored = list(csv.DictReader(file))
+    counted = [await script["planted"](kind, range(script["SEEDS"])) for kind in USER_ERRORS]
+    assert stored == [{name: str(value) for name, value in asdict(one).items()} for one in counted]
+    assert sum(one.alarms for one in counted) == 0

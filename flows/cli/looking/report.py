@@ -95,10 +95,11 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
 
 
 def _users_of(warehouse: Warehouse, run: str) -> Iterable[Block]:
+    from userrl.reports.users.compliance import compliance_of
     from userrl.reports.users.unaudited import unaudited
 
     if (sentence := unaudited(warehouse, run)) is not None:
-        return [sentence]
+        return [*compliance_of(warehouse, run), sentence]
     from userrl.reports.users.document import users_of
 
     return users_of(warehouse, run)

@@ -7,6 +7,7 @@ from typing import Any
 
 from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
 from userrl.reports.users.audited import AuditedUsers, audited_users
+from userrl.reports.users.compliance import compliance_of
 from userrl.reports.users.unaudited import unaudited
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
@@ -20,7 +21,8 @@ SHOWN_TASKS = 12
 
 
 def users_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
-    """Yield the stored audits of a run. For a run without one, yield one sentence with the command."""
+    """Yield the users' compliance, and the stored audits of a run. Without an audit, yield one sentence with the command."""
+    yield from compliance_of(warehouse, run)
     if (sentence := unaudited(warehouse, run)) is not None:
         yield sentence
         return
