@@ -3,7 +3,8 @@
     python benchmarks/page.py --turns 1000000 --out figures.json
 
 A real server (`userrl view`) is asked over HTTP. Its answer holds everything a page shows at first. So the time covers
-queries and drawing, without the browser's. Each page is asked once of a new server (``first``), then ten times more
+queries and drawing, without the browser's. A run's curve, conversations and report are queried after its answer, and are not
+in its time. Each page is asked once of a new server (``first``), then ten times more
 (median, worst; ``cpu``: the server's own processor time, which other work hardly changes). The warehouse is that of
 `benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text per turn. The writing run logs a thousand turns per
 second.

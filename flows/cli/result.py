@@ -28,7 +28,7 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
     print(page_text(at_a_glance(report)).rstrip())
     scratch = "The model is trained from scratch; its scores say nothing about pretrained models. "
     count = len(report.replaced)
-    replaced = f"{count} values of the recipe were replaced for this machine. " * bool(count)
+    replaced = f"{count} values of the recipe were replaced for this machine; the report lists them. " * bool(count)
     print(f"\n{scratch * report.from_scratch}{replaced}Run {run.id}.")
     print(
         "\nTry next:\n"

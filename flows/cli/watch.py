@@ -37,6 +37,8 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 """Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
+PLAYED = ("distill", "evaluate")
+"""Stages without a trained model, whose progress counts conversations."""
 LINE_SECONDS = 60.0
 """Seconds before a stage's first line where the output is not a terminal. The pause doubles, so that a log stays short."""
 TICK_SECONDS = 0.1
@@ -185,8 +187,9 @@ class Screen:
         shown.validation = line.get("validate/score/mean", shown.validation)
         validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
         eta = shown.eta(step, total, float(line["seconds"]))
-        shown.text = f"{stage:13}step {step:4d}/{total}{score}{validation}{eta}"
         shown.over = step == total
+        counted = "conversation" if stage in PLAYED else "step"
+        shown.text = f"{stage:13}{counted} {step:4d}/{total}{score}{validation}{'' if shown.over else eta}"
         now = time.monotonic()
         if self._terminal:
             running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]

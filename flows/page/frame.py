@@ -159,6 +159,23 @@ def folded(title: str, draw: Callable[[], Awaitable[None]]) -> None:
     section = ui.expansion(title, on_value_change=open_first).classes("panel")
 
 
+def later(draw: Callable[[], Awaitable[None]]) -> None:
+    """Draw a part of the page after the page has reached its reader. A refusal is shown as a sentence."""
+    with ui.element("div").classes("w-full flex flex-col gap-4") as part:
+        waiting = ui.label("Loading …").classes("quiet").props('role="status"')
+
+    async def fill() -> None:
+        with part:
+            try:
+                await draw()
+            except UserRLError as error:
+                sentence(str(error))
+            waiting.delete()
+
+    with part:
+        ui.timer(0, fill, once=True)
+
+
 def chip(text: str, *, kind: str = "") -> None:
     """Draw a short fact. kind: good, bad or odd."""
     ui.label(plain(text)).classes(f"chip {kind}")

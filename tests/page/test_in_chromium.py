@@ -731,6 +731,7 @@ def test_every_page_fits_its_window_and_says_no_error(viewer: Viewer, home: Path
     ):
         viewer.open(path)
         viewer.until(lambda: viewer.driver.find_element(By.CSS_SELECTOR, "[role=heading]"))
+        viewer.until(lambda: "Loading …" not in viewer.text())
         dark = viewer.until(
             lambda: (viewer.driver.execute_script("return document.body.classList.contains('body--dark')"), 1)
         )

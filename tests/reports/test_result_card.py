@@ -78,7 +78,7 @@ def test_the_answer_of_a_fork_is_the_paired_difference_of_its_branches(tmp_path:
     assert (found.estimate, found.low, found.high) == (expected.estimate, expected.low, expected.high)
     answer = at_a_glance(report).text().splitlines()[0]
     assert answer == (
-        f"**Branch longer beat branch short: longer − short, same 20 tasks: {found.signed} at the last step. One seed; "
+        f"**Branch longer beat branch short: longer − short, same 20 held-out tasks: {found.signed} at the last step. One seed; "
         "userrl reproduce --list has the claims that compare recipes over seeds.**"
     )
     assert run_summary(report).text().splitlines()[2] == answer
@@ -132,7 +132,10 @@ def test_a_run_that_evaluated_nothing_has_a_card_of_its_cost(tmp_path: Path) -> 
         card = make_card(report, warehouse)
     assert card.rows == card.between == ()
     text = at_a_glance(report.model_copy(update={"card": card})).text()
-    assert "Cost: 15 s of stages, 8 CPU seconds, 15 tokens sampled in training; no served model was called." in text
+    assert (
+        "Cost: 15 s, summed over stages, with 8 s of processor time; 15 tokens sampled in training; no served model was called."
+        in text
+    )
 
 
 def test_the_first_line_of_make_run_s_result_is_the_answer(
@@ -176,7 +179,7 @@ def test_a_list_of_runs_reads_the_endings_of_a_completed_run_from_its_report_and
     write_json(folder / "report.json", report.model_dump(mode="json"))
     run = find(report.run)
 
-    measured = measured_ends([run.id])[run.id]
+    measured = measured_ends(tmp_path / "warehouse", [run.id])[run.id]
     by_branch = sorted((end.branch, end.word, end.best, end.last) for end in measured)
     reported = [(end.branch, end.word, end.best, end.last) for end in reported_ends([run])[run.id]]
     assert reported == by_branch

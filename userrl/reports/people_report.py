@@ -11,6 +11,7 @@ from userrl.reports.document import Block, Document, TableBlock, Text
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
 from warehouse import Warehouse
+from warehouse.files.layout import run_dir
 
 if TYPE_CHECKING:
     from userrl_core.measure.interval import Interval
@@ -48,6 +49,8 @@ class PeoplePair:
 
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
     """Return all pairs. run_id: only pairs with a checkpoint of this run as the agent."""
+    if not run_dir(warehouse.root, RUN).is_dir():
+        return []  # nobody has played, and the query reads every conversation
     sides: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in warehouse.rows("FROM people_by_task"):
         if run_id is None or row["other_side"].partition(" ")[0] == run_id:

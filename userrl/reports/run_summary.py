@@ -343,7 +343,7 @@ def _flat(lines: Sequence[Line]) -> Iterator[str | Code]:
 
 
 def _between(between: CardDifference) -> Line:
-    tasks = f", same {between.difference.tasks} tasks: {between.difference.signed} at the last step."
+    tasks = f", same {between.difference.tasks} held-out tasks: {between.difference.signed} at the last step."
     return (Code(between.b), " − ", Code(between.a), tasks)
 
 
@@ -362,13 +362,27 @@ def _table(card: ResultCard) -> TableBlock:
         cells += [NULL if row.score is None else str(row.score)]
         cells += [NULL if row.gain is None else row.gain.signed] if gain else []
         rows.append(tuple(cells))
-    tasks = "" if card.test_tasks is None else f"{card.test_tasks} held-out tasks, horizon {card.horizon}. "
-    paired = " Differences are paired by task." if gain else ""
-    return TableBlock(tuple(head), tuple(rows), f"{tasks}Intervals over tasks.{paired}")
+    over = (
+        "tasks"
+        if card.test_tasks is None
+        else f"{card.test_tasks} held-out tasks of at most {card.horizon} agent turns"
+    )
+    notes = [f"Mean scores with 95 % intervals over {over}."]
+    notes += ["Validation: mean score on other tasks, which chose the best step."] if validation else []
+    notes += ["Differences are paired by task."] if gain else []
+    notes += (
+        ["The demonstrator played the demonstrations of SFT."]
+        if any(r.policy == "demonstrator" for r in card.rows)
+        else []
+    )
+    return TableBlock(tuple(head), tuple(rows), " ".join(notes))
 
 
 def _cost_line(cost: CardCost) -> str:
     served = "no served model was called" if cost.dollars is None else f"${cost.dollars:.2f} of model calls"
     unpriced = f" ({cost.unpriced_calls:,} calls without a price)" if cost.unpriced_calls else ""
-    tokens = f", {cost.tokens:,} tokens sampled in training" if cost.tokens else ""
-    return f"Cost: {cost.seconds:,.0f} s of stages, {cost.cpu_seconds:,.0f} CPU seconds{tokens}; {served}{unpriced}."
+    tokens = f"; {cost.tokens:,} tokens sampled in training" if cost.tokens else ""
+    return (
+        f"Cost: {cost.seconds:,.0f} s, summed over stages, with {cost.cpu_seconds:,.0f} s of processor time{tokens}; "
+        f"{served}{unpriced}."
+    )

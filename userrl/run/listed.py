@@ -115,13 +115,13 @@ def _reported_end(report: Mapping[str, Any], outcome: Mapping[str, Any]) -> Ende
     return Ended(branch, outcome["outcome"], float(best["validation"]), float(last["validation"]))
 
 
-def measured_ends(run_ids: Collection[str]) -> dict[str, Sequence[Ended]]:
+def measured_ends(root: Path, run_ids: Collection[str]) -> dict[str, Sequence[Ended]]:
     """Return the endings of some runs from their rows in the warehouse. Raises UserRLError, duckdb.Error."""
-    if not run_ids or not warehouse_dir().is_dir():
+    if not run_ids or not root.is_dir():
         return {}
     from warehouse import open_warehouse  # imported here: DuckDB takes longer than the list
 
-    with open_warehouse(warehouse_dir(), run=run_ids) as warehouse:
+    with open_warehouse(root, run=run_ids) as warehouse:
         return {run_id: ends for run_id, ends in endings(warehouse).items() if run_id in run_ids}
 
 
@@ -130,7 +130,7 @@ def _measured(run_ids: Collection[str]) -> tuple[dict[str, Sequence[Ended]], str
     import duckdb
 
     try:
-        return measured_ends(run_ids), ""
+        return measured_ends(warehouse_dir(), run_ids), ""
     except (UserRLError, duckdb.Error) as error:
         return {}, str(error)
 

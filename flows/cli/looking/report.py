@@ -81,7 +81,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
 
                 report = with_card(report, warehouse)
             print(page_text(run_summary(report, curve_points(warehouse, meant.id))), end="")
-            since = tuple(people_report.beside_simulated(warehouse, meant.id)) if of_people else ()
+            since = tuple(people_report.beside_simulated(warehouse, meant.id))
             users = Document(TITLE, tuple(_users_of(warehouse, meant.id)))
         print("\n" + plain(users.text()), end="")
         if since:
