@@ -15,6 +15,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from userrl.machine.home import quiet_process
 from userrl.machine.interrupts import leave_on_term
 from userrl.reports import figures
 from userrl.reports.claim_report import CRASHED
+from userrl.stages.workers import Workers
 from userrl.trials.processes import ProcessLauncher
 from userrl_core.measure.grounded import AREA_TO, area_under, band, grounded_curve
 from userrl_core.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
@@ -115,16 +117,22 @@ def main() -> int:
 
 def run(plan: PriceAndPay, seeds: int, parallel: int) -> int:
     """Train and evaluate what is missing, and write the data to the study's folder. Return 1 if a run crashed."""
-    with claim_at_work(plan) as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(claim_at_work(plan))
         register = train_arms(plan, seeds, ProcessLauncher, log_line, parallel=parallel)
         rows, crashed = [], 0
+        workers = stack.enter_context(Workers())
+        workers.warm_up()
         for seed in range(plan.first_seed, plan.first_seed + seeds):
             for price, pay in pairs(plan):
                 noted = register.rows[arm(price, pay), seed]
                 if noted["state"] == CRASHED:
                     crashed += 1
                     continue
-                rows += [{"seed": seed, "price": price, "pay": pay, **at} for at in measured(plan, str(noted["run"]))]
+                rows += [
+                    {"seed": seed, "price": price, "pay": pay, **at}
+                    for at in measured(plan, str(noted["run"]), workers)
+                ]
             log_line("seed %d: evaluated", seed)
         path = folder / f"{plan.hash}.csv"
         with path.open("w", newline="", encoding="utf-8") as stream:
@@ -142,9 +150,11 @@ def pairs(plan: PriceAndPay) -> Iterator[Pair]:
             yield price, pay
 
 
-def measured(plan: PriceAndPay, run_id: str) -> Iterator[dict[str, float]]:
+def measured(plan: PriceAndPay, run_id: str, workers: Workers) -> Iterator[dict[str, float]]:
     """Yield the curves of one run, one row per turn budget."""
-    talks = evaluated(run_id, "wish", horizon=int(plan.evaluation_horizon), tasks=plan.evaluation_tasks)
+    talks = evaluated(
+        run_id, "wish", horizon=int(plan.evaluation_horizon), tasks=plan.evaluation_tasks, workers=workers
+    )
     curve = grounded_curve([talk.as_answered() for talk in talks])
     for place, budget in enumerate(curve.budgets):
         yield {"budget": budget, **{name: round(getattr(curve, name)[place], 6) for name in FIELDS[4:]}}

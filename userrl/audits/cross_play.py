@@ -24,6 +24,7 @@ from userrl.reports.users.cross_play_studies import note_evaluations
 from userrl.run.request import CrossPlayRequest
 from userrl.run.results import TrainResult
 from userrl.run.run import Run, find
+from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.measure.cross_play import cross_play
@@ -45,7 +46,9 @@ def play_study(
         register = train_arms(
             study, seeds, launcher_of, say, parallel=request.parallel, poll_seconds=request.poll_seconds
         )
-        played = {cell.key: cell for cell in _evaluated(study, register, seeds, say)}
+        with Workers() as workers:
+            workers.warm_up()
+            played = {cell.key: cell for cell in _evaluated(study, register, seeds, say, workers)}
         report = measured(study, played, register.exploratory)
         _write(report, folder)
     return report
@@ -66,7 +69,9 @@ class PlayedCell:
         return self.seed, self.row, self.column
 
 
-def _evaluated(study: CrossPlay, register: Register, seeds: int, say: Callable[..., None]) -> Iterator[PlayedCell]:
+def _evaluated(
+    study: CrossPlay, register: Register, seeds: int, say: Callable[..., None], workers: Workers
+) -> Iterator[PlayedCell]:
     """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
     done, of = 0, seeds * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
     for seed in range(study.first_seed, study.first_seed + seeds):
@@ -80,19 +85,20 @@ def _evaluated(study: CrossPlay, register: Register, seeds: int, say: Callable[.
             agents[START] = str(start)
         for row, checkpoint in agents.items():
             for column in study.evaluate:
-                yield PlayedCell(seed, row, column, _play(study, checkpoint, column))
+                yield PlayedCell(seed, row, column, _play(study, checkpoint, column, workers))
                 done += 1
                 note_evaluations(study.name, study.hash, done, of)
         say("seed %d: evaluated", seed)
 
 
-def _play(study: CrossPlay, checkpoint: str, column: str) -> tuple[UserConversation, ...]:
+def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> tuple[UserConversation, ...]:
     return evaluated(
         checkpoint,
         study.gym,
         horizon=study.evaluation_horizon or study.horizon,
         tasks=study.evaluation_tasks,
         user={"kind": "rule", "population": study.evaluate[column]},
+        workers=workers,
     )
 
 

@@ -10,6 +10,7 @@ from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import warehouse_dir
 from userrl.reports.users.cross_play_report import CellMeasures
 from userrl.run.request import EvaluateRequest
+from userrl.stages.workers import Workers
 from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
 
@@ -73,17 +74,24 @@ class UserConversation:
 
 
 def evaluated(
-    checkpoint: str, gym: str, *, horizon: int, tasks: int, user: dict[str, Any] | None = None
+    checkpoint: str,
+    gym: str,
+    *,
+    horizon: int,
+    tasks: int,
+    user: dict[str, Any] | None = None,
+    workers: Workers | None = None,
 ) -> tuple[UserConversation, ...]:
     """Evaluate a run's checkpoint greedily, once per task, and return the conversations. A finished evaluation is reused.
 
     horizon: maximum agent turns. tasks: number of test tasks. user: the user; None takes the recipe's own.
+    workers: the processes that several evaluations share.
     """
     request = EvaluateRequest(
         checkpoint=checkpoint, gyms=[gym], horizon=horizon, tasks=tasks, attempts=1, temperature=0.0, user=user
     )
     planned = plan_evaluation(request)
-    report = evaluate_here(planned)
+    report = evaluate_here(planned, workers=workers)
     return tuple(conversations(report.run, planned.actors[0].id, gym))
 
 
