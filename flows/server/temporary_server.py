@@ -14,6 +14,9 @@ from types import SimpleNamespace
 from flows.server.settings import temporary_server
 from userrl.machine.interrupts import leave_on_term
 
+PORTS = range(10_240, 32_768)
+"""Ports of temporary servers, below those that Linux gives to clients."""
+
 
 def stop_in_order() -> None:
     """Make TERM act like Ctrl-C, and end the server last. Call this in the main thread before a command of ours runs a flow."""
@@ -27,3 +30,5 @@ def stop_in_order() -> None:
         apart = SimpleNamespace(**vars(subprocess))
         apart.Popen = partial(subprocess.Popen, start_new_session=True)
         setattr(server, "subprocess", apart)  # noqa: B010 (typed as a module)
+        # Of Prefect's 1,000 ports two runs that start at once may choose the same, and one is refused by the other's server.
+        server.SubprocessASGIServer._port_range = PORTS

@@ -12,6 +12,7 @@ import pytest
 from curricula.validation import validated
 from tests.flows.small import environment
 from tests.makers import raises
+from tests.ports import free_port
 from userrl.run.keys import refuse_keys
 from userrl.run.request import TrainRequest
 
@@ -110,7 +111,7 @@ def test_a_key_in_a_direct_call_of_train_reaches_no_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("module", ["flows.cli.quickstart", "flows.cli.main server"])
 def test_a_home_that_cannot_be_written_is_one_sentence(module: str) -> None:
     command = [sys.executable, "-m", *module.split()]
-    environment = {**os.environ, "USERRL_HOME": "/sys/userrl"}
+    environment = {**os.environ, "USERRL_HOME": "/sys/userrl", "USERRL_PORT": str(free_port())}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1

@@ -141,7 +141,7 @@ def test_prefect_s_own_start_command_asks_nothing_and_serves_with_the_folder_s_p
     ) as process:
         os.close(theirs)
         try:
-            deadline, answer = time.monotonic() + 120, None
+            deadline, answer = time.monotonic() + 600, None
             while answer is None and time.monotonic() < deadline:
                 with contextlib.suppress(httpx.TransportError):
                     answer = httpx.get(f"http://127.0.0.1:{port}/api/admin/settings", trust_env=False)
