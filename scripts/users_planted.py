@@ -54,7 +54,7 @@ async def planted(kind: str, seeds: Sequence[int], customers: int = CUSTOMERS) -
             worded[place] = wording
             task = tasks[place % len(tasks)]
             talks.append(await converse(task, fault, wording=wording if place in faulty else 0, aside=aside))
-        having = {place for place, row in enumerate(audit(talks).rows) if row.user[kind]}  # type: ignore[index]
+        having = {place for place, row in enumerate(audit(talks).rows) if row.user[kind]}
         seen |= {worded[place] for place in faulty & having}
         for at, n in enumerate((len(faulty), len(faulty & having), customers - len(faulty), len(having - faulty))):
             counts[at] += n
