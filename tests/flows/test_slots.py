@@ -6,7 +6,7 @@ import sys
 
 from curricula import Recipe
 from tests.makers import raises
-from userrl.machine.slots import Slot, alone, lock, slots, take
+from userrl.machine.slots import Slot, alone, lock, lock_file, slots, take
 from userrl.run.job import StageJob
 from userrl.stages.execution import slots_for
 
@@ -32,7 +32,28 @@ def test_two_trainings_never_share_a_gpu(tmp_path, monkeypatch):
         assert name == "gpu-0"
         with take(tmp_path, 1, slots()) as (mine,):
             assert mine.name == "gpu-1"
-            assert lock(tmp_path / "gpu-0.lock") is None
+            assert lock(lock_file(tmp_path, "gpu-0")) is None
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_the_same_gpu_of_another_machine_or_job_is_another_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_SLOTS", "gpu-0")
+    first, name = holder(tmp_path)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("socket.gethostname", lambda: "node-2")
+            with take(tmp_path, 1, slots()) as (mine,):
+                assert (name, mine.name, mine.gpu) == ("gpu-0", "gpu-0", 0)
+                assert lock(tmp_path / "node-2.gpu-0.lock") is None
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        assert lock(lock_file(tmp_path, "gpu-0")) is None, "a job that sees all GPUs of the node may not take this one"
+        monkeypatch.setenv("SLURM_JOB_GPUS", "3")
+        with take(tmp_path, 1, slots()) as (mine,):
+            assert mine.gpu == 0
+        assert lock_file(tmp_path, "gpu-0").name.endswith(".job-7.gpu-0.lock")
+        assert "job-7" not in lock_file(tmp_path, "cpu-0").name
     finally:
         first.kill()
         first.wait()
@@ -60,15 +81,15 @@ def test_several_slots_are_taken_together_or_not_at_all(tmp_path, monkeypatch):
 
     def waiting(who):
         heard.append(who)
-        assert lock_and_free(tmp_path / "gpu-1.lock"), "what it could have is free while it waits"
+        assert lock_and_free(lock_file(tmp_path, "gpu-1")), "what it could have is free while it waits"
         first.kill()
         first.wait()
 
     with take(tmp_path, 3, slots(), waiting=waiting, poll=0.05) as taken:
         assert [slot.gpu for slot in taken] == [0, 1, 2]
-        assert not lock_and_free(tmp_path / "gpu-2.lock")
+        assert not lock_and_free(lock_file(tmp_path, "gpu-2"))
     assert (name, heard) == ("gpu-0", [f"gpu-0 by process {first.pid}"])
-    assert lock_and_free(tmp_path / "gpu-2.lock")
+    assert lock_and_free(lock_file(tmp_path, "gpu-2"))
     with (
         raises("hardware.too_few_gpus"),
         take(tmp_path, 4, slots()),
@@ -117,10 +138,10 @@ def test_a_lock_is_kept_by_the_process_that_inherits_it(tmp_path, monkeypatch):
         heir = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=(mine.descriptor,), close_fds=True
         )
-    assert lock(tmp_path / "cpu-0.lock") is None
+    assert lock(lock_file(tmp_path, "cpu-0")) is None
     heir.kill()
     heir.wait()
-    assert lock(tmp_path / "cpu-0.lock") is not None
+    assert lock(lock_file(tmp_path, "cpu-0")) is not None
 
 
 def test_a_run_that_is_being_worked_on_is_refused_in_a_sentence(tmp_path):

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.cli.watch import Screen
-from userrl.machine.slots import alone, slots, take
+from userrl.machine.slots import alone, lock_file, slots, take
 from userrl.reports.run_report import RunReport
 from userrl.run.run import RunDescription, claim, holder_of, set_waiting
 
@@ -21,7 +21,7 @@ def test_a_wait_for_a_slot_names_the_run_that_holds_it(tmp_path, monkeypatch, ca
     first, second = begin("first"), begin("second")
     folder = tmp_path / "slots"
     with alone(first.lock, "it"), take(folder, 1, slots()[:1]):
-        place = folder / f"{slots()[0].name}.lock"
+        place = lock_file(folder, slots()[0].name)
         assert holder_of(place) == f"run {first.id}"
         with alone(second.lock, "it"):
             second.set_status("running", stage="sft")

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import random
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,15 @@ def _gpus() -> tuple[int, ...]:
     return tuple(range(len(list(devices.iterdir())))) if devices.is_dir() else ()
 
 
+def lock_file(folder: Path, slot: str) -> Path:
+    """Return the lock file of a slot. Its name has the machine, because nodes of a cluster may share the folder.
+
+    SLURM may number the GPUs of every job from 0, and gives no GPU to two jobs. Its jobs have locks of their own.
+    """
+    job = os.environ.get("SLURM_JOB_ID", "") if slot.startswith("gpu-") and "SLURM_JOB_GPUS" in os.environ else ""
+    return folder / ".".join(filter(None, (socket.gethostname(), job and f"job-{job}", slot, "lock")))
+
+
 @contextlib.contextmanager
 def take(
     folder: Path,
@@ -81,8 +91,8 @@ def take(
 ) -> Iterator[tuple[Slot, ...]]:
     """Hold ``count`` of these slots, all or none. Two holders of half the slots would wait for each other for ever.
 
-    folder: the lock files, shared by all users of the machine. waiting: called once with the holders of the slots, as named
-    by ``holder_of`` (a process by default). Raises ConfigError if there are not that many slots.
+    folder: the lock files, shared by all users of the machine, perhaps with other machines. waiting: called once with the
+    holders of the slots, as named by ``holder_of`` (a process by default). Raises ConfigError if there are not that many slots.
     """
     if len(among) < count:
         names = ", ".join(slot.name for slot in among) or "none"
@@ -95,7 +105,7 @@ def take(
         with contextlib.ExitStack() as held:
             taken: list[Slot] = []
             for slot in among:
-                descriptor = lock(folder / f"{slot.name}.lock") if len(taken) < count else None
+                descriptor = lock(lock_file(folder, slot.name)) if len(taken) < count else None
                 if descriptor is not None:
                     held.callback(os.close, descriptor)
                     taken.append(Slot(slot.name, descriptor))
@@ -106,7 +116,7 @@ def take(
             held_names = {slot.name for slot in taken}
             others = [slot for slot in among if slot.name not in held_names]
             waiting(
-                ", ".join(f"{slot.name} by {(holder_of or holder)(folder / f'{slot.name}.lock')}" for slot in others)
+                ", ".join(f"{slot.name} by {(holder_of or holder)(lock_file(folder, slot.name))}" for slot in others)
             )
             announced = True
         time.sleep(poll * (0.5 + random.random()))  # two processes that need all slots must not retry in step
