@@ -3,8 +3,8 @@
     python scripts/page_pictures.py --out pictures runs=/run/latest replay=/trajectory/1099612295849
     python scripts/page_pictures.py --out docs --only 1280-light page-runs=/run/latest
 
-    python scripts/page_pictures.py --out docs --only 390-dark --height 740 --study studies/people.yaml \
-        --click "I take part" --click "Take part" --click Begin --click Yes --click No page-people=/people
+    python scripts/page_pictures.py --out docs --only 390-dark --height 640 --study studies/people.yaml \
+        --click "I take part" --click "Take part" --click Begin --click No --click No page-people=/people
 
 It starts `userrl view` for the home in $USERRL_HOME. It also reports a table or page that is too wide, and with
 `--axe axe.min.js` (the file of the npm package axe-core) what axe finds.

@@ -11,6 +11,7 @@ import pytest
 
 from tests.makers import raises
 from userrl.people.plan import Next, PeoplePlan, Seats, load_people_plan
+from userrl_core.gyms import tasks
 
 PLAN = PeoplePlan(name="s", gym="turtle", others=("rules", "run:a"))
 SMALL = PeoplePlan(name="s", gym="turtle", tasks=3, persons=2, conversations=2)
@@ -21,6 +22,7 @@ def test_the_default_is_24_persons_with_2_conversations() -> None:
     assert (PLAN.persons, PLAN.conversations, PLAN.tasks) == (24, 2, 12)
     plan = load_people_plan(Path(__file__).parents[2] / "studies" / "people.yaml")
     assert (plan.persons, plan.conversations, plan.others) == (24, 2, ("rules",))
+    assert len(set(plan.drawn([task.id for task in tasks(plan.gym, plan.split)]))) == 12
 
 
 def test_every_pair_of_a_task_and_an_agent_is_met_once_at_each_place() -> None:
