@@ -28,6 +28,7 @@ from prefect.client.schemas.filters import (  # noqa: E402
 from prefect.client.schemas.objects import StateType  # noqa: E402
 from prefect.events.actions import ChangeFlowRunState  # noqa: E402
 from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E402
+from prefect.events.utilities import emit_event  # noqa: E402
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
 from prefect.states import Cancelled  # noqa: E402
 
@@ -65,12 +66,16 @@ TEMPLATE = {
 """Process settings that a deployment or flow run may choose: no command, and no variable that changes what Python loads."""
 
 _HEARTBEAT = "prefect.flow-run.heartbeat"
+_RUNNING = "prefect.flow-run.Running"
+"""Emitted by the server itself. A flow run that is killed in its first second sends no heartbeat."""
+_FOUND = "userrl.flow-run.found"
+"""Emitted here for each flow run that should be running. A server that was killed too may have missed the others."""
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 ZOMBIES = Automation(
     name="crash-silent-flows",
     description="Marks a flow run as Crashed when its heartbeat stops, so that it can be started again.",
     trigger=EventTrigger(
-        after={_HEARTBEAT},
+        after={_RUNNING, _HEARTBEAT, _FOUND},
         expect={_HEARTBEAT, *_ENDS},
         match={"prefect.resource.id": ["prefect.flow-run.*"]},
         for_each={"prefect.resource.id"},
@@ -97,9 +102,9 @@ async def provision(queues: Sequence[str] = ()) -> None:
             await _queue(client, queue)
         for slot in slots():
             await _limit(client, slot.name)
-        if not await client.read_automations_by_name(ZOMBIES.name):
-            await ZOMBIES.acreate()
+        await _automation(client)
         await _skip_missed(client)
+        await _watch_running(client)
 
 
 async def _pool(client: PrefectClient) -> None:
@@ -121,6 +126,22 @@ async def _limit(client: PrefectClient, name: str) -> None:
         await client.read_global_concurrency_limit_by_name(name)
     except ObjectNotFound:
         await client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+
+
+async def _automation(client: PrefectClient) -> None:
+    """Create the automation, or update one of an earlier version, which waited for a first heartbeat."""
+    known = await client.read_automations_by_name(ZOMBIES.name)
+    if not known:
+        await ZOMBIES.acreate()
+    elif not (isinstance(known[0].trigger, EventTrigger) and known[0].trigger.after >= {_RUNNING, _FOUND}):
+        await client.update_automation(known[0].id, ZOMBIES)
+
+
+async def _watch_running(client: PrefectClient) -> None:
+    """Make the automation wait for the heartbeats of all flow runs that should be running now."""
+    states = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    for run in await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=states)):
+        emit_event(_FOUND, {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name})
 
 
 async def _skip_missed(client: PrefectClient) -> None:
