@@ -1,6 +1,6 @@
 """Answer the questions of questions.sql with DuckDB, Polars, ClickHouse or Spark over an exported folder.
 
-    python scripts/engines/answers.py clickhouse FOLDER
+    python scripts/engines/answers.py clickhouse TARGET/home=ID
 
 It reads the tables as docs/scale.md says, with the folder in place of the bucket, and prints JSON: the rows and the
 seconds of every question. It needs the engine alone: duckdb, polars, chdb-core, or pyspark with Java.
@@ -35,8 +35,8 @@ def documented(engine: str, folder: Path, table: str) -> str:
     page = (HERE.parents[1] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
     block = re.search(rf"^{engine}[^\n]*:\n.*?```\w+\n(.*?)```", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     assert block is not None, f"docs/scale.md has no statement for {engine}"
-    text = block[1].replace("s3://bucket/userrl", str(folder))
-    text = re.sub(r"s3\('https://[^/]*/userrl/([^']*)', 'KEY', 'SECRET', ", rf"file('{folder}/\1', ", text)
+    text = block[1].replace("s3://bucket/userrl/HOME", str(folder))
+    text = re.sub(r"s3\('https://[^/]*/userrl/HOME/([^']*)', 'KEY', 'SECRET', ", rf"file('{folder}/\1', ", text)
     return re.sub(r"\bturns\b", table, text)
 
 

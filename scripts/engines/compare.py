@@ -50,11 +50,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         done = export(warehouse_dir(), folder)
         print(f"exported {done.rows:,} rows, {done.bytes:,} bytes, {done.objects} objects", file=sys.stderr)
+        own_folder = next(Path(folder).glob("home=*"))
         with open_warehouse(warehouse_dir()) as warehouse:
             truth = {question: warehouse.rows(text) for question, text in TRUTH.items()}
         for engine in given.engines:
             python = sys.executable if engine in ("duckdb", "polars") else given.python
-            answered = json.loads(subprocess.check_output([python, str(ANSWERS), engine, folder]).splitlines()[-1])
+            answered = json.loads(
+                subprocess.check_output([python, str(ANSWERS), engine, str(own_folder)]).splitlines()[-1]
+            )
             for question, rows in truth.items():
                 own = answered[question]
                 apart = len(differences(rows, own["rows"]))

@@ -282,7 +282,7 @@ def test_a_conversation_without_consent_is_in_no_export(tmp_path: Path) -> None:
     assert {each["traj_id"] for each in exported if each["user_name"] == "human"} == {given.traj_id}
     export(tmp_path / "warehouse", str(tmp_path / "out"))
     for table in ("trajectories", "turns", "model_calls", "events"):
-        found = duckdb.sql(f"FROM read_parquet('{tmp_path}/out/{table}/run=people/*.parquet')")
+        found = duckdb.sql(f"FROM read_parquet('{tmp_path}/out/*/{table}/run=people/*.parquet')")
         texts = str(found.fetchall())
         assert str(given.traj_id) in texts
         assert str(missing.traj_id) not in texts

@@ -35,10 +35,10 @@ def test_any_engine_reads_the_exported_parquet_as_it_lies(tmp_path: Path) -> Non
     assert done.rows == 2 * (15 + 5 + 15 + 5) + 2
     by_duckdb = ask(
         "SELECT run, count(*), sum(reward), count(advantage) "
-        f"FROM read_parquet('{out}/turns/*/*.parquet', hive_partitioning = true) GROUP BY run ORDER BY run"
+        f"FROM read_parquet('{out}/*/turns/*/*.parquet', hive_partitioning = true) GROUP BY run ORDER BY run"
     )
     assert by_duckdb == [("r1", 15, 7.5, 15), ("r2", 15, 7.5, 0)]
-    by_polars = pl.scan_parquet(f"{out}/turns/**/*.parquet", hive_partitioning=True).group_by("run").len().collect()
+    by_polars = pl.scan_parquet(f"{out}/*/turns/**/*.parquet", hive_partitioning=True).group_by("run").len().collect()
     assert sorted(by_polars.rows()) == [("r1", 15), ("r2", 15)]
     assert not list(out.rglob("*.part"))
 
@@ -53,7 +53,7 @@ def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:
         play(log, [1.0, 0.0], step=9)
     assert export(root, str(out)).rows == 3
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'") == [(17, 17)]
+    assert ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/*/turns/*/*.parquet'") == [(17, 17)]
 
 
 EXPORT = (
@@ -68,7 +68,7 @@ def test_an_export_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> N
     kill_at("os.rename", ".parquet", tmp_path, nth=4, code=EXPORT)
     assert len(list(out.rglob("*.parquet"))) == 3
     export(root, str(out), object_rows=4)
-    exported = ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'")
+    exported = ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/*/turns/*/*.parquet'")
     assert exported == [(15, 15)]
 
 
@@ -81,8 +81,8 @@ def test_credits_that_came_late_are_exported_beside_their_turns(tmp_path: Path) 
         log.credits(played.traj_id or 0, [1.0, 1.0], [0.5, 0.25])
     export(root, str(out))
     joined = ask(
-        f"SELECT turn, coalesce(t.advantage, c.advantage) FROM '{out}/turns/*/*.parquet' t "
-        f"LEFT JOIN '{out}/credits/*/*.parquet' c USING (traj_id, turn) ORDER BY turn"
+        f"SELECT turn, coalesce(t.advantage, c.advantage) FROM '{out}/*/turns/*/*.parquet' t "
+        f"LEFT JOIN '{out}/*/credits/*/*.parquet' c USING (traj_id, turn) ORDER BY turn"
     )
     assert joined == [(1, 0.5), (2, 0.25)]
 
@@ -130,7 +130,7 @@ def test_an_object_store_takes_the_same_layout(tmp_path: Path, s3: str) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         play(log, [1.0], step=9)
     assert export(tmp_path, "s3://bucket/turns-of-all", options=options).rows == 2
-    objects = files.find("bucket/turns-of-all/turns")
+    objects = files.glob("bucket/turns-of-all/*/turns/*/*")
     assert len(objects) == 2
     assert all("/run=r1/w0000" in name for name in objects)
     read = pl.concat([pl.read_parquet(files.open(name)) for name in objects])

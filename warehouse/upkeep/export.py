@@ -1,6 +1,9 @@
 """Export of the warehouse to a shared file system or an object store, as Parquet for any engine.
 
-    <target>/<table>/run=<id>/w<writer>-<first seq>-<last seq>.parquet
+    <target>/home=<id>/<table>/run=<id>/w<writer>-<first seq>-<last seq>.parquet
+
+A warehouse draws its id at its first export, so that several machines may export to one target at the same time, also runs of
+the same name. A target whose first export had no such folder (up to 26 November 2026) stays as it is.
 
 Objects are written whole, once, and never renamed, replaced or locked. Their names show what is exported already. A
 killed export therefore continues where it stopped, and the next one adds only new rows. Only packed rows are copied
@@ -13,7 +16,9 @@ A person's conversation is left out unless it has its consent when it is packed.
 from __future__ import annotations
 
 import io
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,7 @@ import pyarrow.parquet as pq
 
 from userrl_core.errors import ConfigError
 from warehouse import schema
+from warehouse.files.layout import sync, write_atomically
 from warehouse.query.warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
 
@@ -51,6 +57,8 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
         raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
     base = base.rstrip("/")
     compact(root, everything=True)
+    if not _without_homes(files, base):
+        base = f"{base}/home={home_id(root)}"
     result = Export()
     with open_warehouse(root) as warehouse:
         consented = [row["traj_id"] for row in warehouse.rows("FROM consented()")]
@@ -58,6 +66,26 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
             _table(warehouse, table, files, base, object_rows, result, consented)
         _runs(warehouse, files, base, result)
     return result
+
+
+def home_id(root: Path) -> str:
+    """Return the id of the warehouse in exports: 16 hex digits, drawn once."""
+    path = root / "home_id"
+    if not path.is_file():
+        draft = root / f".home_id.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+        write_atomically(draft, os.urandom(8).hex().encode())
+        # link fails where the file exists: of two first exports at once, both use the id of one.
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+        sync(root)
+    return path.read_text()
+
+
+def _without_homes(files: Any, base: str) -> bool:
+    """Return whether the target was begun by a version that did not tell homes apart."""
+    files.invalidate_cache()
+    return any(files.exists(f"{base}/{table}") for table in (*schema.LOGGED, "runs"))
 
 
 def _table(
