@@ -29,6 +29,15 @@ def pool() -> Any:
     return json.loads((DEPLOY / "kubernetes-pool.json").read_text())
 
 
+def test_the_compose_file_is_valid_by_the_compose_specification(compose: Any) -> None:
+    # schema/compose-spec.json of github.com/compose-spec/compose-spec at 170098b (June 2026, Apache-2.0).
+    schema = json.loads((REPOSITORY / "tests" / "data" / "compose-spec.json").read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    assert [error.message for error in validator.iter_errors(compose)] == []
+    compose["services"]["trainer"]["comand"] = "x"
+    assert ["comand" in error.message for error in validator.iter_errors(compose)] == [True]
+
+
 def test_prefect_s_own_command_line_takes_every_prefect_command_of_the_compose_file(compose: Any) -> None:
     from prefect.cli._app import _app
 
