@@ -123,6 +123,10 @@ def take(
     sized(1_000)
     driver.get(address)
     time.sleep(SETTLED_SECONDS)
+    while "Loading …" in driver.execute_script(
+        "return document.body.innerText"
+    ):  # what a page queries after its answer
+        time.sleep(SETTLED_SECONDS / 5)
     for text in clicks:
         click(driver, text)
         time.sleep(SETTLED_SECONDS)
