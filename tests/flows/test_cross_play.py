@@ -115,6 +115,7 @@ def test_stored_results_are_read_back_and_print_the_same_report(tmp_path: Path, 
     assert cross_play_document(read).text() == cross_play_document(report).text()
     assert cross_play_picture(read) == cross_play_picture(report)
     assert read.as_json() == report.as_json()
+    assert ("too few seeds for limits." in cross_play_document(read).text()) == (seeds == 2)
 
 
 @pytest.mark.parametrize("damaged", [{}, {"seeds": 4, "cells": []}, {"seeds": "many"}])

@@ -51,6 +51,14 @@ def test_additive_cells_have_no_interaction_and_crossed_ones_have_all_of_it() ->
     assert (found.gap, found.gains) == ({}, {})
 
 
+def test_equal_cells_have_no_interaction_although_their_means_are_rounded() -> None:
+    rows = columns = tuple("abc")
+    for value in (0.1, 0.7, 1 / 3):
+        equal = np.full((2, 3, 3), value)
+        equal[0, 0] += 2**-53
+        assert cross_play(equal, None, rows, columns, {}, [("a", "b")], ["a"]).interaction == 0.0
+
+
 def test_fewer_than_four_seeds_show_their_values_and_no_test() -> None:
     found = study(np.stack([CELLS, CELLS + 0.05]))
     assert found.cells["a", "a"].values == pytest.approx((0.9, 0.95))

@@ -145,7 +145,8 @@ def _interaction(
     )
     at_least = np.abs(interaction(drawn_DIJ)).max(axis=(1, 2)) >= size - 1e-12
     p = (1 + int(at_least.sum())) / (1 + draws)
-    share = float((found_IJ**2).sum()) / total if total > 0 else 0.0
+    # Equal cells differ by rounding alone, of which any share could be interaction.
+    share = float((found_IJ**2).sum()) / total if total > 1e-18 else 0.0
     return share, (rows[int(place[0])], columns[int(place[1])], float(found_IJ[place]), p)
 
 

@@ -12,7 +12,7 @@ from userrl.reports.document import Block, Code, Document, Figure, Heading, Item
 from userrl.reports.users.cross_play_report import CellMeasures, CrossPlayReport
 from userrl_core.measure.cross_play import Contrast
 from userrl_core.measure.grounded import AREA_TO
-from userrl_core.measure.interval import Interval
+from userrl_core.measure.interval import MIN_SEEDS, Interval
 from userrl_core.number_format import NULL, number, p_value, with_limits
 
 
@@ -35,7 +35,8 @@ def cross_play_picture(report: CrossPlayReport) -> str:
         for row in matrix.rows
     ]
     less = "score less the cold start" if matrix.gains else "score"
-    title = f"evaluated with; rows: trained with. {less}, 95 % over {matrix.seeds} seeds"
+    over = f"95 % over {matrix.seeds} seeds" if matrix.seeds >= MIN_SEEDS else f"means of {matrix.seeds} seeds"
+    title = f"evaluated with; rows: trained with. {less}, {over}"
     return figures.matrix(matrix.rows, matrix.columns, cells, title=title)
 
 
@@ -55,7 +56,7 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
     if report.start:
         rows.append(("cold start", *(with_limits(report.start[column]) for column in matrix.columns)))
     roles = [f"{column} ({role})" if (role := _role(study, column)) else column for column in matrix.columns]
-    yield TableBlock(("trained with", *roles), tuple(rows), "Mean score; 95 % limits over seeds.")
+    yield TableBlock(("trained with", *roles), tuple(rows), _over_seeds(report))
     if matrix.gains:
         gains: list[tuple[Line, ...]] = [
             (Code(row), *(with_limits(matrix.gains[row, column], sign=True) for column in matrix.columns))
@@ -66,6 +67,11 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
     yield Items(tuple(_sentences(report)))
     yield from _measures(report)
     yield from _curves(report)
+
+
+def _over_seeds(report: CrossPlayReport) -> str:
+    few = report.matrix.seeds < MIN_SEEDS
+    return "Score of each seed; too few seeds for limits." if few else "Mean score; 95 % limits over seeds."
 
 
 def _contrasts(report: CrossPlayReport) -> Iterator[Block]:
