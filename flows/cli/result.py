@@ -15,6 +15,13 @@ from userrl.reports.write_report import with_card
 from userrl.run.run import Run
 from warehouse import open_warehouse
 
+FAILED = """
+SELECT traj_id FROM trajectories
+WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score < 1 AND checkpoint IS NOT NULL AND policy <> 'SFT'
+ORDER BY score, turns DESC, traj_id LIMIT 1
+"""
+"""A held-out conversation of a trained model that failed, or no row."""
+
 
 def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
     """Print a run's result card and the next commands. Print nothing for a run without a report.
@@ -25,15 +32,20 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
         return
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         report = with_card(read_report(run), warehouse)
+        failed = warehouse.rows(FAILED, run=run.id)
     print(page_text(at_a_glance(report)).rstrip())
     scratch = "The model is trained from scratch; its scores say nothing about pretrained models. "
     count = len(report.replaced)
     replaced = f"{count} values of the recipe were replaced for this machine; the report lists them. " * bool(count)
     print(f"\n{scratch * report.from_scratch}{replaced}Run {run.id}.")
+    trace = "".join(
+        f"  .venv/bin/userrl show {row['traj_id']}   # a failed conversation, turn by turn\n" for row in failed
+    )
     print(
         "\nTry next:\n"
         f"  .venv/bin/userrl report {run.id}   # scores by gym and tier, curves, files\n"
         f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
+        f"{trace}"
         f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
     )

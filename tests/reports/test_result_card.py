@@ -84,6 +84,17 @@ def test_the_answer_of_a_fork_is_the_paired_difference_of_its_branches(tmp_path:
     assert run_summary(report).text().splitlines()[2] == answer
 
 
+def test_the_answer_of_a_fork_names_the_difference_of_the_best_steps_too(tmp_path: Path) -> None:
+    report = carded(tmp_path, {"SFT": 4, "short": 9, "short last step": 6, "longer": 18})
+    assert report.card is not None
+    [between] = report.card.between
+    last, best = (difference(scores(count), scores(18)).interval.estimate for count in (6, 9))
+    assert (between.difference.estimate, between.best and between.best.estimate) == (last, best)
+    assert (
+        f"at the last step, {between.best and between.best.signed} at their best steps." in at_a_glance(report).text()
+    )
+
+
 @pytest.mark.parametrize(
     ("short", "longer", "answer"),
     [

@@ -140,11 +140,15 @@ class CardOutcome(_Data):
 
 
 class CardDifference(_Data):
-    """The last step of one branch minus the last step of another, paired by task."""
+    """The last step of one branch minus the last step of another, paired by task.
+
+    best: the same for the best steps. None if both branches end with their best step, and in reports of earlier versions.
+    """
 
     a: str
     b: str
     difference: CardInterval
+    best: CardInterval | None = None
 
 
 class CardAlarm(_Data):

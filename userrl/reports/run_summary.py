@@ -343,7 +343,8 @@ def _flat(lines: Sequence[Line]) -> Iterator[str | Code]:
 
 
 def _between(between: CardDifference) -> Line:
-    tasks = f", same {between.difference.tasks} held-out tasks: {between.difference.signed} at the last step."
+    best = "" if between.best is None else f", {between.best.signed} at their best steps"
+    tasks = f", same {between.difference.tasks} held-out tasks: {between.difference.signed} at the last step{best}."
     return (Code(between.b), " − ", Code(between.a), tasks)
 
 

@@ -240,13 +240,19 @@ def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
             for ending in sorted(endings(warehouse, report.run).get(report.run, []), key=lambda end: end.branch)
         ),
         between=tuple(
-            CardDifference(a=a, b=b, difference=difference)
+            CardDifference(a=a, b=b, difference=difference, best=_best(scores, a, b))
             for a, b in combinations(report.branches, 2)
             if (difference := _difference(final[a], final[b])) is not None
         ),
         alarms=tuple(_card_alarms(report.alarms, warehouse, report.run)),
         cost=_cost(report, warehouse),
     )
+
+
+def _best(scores: Mapping[str, ByTask], a: str, b: str) -> CardInterval | None:
+    if not any(last_step(label) in scores for label in (a, b)):
+        return None
+    return _difference(scores.get(a, {}), scores.get(b, {}))
 
 
 def _rows(
