@@ -171,7 +171,7 @@ def test_every_picture_is_shown_on_a_page() -> None:
         for document in DOCUMENTS
         for target in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", document.read_text())
     }
-    assert shown == set((ROOT / "docs").glob("*.png"))
+    assert shown == {file for kind in ("*.png", "*.svg") for file in (ROOT / "docs").glob(kind)}
 
 
 def test_every_call_of_the_library_on_a_page_has_arguments_that_it_takes() -> None:
