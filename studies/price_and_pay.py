@@ -183,6 +183,9 @@ def lines(plan: PriceAndPay, rows: Sequence[Row]) -> Iterator[str]:
     by_arm = {pair: _ends(curves, pair) for pair in pairs(plan)}
     named = {arm(*pair): pair for pair in by_arm}
     fewest = min(len(ends["grounded"]) for ends in by_arm.values())
+    if fewest < plan.seeds:
+        yield f"{fewest} of {plan.seeds} seeds; no verdict."
+        yield ""
     if fewest >= MIN_SEEDS:
         tested = [_contrast(curves, by_arm, named[more], named[than]) for more, than in plan.contrasts]
         for place, ((more, than), (found, _, held)) in enumerate(zip(plan.contrasts, tested, strict=True)):

@@ -46,7 +46,7 @@ from warehouse import TurnLog, open_warehouse
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 60.0
+SECONDS = 300.0
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred \u202eback"
 
 
