@@ -39,7 +39,8 @@ def test_the_plan_has_every_pair_of_a_price_and_a_pay_and_the_designed_size() ->
 def test_the_tables_and_the_picture_come_from_the_data(tmp_path: Path) -> None:
     plan = load_plan()
     rows = load_rows(data(tmp_path / "data.csv", {(0.05, 0.0): 0.2}))
-    said = list(lines(plan, rows))
+    few, _, *said = lines(plan, rows)
+    assert few == "4 of 8 seeds; no verdict."
     assert said[0].startswith(
         "- Primary contrast: `price-0.05-pay-0.5` − `price-0.05-pay-0`, grounded success: +0.300 ["
     )
