@@ -46,6 +46,5 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
         f"  .venv/bin/userrl report {run.id}   # scores by gym and tier, curves, files\n"
         f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
         f"{trace}"
-        f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
     )
