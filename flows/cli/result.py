@@ -18,9 +18,10 @@ from warehouse import open_warehouse
 FAILED = """
 SELECT traj_id FROM trajectories
 WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score < 1 AND checkpoint IS NOT NULL AND policy <> 'SFT'
-ORDER BY score, turns DESC, traj_id LIMIT 1
+ORDER BY task_id IN (FROM trajectories SELECT task_id WHERE run_id = $run AND phase = 'evaluate' AND score >= 1) DESC,
+         score, turns DESC, traj_id LIMIT 1
 """
-"""A held-out conversation of a trained model that failed, or no row."""
+"""A held-out conversation of a trained model that failed, or no row. First those whose task another policy solved."""
 
 
 def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
@@ -39,7 +40,7 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
     replaced = f"{count} values of the recipe were replaced for this machine; the report lists them. " * bool(count)
     print(f"\n{scratch * report.from_scratch}{replaced}Run {run.id}.")
     trace = "".join(
-        f"  .venv/bin/userrl show {row['traj_id']}   # a failed conversation, turn by turn\n" for row in failed
+        f"  .venv/bin/userrl show {row['traj_id']} --full   # a failed conversation, turn by turn\n" for row in failed
     )
     print(
         "\nTry next:\n"
