@@ -187,7 +187,7 @@ def spawn(
         environment[TAGS] = " ".join([*environment.get(TAGS, "").split(), tag])
     with contextlib.ExitStack() as files:
         sink = None if output is None else files.enter_context(output.open("ab"))
-        return subprocess.Popen(
+        process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -197,6 +197,17 @@ def spawn(
             start_new_session=True,
             preexec_fn=die_with_parent if with_parent else None,
         )
+    if tag is not None:
+        _await_tags(process)
+    return process
+
+
+def _await_tags(process: subprocess.Popen[bytes], seconds: float = 1.0) -> None:
+    """Wait until the kernel shows the environment of a new process, which is empty for a moment. `tagged` reads it."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(psutil.Error, OSError):
+        while process.poll() is None and not psutil.Process(process.pid).environ() and time.monotonic() < deadline:
+            time.sleep(0.001)
 
 
 def die_with_parent() -> None:
