@@ -3,16 +3,17 @@
     python scripts/users_halves.py DATA                                prints the table
     python scripts/users_halves.py DATA --data data/users/halves.csv   also writes every comparison
 
-DATA: tau-bench's folder, with 200 recorded airline conversations of a gpt-4o user: 50 tasks with four attempts each. Each seed
-splits the attempts of every task in two halves. The first half is the reference. It is compared with the second half, with the
-second half without its words of courtesy, and with tau's rule customer, who answers the same agent messages of the second half.
+DATA is tau-bench's folder. It holds 200 recorded airline conversations of a gpt-4o user: 50 tasks with four attempts each.
+
+Each seed splits the attempts of every task in two halves. The first half is the reference. Three users are compared with it:
+the second half, the second half without its words of courtesy, and tau's rule customer. The rule customer answers the agent
+messages of the second half.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
 import random
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from tests.user_audit.recorded import recorded
 from userrl.reports.document import Document, TableBlock
@@ -129,10 +131,7 @@ async def main() -> None:
             rows.append(compared(users(name, said), reference, seed))
     print(Document("", (table(rows),)).markdown())
     if arguments.data:
-        with arguments.data.open("w", newline="", encoding="utf-8") as file:
-            written = csv.writer(file, lineterminator="\n")
-            written.writerow(Compared.__slots__)
-            written.writerows([getattr(row, name) for name in Compared.__slots__] for row in rows)
+        pl.DataFrame(rows).write_csv(arguments.data)
 
 
 if __name__ == "__main__":

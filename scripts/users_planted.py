@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import polars as pl
 
 from tests.user_audit.faulty import ASIDES, WORDINGS, converse, moving_tasks
 from userrl.reports.document import Document, TableBlock
@@ -89,10 +90,7 @@ async def main() -> None:
     found = [await planted(kind, range(arguments.seeds)) for kind in USER_ERRORS]
     print(Document("", (table(found),)).markdown())
     if arguments.data:
-        with arguments.data.open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file, lineterminator="\n")
-            rows.writerow(Planted.__slots__)
-            rows.writerows([getattr(one, name) for name in Planted.__slots__] for one in found)
+        pl.DataFrame(found).write_csv(arguments.data)
 
 
 if __name__ == "__main__":

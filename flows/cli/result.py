@@ -12,12 +12,14 @@ from userrl.machine.page_address import run_address
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_summary import at_a_glance
 from userrl.reports.write_report import with_card
+from userrl.run.ending import STARTS
 from userrl.run.run import Run
 from warehouse import open_warehouse
 
 FAILED = """
 SELECT traj_id FROM trajectories
-WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score < 1 AND checkpoint IS NOT NULL AND policy <> 'SFT'
+WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score < 1 AND checkpoint IS NOT NULL
+      AND NOT list_contains($starts, policy)
 ORDER BY task_id IN (FROM trajectories SELECT task_id WHERE run_id = $run AND phase = 'evaluate' AND score >= 1) DESC,
          score, turns DESC, traj_id LIMIT 1
 """
@@ -33,7 +35,7 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
         return
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         report = with_card(read_report(run), warehouse)
-        failed = warehouse.rows(FAILED, run=run.id)
+        failed = warehouse.rows(FAILED, run=run.id, starts=STARTS)
     print(page_text(at_a_glance(report)).rstrip())
     scratch = "The model is trained from scratch; its scores say nothing about pretrained models. "
     count = len(report.replaced)

@@ -50,7 +50,7 @@ async def show_report(run: Run, warehouse: Warehouse) -> None:
 
 async def show_users(warehouse: Warehouse, run_id: str) -> None:
     """Draw the stored audits of a run's users, or how to make one."""
-    from userrl.reports.users.document import users_of  # imported here: scipy takes a quarter of the page's memory
+    from userrl.reports.users.users_section import users_of
 
     draw(await frame.asked(lambda: [*users_of(warehouse, run_id)]))
 

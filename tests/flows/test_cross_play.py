@@ -22,7 +22,8 @@ from userrl.reports.users.cross_play_studies import note_evaluations, stored_stu
 from userrl_core.json_files import write_json
 from warehouse import open_warehouse
 
-STUDY = Path(__file__).parents[2] / "studies" / "user_populations.yaml"
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "studies" / "user_populations.yaml"
 
 
 def test_the_arms_are_the_training_populations_with_the_same_demonstrations(tmp_path: Path) -> None:
@@ -71,6 +72,20 @@ def test_the_registered_study_has_the_designed_columns() -> None:
     shown = CliRunner().invoke(app, ["cross-play", str(STUDY), "--list"])
     assert "64 runs, 400 evaluations of 400 tasks" in shown.output
     assert study.hash in shown.output
+
+
+def test_the_documentation_has_the_numbers_of_the_committed_study() -> None:
+    committed = json.loads((ROOT / "data" / "users" / "user_populations.json").read_text())
+    report = report_of(load_cross_play(STUDY), committed)
+    assert (report.complete, committed["hash"]) == (True, load_cross_play(STUDY).hash)
+    page = (ROOT / "docs" / "users.md").read_text()
+    for row, cells in {**committed["cells"], "cold start": committed["cold_start"]}.items():
+        shown = (f"{cell['estimate']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells.values())
+        assert f"| {row} | {' | '.join(shown)} |".replace("0.", ".") in page
+    contrast, users = committed["contrasts"][0], committed["over_users"]
+    assert f"{-contrast['estimate']:.3f} [{-contrast['high']:.3f}, {-contrast['low']:.3f}]".replace("0.", ".") in page
+    assert f"[{-users['high']:.3f}, {-users['low']:.3f}]".replace("0.", ".") in page
+    assert "Primary contrast" in cross_play_document(report).text()
 
 
 def test_a_right_answer_with_something_untold_is_lucky() -> None:

@@ -1,14 +1,12 @@
 """The profile of a language model, with a random Llama in its place: killed in an RL step it ends with the same bytes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.flows.small import result, start
-from tests.flows.test_survival import ask, lines, stage_folder, wait_for
+from tests.flows.test_survival import ask, killed_in, stage_folder
 from tests.llama import llama
 from userrl_core.processes import tagged
 from userrl_core.training.local.checkpoint import read_state
@@ -40,13 +38,7 @@ def test_a_language_model_killed_in_an_rl_step_goes_on_to_the_same_bytes(tmp_pat
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     summary, _ = result(start(whole, **given))
 
-    run = start(killed, **given)
-    wait_for(lambda: (killed / "runs").is_dir() and any((killed / "runs").iterdir()))
-    progress = stage_folder(killed, "rl-1") / "progress.jsonl"
-    wait_for(lambda: any(line["step"] >= 3 for line in lines(progress)))
-    token = json.loads((stage_folder(killed, "rl-1") / "child.json").read_text())["token"]
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
+    token = killed_in(start(killed, **given), killed, "rl-1", step=3)
     again, said = result(start(killed, **given))
     assert tagged(token) == []
     assert "sft: reused" in said

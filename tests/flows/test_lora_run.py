@@ -1,15 +1,13 @@
 """A run that trains adapters, from its demonstrations to its report; killed in stage 2 it ends with the same bytes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from tests.flows.small import OVERRIDES, result, start
-from tests.flows.test_survival import ask, lines, stage_folder, wait_for
+from tests.flows.test_survival import ask, killed_in, stage_folder
 from userrl_core.processes import tagged
 from userrl_core.training.local.checkpoint import read_state
 
@@ -35,13 +33,7 @@ def test_a_run_with_adapters_killed_in_stage_two_goes_on_to_the_same_bytes(tmp_p
     assert (folder / "report.md").is_file()
     assert summary["table"]
 
-    run = start(killed, overrides=ADAPTED)
-    wait_for(lambda: (killed / "runs").is_dir() and any((killed / "runs").iterdir()))
-    progress = stage_folder(killed, "rl-2") / "progress.jsonl"
-    wait_for(lambda: any(line["step"] >= 6 for line in lines(progress)))
-    token = json.loads((stage_folder(killed, "rl-2") / "child.json").read_text())["token"]
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
+    token = killed_in(start(killed, overrides=ADAPTED), killed, "rl-2", step=6)
     again, said = result(start(killed, overrides=ADAPTED))
     assert tagged(token) == []
     assert "rl-1: reused" in said

@@ -22,6 +22,17 @@ def stage_folder(home: Path, stage: str) -> Path:
     return run / "stages" / stage
 
 
+def killed_in(run, home, stage, *, step):
+    """Kill a run with -9 once its stage has written this step, and return the tag of the stage's process."""
+    wait_for(lambda: (home / "runs").is_dir() and any((home / "runs").iterdir()))
+    progress = stage_folder(home, stage) / "progress.jsonl"
+    wait_for(lambda: any(line["step"] >= step for line in lines(progress)))
+    token = json.loads((stage_folder(home, stage) / "child.json").read_text())["token"]
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    return token
+
+
 def wait_for(condition, seconds=900.0):
     deadline = time.monotonic() + seconds
     while not condition():

@@ -160,6 +160,11 @@ def test_the_first_line_of_make_run_s_result_is_the_answer(
     show_result(run, "train/horizon-fork", {})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("**Branch longer beat branch short:")
+    [named] = [line.split()[2] for line in lines if "a failed conversation" in line]
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        [row] = warehouse.rows("SELECT policy, task_id, score FROM trajectories WHERE traj_id = $id", id=int(named))
+    assert (row["policy"], row["score"]) == ("short", 0.0)
+    assert "t06" <= row["task_id"] <= "t17", "longer solves the task, which short does not"
     assert len(lines) < 26  # with at most 14 lines of progress it stays below 40
 
 

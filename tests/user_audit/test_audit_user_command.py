@@ -16,7 +16,8 @@ from tests.flows.demonstrated import demonstrated
 from tests.makers import raises
 from userrl.reports.document import Code, Document, Text
 from userrl.reports.users.audited import audited_users
-from userrl.reports.users.document import users_json, users_of
+from userrl.reports.users.document import users_json
+from userrl.reports.users.users_section import users_of
 from warehouse import TurnLog, open_warehouse
 
 

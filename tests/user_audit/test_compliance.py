@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.warehouse.makers import make_task, make_turn
 from userrl.reports.document import TableBlock, Text, unmarked
-from userrl.reports.users.document import users_of
+from userrl.reports.users.users_section import users_of
 from userrl_core.records import RolloutContext, Trajectory
 from warehouse import TurnLog, open_warehouse
 

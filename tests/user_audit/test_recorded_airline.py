@@ -72,6 +72,6 @@ async def test_halves_of_the_recorded_user_are_not_told_apart_and_the_rule_custo
 def test_the_committed_comparisons_of_halves_are_those_of_the_documentation() -> None:
     with (Path(__file__).parents[2] / "data" / "users" / "halves.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    apart = Counter(row["user"] for row in rows if row["apart"] == "True")
+    apart = Counter(row["user"] for row in rows if row["apart"] == "true")
     assert apart == {"the other half without courtesy": 5, "the rule customer": 5}
     assert sum(len(row["below"].split()) for row in rows if row["user"] == "the other half") == 3

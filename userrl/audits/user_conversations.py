@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.home import warehouse_dir
+from userrl.reports.run_report import has_report
 from userrl.reports.users.cross_play_report import CellMeasures
 from userrl.run.request import EvaluateRequest
+from userrl.stages.execution import execute
 from userrl.stages.workers import Workers
 from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
@@ -91,8 +93,12 @@ def evaluated(
         checkpoint=checkpoint, gyms=[gym], horizon=horizon, tasks=tasks, attempts=1, temperature=0.0, user=user
     )
     planned = plan_evaluation(request)
-    report = evaluate_here(planned, workers=workers)
-    return tuple(conversations(report.run, planned.actors[0].id, gym))
+    with planned.plan.begin() as run, run.at_work():
+        job = planned.job(run)
+        done = job.finished()
+        if done is None or not has_report(run):
+            planned.report(run, done or execute(job, workers=workers))
+    return tuple(conversations(run.id, planned.actors[0].id, gym))
 
 
 def conversations(run: str, checkpoint: str | None, gym: str) -> list[UserConversation]:

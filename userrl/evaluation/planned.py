@@ -25,7 +25,6 @@ from userrl.run.results import EvaluateResult, Result, chosen_so_far
 from userrl.run.run import Run, find
 from userrl.run.suites import BASE, settings_of
 from userrl.stages.execution import execute
-from userrl.stages.workers import Workers
 from userrl_core.errors import CheckpointError, ConfigError
 
 
@@ -55,17 +54,12 @@ class PlannedEvaluation:
 
 
 def evaluate_here(
-    planned: PlannedEvaluation,
-    progress: Callable[[dict[str, Any]], None] = lambda line: None,
-    workers: Workers | None = None,
+    planned: PlannedEvaluation, progress: Callable[[dict[str, Any]], None] = lambda line: None
 ) -> RunReport:
-    """Evaluate in this process and its children, without a Prefect server.
-
-    progress: called with every progress line. workers: the processes that several evaluations share.
-    """
+    """Evaluate in this process and its children, without a Prefect server. progress: called with every progress line."""
     with planned.plan.begin() as run, run.at_work():
         job = planned.job(run)
-        return planned.report(run, job.finished() or execute(job, workers=workers, progress=progress))
+        return planned.report(run, job.finished() or execute(job, progress=progress))
 
 
 def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:

@@ -14,7 +14,7 @@ from userrl.reports.document import Block, Document, Figure, Heading, Items, Tab
 from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl.reports.people_report import TITLE, beside_simulated
 from userrl.reports.run_report import RunReport
-from userrl.reports.users.document import users_of
+from userrl.reports.users.users_section import users_of
 from userrl.reports.write_report import with_card
 from userrl.run.ending import TRAINED, last_step
 from userrl_core.measure.checkpoints import consistency, mean_score

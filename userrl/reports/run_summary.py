@@ -39,7 +39,7 @@ def at_a_glance(report: RunReport) -> Document:
 
 
 def card(report: RunReport) -> Iterator[Block]:
-    """Yield the result card, and what was forgotten. A report of an earlier version has no card."""
+    """Yield the result card and the sentences on forgotten abilities. Reports of earlier versions have no card."""
     if report.card is not None:
         yield from card_blocks(report.card)
         for sentence in report.forgotten:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,7 @@ from flows.cli.arguments import Html, Json, RunName
 from flows.cli.terminal import page_text, plain, plain_json
 
 if TYPE_CHECKING:
-    from userrl.reports.document import Block
     from userrl.reports.import_report import ImportedRun
-    from warehouse import Warehouse
 
 
 def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
@@ -32,7 +29,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.document import Document
     from userrl.reports.run_report import REPORT_FILE, has_report, read_report
     from userrl.reports.run_summary import run_summary
-    from userrl.reports.users.unaudited import TITLE
+    from userrl.reports.users.users_section import TITLE, users_of
     from userrl.run.run import all_runs, find
     from userrl_core.errors import ConfigError
     from warehouse import open_warehouse
@@ -82,7 +79,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
                 report = with_card(report, warehouse)
             print(page_text(run_summary(report, curve_points(warehouse, meant.id))), end="")
             since = tuple(people_report.beside_simulated(warehouse, meant.id))
-            users = Document(TITLE, tuple(_users_of(warehouse, meant.id)))
+            users = Document(TITLE, tuple(users_of(warehouse, meant.id)))
         print("\n" + plain(users.text()), end="")
         if since:
             print("\n" + plain(Document(people_report.TITLE, since).text()), end="")
@@ -92,17 +89,6 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     with open_warehouse(warehouse_dir()) as warehouse:
         document = run_document(report, warehouse)
     print(f"wrote {', '.join(map(str, document.write(Path(html))))}")
-
-
-def _users_of(warehouse: Warehouse, run: str) -> Iterable[Block]:
-    from userrl.reports.users.compliance import compliance_of
-    from userrl.reports.users.unaudited import unaudited
-
-    if (sentence := unaudited(warehouse, run)) is not None:
-        return [*compliance_of(warehouse, run), sentence]
-    from userrl.reports.users.document import users_of
-
-    return users_of(warehouse, run)
 
 
 def _with_users(report: str, run: str) -> str:
@@ -127,8 +113,7 @@ def _imported(run: ImportedRun, html: str | None, as_json: bool) -> None:
     from userrl.machine.home import warehouse_dir
     from userrl.reports.document import section
     from userrl.reports.import_report import import_document
-    from userrl.reports.users.document import users_of
-    from userrl.reports.users.unaudited import TITLE
+    from userrl.reports.users.users_section import TITLE, users_of
     from warehouse import open_warehouse
 
     if as_json:

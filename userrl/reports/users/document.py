@@ -6,28 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
-from userrl.reports.users.audited import AuditedUsers, audited_users
-from userrl.reports.users.compliance import compliance_of
-from userrl.reports.users.unaudited import unaudited
+from userrl.reports.users.audited import AuditedUsers
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
 from userrl_core.user_audit.audit import UserAudit, possible
 from userrl_core.user_audit.features import DIMENSIONS
 from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
-from warehouse import Warehouse
 
 SHOWN_TASKS = 12
 """Suspect tasks that the text lists; the JSON has all."""
-
-
-def users_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
-    """Yield the users' compliance, and the stored audits of a run. Without an audit, yield one sentence with the command."""
-    yield from compliance_of(warehouse, run)
-    if (sentence := unaudited(warehouse, run)) is not None:
-        yield sentence
-        return
-    for users in audited_users(warehouse, run):
-        yield from users_blocks(users)
 
 
 def users_blocks(users: AuditedUsers) -> Iterator[Block]:
