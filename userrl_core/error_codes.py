@@ -258,8 +258,13 @@ CODES: dict[str, Explained] = {
         ),
         (
             "hardware.no_cluster",
-            "Several nodes need a running Ray cluster.",
+            "Several nodes need a Ray cluster that runs on all of them.",
             "Start Ray on each node, and set hardware.ray_address to auto.",
+        ),
+        (
+            "hardware.cluster_in_use",
+            "Another training runs on the Ray cluster.",
+            "Wait for its end, or start another Ray cluster.",
         ),
         (
             "hardware.too_few_gpus",

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import types
+import zlib
 from typing import Any
 
 import torch
@@ -148,10 +149,13 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
             replies = os.environ.get("USERRL_TEST_REPLIES")
             self.replies = [tokenizer.encode(text) for text in json.loads(replies)] if replies else []
             self.rng = random.Random(0)
+            self.by_prompt = os.environ.get("USERRL_TEST_REPLY_BY") == "prompt"
+            self.pause = float(os.environ.get("USERRL_TEST_REPLY_SECONDS", "0"))
 
         async def generate(
             self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
         ) -> TokenOutput:
+            await asyncio.sleep(self.pause)
             most = sampling_params["max_tokens"]
             ids = await asyncio.to_thread(self._speak, list(prompt_ids), most, sampling_params.get("temperature", 1.0))
             logprobs = self._logprobs(list(prompt_ids), ids) if sampling_params.get("logprobs") else None
@@ -167,6 +171,8 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
             if self.replies:
                 # Greedy validation must not depend on what was said before it.
                 chosen = self.rng.randrange(len(self.replies)) if temperature else len(prompt) % len(self.replies)
+                if self.by_prompt:  # for runs that are compared: no engine and no order decides
+                    chosen = zlib.crc32(repr(prompt).encode()) % len(self.replies)
                 return [*self.replies[chosen], self.end][:most]
             ids: list[int] = []
             while len(ids) < min(most, MAX_SAMPLED) and (not ids or ids[-1] != self.end):
@@ -205,9 +211,17 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     class Replica(RolloutReplica):  # type: ignore[misc]
         async def launch_servers(self) -> None:
             import ray
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             name = f"engine_{self.replica_rank}"
-            engine = ray.remote(Engine).options(name=name, num_cpus=0, max_concurrency=8)
+            # On its worker's node, as vLLM's server.
+            node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+            engine = ray.remote(Engine).options(
+                name=name,
+                num_cpus=0,
+                max_concurrency=8,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
+            )
             self.servers = [engine.remote(self.model_config.path)]
             self._server_handle, self._server_address = self.servers[0], name
 
@@ -228,8 +242,8 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
             else:
                 for name, tensor in weights:
                     named[name] = tensor.detach().float().cpu().clone()
-            if torch.distributed.get_rank() == 0:
-                await ray.get_actor("engine_0").load.remote(named, global_steps)
+            engine = ray.get_actor(f"engine_{torch.distributed.get_rank()}")
+            await engine.load.remote(named, global_steps)
 
     _ROLLOUT_REGISTRY[("transformers_cpu", "async")] = "tests.verl.cpu.Adapter"
     RolloutReplicaRegistry.register("transformers_cpu", lambda: Replica)

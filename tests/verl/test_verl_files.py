@@ -25,9 +25,9 @@ from userrl_core.training.config import Cluster
 from userrl_core.training.jobs import Best
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
-from userrl_core.training.verl.heartbeat import HeartbeatWatch, start_heartbeat
 from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
 from userrl_core.training.verl.machine.folding import fold_adapters
+from userrl_core.training.verl.machine.heartbeat import HeartbeatWatch, start_heartbeat
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
 from userrl_core.training.verl.step_plan import decide_horizon, decided_horizon, plan_steps, read_tasks

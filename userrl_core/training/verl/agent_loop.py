@@ -41,8 +41,8 @@ from userrl_core.served.health import served_user, until_it_answers, user_was_do
 from userrl_core.training.local.text.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
-from userrl_core.training.verl.heartbeat import start_heartbeat
 from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
+from userrl_core.training.verl.machine.heartbeat import start_heartbeat
 from userrl_core.training.verl.step_plan import decided_horizon, read_tasks
 from userrl_core.training.waits import waits
 

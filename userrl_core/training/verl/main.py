@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,16 @@ from userrl_core.errors import TrainingError, UserRLError
 from userrl_core.training.verl.config import compose
 from userrl_core.training.verl.credit_actor import ACTOR, CreditActor
 from userrl_core.training.verl.job import STAGE_ENV, read_stage_file
+from userrl_core.training.verl.machine.node_watch import PATIENCE, NodeWatch
 
 READY = "userrl: plugin registered"
 """The line after which the stage's processes may spend a step."""
+
+QUEUE, QUEUE_NAMESPACE = "TransferQueueController", "transfer_queue"
+"""Ray's name of the queue between verl's rollouts and its trainer (TransferQueue 0.1.11)."""
+
+QUEUE_PATIENCE = 60.0
+"""Seconds in which Ray removes the queue of a killed start."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,12 +42,18 @@ def main(argv: list[str] | None = None) -> int:
         check_driver()
         config = compose(overrides)
         credit_actor = start_ray(config)
-        check_workers(folder)
+        check_workers(folder, config.trainer.nnodes)
     except UserRLError as error:
         print(error.line, flush=True)
         return 1
+    nodes = watched_nodes(config.trainer.nnodes)
     sys.argv = ["verl.trainer.main_ppo", *overrides]
-    runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
+    except Exception:
+        if nodes is not None:
+            time.sleep(PATIENCE)  # it may be an effect of a node's death, which the watch then reports
+        raise
     del credit_actor  # it lives as long as the driver needs it
     return 0
 
@@ -109,16 +123,58 @@ def start_ray(config: Any) -> Any:
     if temporary and not settings.get("address"):
         settings["_temp_dir"] = temporary
     ray.init(**settings)
+    if settings.get("address"):
+        await_queue()
     return ray.remote(CreditActor).options(name=ACTOR, num_cpus=0).remote()
 
 
-def check_workers(folder: Path) -> None:
-    """Raise TrainingError unless every node's workers load our plugin, agent loop and sink."""
+def await_queue(patience: float = QUEUE_PATIENCE) -> None:
+    """Raise TrainingError if another training uses verl's queue. The one of a start that was killed ends soon after it.
+
+    verl's queue has one name in the whole cluster, and a second training would join it and take the first one's
+    conversations.
+    """
+    import ray
+
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            ray.get_actor(QUEUE, namespace=QUEUE_NAMESPACE)
+        except ValueError:
+            return
+        if time.monotonic() > deadline:
+            raise TrainingError(
+                "hardware.cluster_in_use",
+                "Another verl training runs on this Ray cluster, and both would share verl's queue. Wait until it has "
+                "ended, or start a Ray cluster of its own for this run.",
+            )
+        time.sleep(1.0)
+
+
+def watched_nodes(count: int) -> NodeWatch | None:
+    """Start and return the watch on the cluster's nodes; None on one node."""
+    import ray
+
+    if count == 1:
+        return None
+    watch = NodeWatch(ray.nodes)
+    watch.start()
+    return watch
+
+
+def check_workers(folder: Path, count: int) -> None:
+    """Raise TrainingError unless every node's workers load our plugin, agent loop and sink. count: nodes of the stage."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ask = ray.remote(worker_facts)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < count:
+        raise TrainingError(
+            "hardware.no_cluster",
+            f"The Ray cluster has {len(nodes)} of the {count} nodes of hardware.nodes. Start Ray on the others "
+            "('ray start --address ...', docs/gpu.md), then start the run again.",
+        )
     answers = ray.get(
         [
             ask.options(

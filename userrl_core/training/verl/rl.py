@@ -34,7 +34,6 @@ from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
-from userrl_core.training.verl.heartbeat import HeartbeatWatch
 from userrl_core.training.verl.job import (
     HEARTBEATS,
     OUTAGES,
@@ -46,7 +45,8 @@ from userrl_core.training.verl.job import (
     horizons_of,
 )
 from userrl_core.training.verl.machine.attention import chosen_attention
-from userrl_core.training.verl.machine.engine_watch import EngineWatch
+from userrl_core.training.verl.machine.death_watch import DeathWatch
+from userrl_core.training.verl.machine.node_watch import PATIENCE
 from userrl_core.training.verl.memory import check_memory, settle
 from userrl_core.training.verl.metrics import LOSSES, step_metrics, validation_score
 from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
@@ -133,8 +133,8 @@ class _StageStart:
         metrics = GrowingLines(self.folder / f"metrics-{count}.jsonl")
         steps = GrowingLines(self.folder / "steps.jsonl", from_end=True)
         stats: dict[int, dict[str, Any]] = {}
-        workers = HeartbeatWatch(self.folder / HEARTBEATS)
-        engine = EngineWatch(self.folder / "output.txt")
+        several = job.cluster.nodes > 1
+        deaths = DeathWatch(self.folder, self.folder / HEARTBEATS, patience=PATIENCE + 10.0 if several else 0.0)
         outages = GrowingLines(self.folder / OUTAGES, from_end=True)
         reported: set[str] = set()
         moved = time.monotonic()
@@ -150,12 +150,9 @@ class _StageStart:
 
         def tick() -> None:
             nonlocal moved
-            fatal = self.folder / "fatal"
-            if fatal.exists():
-                raise TrainingError(
-                    "process.failed",
-                    f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}",
-                )
+            if deaths.failed():  # no step is read any more: it would lack conversations
+                deaths.check(over=False)
+                return
             if read() > 0:
                 moved = time.monotonic()
                 reported.clear()
@@ -163,21 +160,11 @@ class _StageStart:
                 if outage["address"] not in reported:
                     self.sink.event("user_down", stage=job.stage, **outage)
                     reported.add(outage["address"])
-            over = job.last_step in self.done  # at its end a stage's processes go one by one
-            dead = [] if over else workers.dead()
-            if dead:
-                raise TrainingError(
-                    "process.died", f"Rollout worker {dead[0]} died while verl waited for it. {self._words()}"
-                )
-            last = engine.dead()
-            if last is not None and not over:
-                raise TrainingError(
-                    "process.died",
-                    f"The rollout engine died while verl waited for it: {last[:300]}. {self._words()}",
-                )
+            deaths.check(over=job.last_step in self.done)
             limit = job.stall if self.done else job.first_stall
             if time.monotonic() - moved > limit:
-                raise TrainingError("process.stalled", f"No step finished within {limit:g} s. {self._words()}")
+                words = processes.last_words(self.folder / "output.txt")
+                raise TrainingError("process.stalled", f"No step finished within {limit:g} s. {words}")
 
         env = {
             **SETTINGS,
@@ -205,10 +192,8 @@ class _StageStart:
             except processes.ProcessDied as error:
                 if RAY_LATE not in str(error) or start + 1 == RAY_STARTS:
                     raise
+        deaths.check(over=True, final=True)
         read()
-
-    def _words(self) -> str:
-        return processes.last_words(self.folder / "output.txt")
 
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
         job = self.job
