@@ -139,14 +139,36 @@ def export(
         return
     from warehouse.upkeep.export import export as run
 
-    pairs = [text.partition("=") for text in option or []]
     with refusals():
-        done = run(_root(root), target, options={key: value for key, _, value in pairs})
+        done = run(_root(root), target, options=_options(option))
     if as_json:
         typer.echo(json.dumps(asdict(done)))
         return
     typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
     typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/turns/*/*.parquet')\"")
+
+
+@app.command()
+def objects(
+    target: Annotated[str, typer.Argument(help="The folder or URL of an export.")],
+    table: Annotated[str, typer.Option(help="The table.")] = "turns",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="key=value for the file system; may be repeated.")
+    ] = None,
+) -> None:
+    """List the objects of an export that can be read. Exit with 1 if one was cut off; each is named on stderr.
+
+    Example: userrl warehouse objects s3://bucket/userrl
+    """
+    from warehouse.upkeep.exported import exported_objects
+
+    with refusals():
+        found = exported_objects(target, table, options=_options(option))
+    for path in found.paths:
+        typer.echo(plain(path))
+    for sentence in found.damaged:
+        typer.echo(plain(sentence), err=True)
+    raise typer.Exit(1 if found.damaged else 0)
 
 
 @app.command("import")
@@ -195,6 +217,10 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
     typer.echo(f"Wrote {len(found):,} conversations to {target}.")
     if form == "inspect":
         typer.echo(f"Next: inspect view --log-dir {target}")
+
+
+def _options(given: list[str] | None) -> dict[str, str]:
+    return {key: value for key, _, value in (text.partition("=") for text in given or [])}
 
 
 def _root(root: Path | None) -> Path:

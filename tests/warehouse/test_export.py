@@ -12,7 +12,9 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli.warehouse import app
 from tests.makers import raises
 from tests.ports import free_port
 from tests.warehouse.kills import kill_at
@@ -20,6 +22,7 @@ from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.export import export
+from warehouse.upkeep.exported import exported_objects
 
 
 def ask(text: str) -> list[tuple[Any, ...]]:
@@ -137,3 +140,19 @@ def test_an_object_store_takes_the_same_layout(tmp_path: Path, s3: str) -> None:
     with open_warehouse(tmp_path) as warehouse:
         here = warehouse.sql("SELECT sum(reward), count(*) FROM turns").fetchall()
     assert here == [(read["reward"].sum(), read.height)]
+
+
+def test_the_objects_of_a_folder_are_listed_and_one_that_was_cut_off_is_said(tmp_path: Path) -> None:
+    root, out = tmp_path / "warehouse", tmp_path / "out"
+    some_run(root, "r1")
+    some_run(root, "r2")
+    export(root, str(out))
+    first, second = sorted(out.glob("*/turns/*/*.parquet"))
+    listed = CliRunner().invoke(app, ["objects", str(out)])
+    assert (listed.exit_code, listed.stdout.split()) == (0, [str(first), str(second)])
+    second.write_bytes(second.read_bytes()[:-4])
+    listed = CliRunner().invoke(app, ["objects", str(out)])
+    assert (listed.exit_code, listed.stdout.split()) == (1, [str(first)])
+    assert listed.stderr.startswith(f"{second} has ")
+    with raises("argument.unknown_value"):
+        exported_objects(str(out), "turn")

@@ -26,6 +26,7 @@ from tests.warehouse.makers import play
 from tests.warehouse.test_export import s3
 from warehouse import TurnLog
 from warehouse.upkeep.export import export, home_id
+from warehouse.upkeep.exported import exported_objects
 
 __all__ = ["s3"]
 
@@ -161,6 +162,29 @@ def test_two_hosts_export_runs_of_one_name_to_one_store_and_nothing_is_lost_or_d
     assert refused
     if FAKETIME.is_file():
         assert 402 * 86400 < clocks["b"] - clocks["a"] < 404 * 86400
+
+
+@pytest.mark.slow
+def test_an_object_that_was_cut_off_is_named_and_the_others_are_read(tmp_path: Path, s3: str) -> None:
+    s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
+    files = s3fs.S3FileSystem(**options_of(s3))
+    files.mkdir("cut")
+    for night in range(3):
+        with TurnLog.open(tmp_path, "r1") as log:
+            play(log, [0.0, 1.0], step=night)
+        export(tmp_path, "s3://cut/all", options=options_of(s3))
+    first, second, third = sorted(files.glob("cut/all/*/turns/*/*.parquet"))
+    whole = files.cat(second)
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        files.pipe_file(second, whole[:length])
+        found = exported_objects("s3://cut/all", "turns", options=options_of(s3))
+        assert found.paths == [first, third]
+        (sentence,) = found.damaged
+        assert sentence.startswith(f"{second} has {length:,} bytes and no end of a Parquet file, so it was cut off. ")
+        read = pl.concat([pl.read_parquet(files.open(path)) for path in found.paths])
+        assert read["step"].to_list() == [0, 0, 2, 2]
+    # The other tables of the same export are whole.
+    assert exported_objects("s3://cut/all", "trajectories", options=options_of(s3)).damaged == []
 
 
 def environment(clock: dict[str, str]) -> dict[str, str]:
