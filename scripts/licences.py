@@ -18,6 +18,7 @@ SHORT = {
     "Apache 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache 2": "Apache-2.0",
+    "Apache": "Apache-2.0",
     "MIT License": "MIT",
     "BSD License": "BSD",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

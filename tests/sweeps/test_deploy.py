@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 from prefect.utilities.callables import get_call_parameters
@@ -138,11 +139,28 @@ def test_prefect_takes_the_kubernetes_pool_s_template(pool: Any) -> None:
     assert WorkPoolCreate(name="trials", type="kubernetes", base_job_template=pool).base_job_template == pool
 
 
-def test_a_rendered_kubernetes_job_asks_for_its_gpu_and_the_shared_state(pool: Any) -> None:
+def rendered(pool: Any) -> Any:
+    """The job as a deployment's defaults make it."""
     from prefect.utilities.templating import apply_values
 
     values = {name: variable["default"] for name, variable in pool["variables"]["properties"].items()}
-    manifest: Any = apply_values(pool["job_configuration"]["job_manifest"], {**values, "name": "t", "command": ["x"]})
+    return apply_values(pool["job_configuration"]["job_manifest"], {**values, "name": "t", "command": ["x"]})
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.37"])
+def test_the_rendered_kubernetes_job_is_valid_by_the_strict_schemas_of_kubernetes(pool: Any, version: str) -> None:
+    manifest = rendered(pool)
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    # Prefect's worker writes the environment as Kubernetes wants it when it makes the job.
+    container["env"] = [{"name": name, "value": value} for name, value in container["env"].items()]
+    assert kubernetes_validate.validate(manifest, version, strict=True) == version
+    container["volumeMount"] = container.pop("volumeMounts")
+    with pytest.raises(kubernetes_validate.ValidationError, match="volumeMount"):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_a_rendered_kubernetes_job_asks_for_its_gpu_and_the_shared_state(pool: Any) -> None:
+    manifest = rendered(pool)
     assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "Job")
     assert manifest["metadata"]["generateName"] == "t-"
     assert manifest["spec"]["backoffLimit"] == 0  # the sweep starts a failed trial again, and counts it
