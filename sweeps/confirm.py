@@ -18,6 +18,7 @@ from sweeps.launcher import Launcher, StartedTrial
 from sweeps.objective import objectives
 from sweeps.space import Space
 from sweeps.spending import Spending
+from sweeps.storage import lost_connection
 from sweeps.study import ranked, shown_name
 from userrl_core.errors import UserRLError
 
@@ -65,8 +66,9 @@ class Confirmation:
                     self._begin(waiting_reruns.pop(0))
                 self.sleep(self.poll_seconds)
                 waiting_reruns += self._look()
-        except BaseException:  # cancelled or broken: the next driver takes these up again
-            self._cancel()
+        except BaseException as error:  # cancelled or broken: the next driver takes these up again
+            if not lost_connection(error):
+                self._cancel()
             raise
 
     def _waiting(self) -> list[_Rerun]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.confirm import Confirmation
@@ -23,6 +24,7 @@ from sweeps.objective import Point, objectives, points, violations
 from sweeps.pruning import should_prune
 from sweeps.space import Space
 from sweeps.spending import Spending
+from sweeps.storage import lost_connection
 from sweeps.study import counted, exhausted, shown_name
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.number_format import with_error
@@ -57,6 +59,16 @@ class Sweep:
 
     def run(self) -> None:
         """Run trials until the budget or the space is exhausted, then confirm the best on fresh seeds."""
+        while True:
+            try:
+                self._drive()
+                return
+            except StorageInternalError as error:
+                if not lost_connection(error):
+                    raise
+            self.say("The study's database ended the connection. The trials continue and are taken up again.")
+
+    def _drive(self) -> None:
         if "began" not in self.study.user_attrs:
             self.study.set_user_attr("began", self.now())
         spending = Spending(self.space, self.study, self.launcher, self.warehouse, self.now)
@@ -88,9 +100,9 @@ class Sweep:
                 self._read_points(active)
                 for item in list(active):
                     self._watch(item, active)
-        except BaseException:
+        except BaseException as error:
             # Cancelled or broken: trials stay RUNNING in the study and are taken up by the next driver.
-            for item in active:
+            for item in [] if lost_connection(error) else active:
                 self.launcher.cancel(item.started.handle)
             raise
 

@@ -1,18 +1,27 @@
-"""The storage address of a study, without its password, which stays in memory, in a flow's parameter or in the environment."""
+"""A study's database: its address without the password, which stays in memory, in a flow's parameter or in the environment,
+and a connection that waits for a database that is away.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
 
 VARIABLE = "USERRL_SWEEP_STORAGE"
 """Environment variable with the whole address, so that it need not be a flow's parameter."""
 
 HIDDEN = "***"
+OUTAGE_SECONDS = 1800.0
+"""Seconds to wait for a database that stopped before the sweep gives up. Its trials continue."""
 _PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|key$")
 
 
@@ -50,3 +59,43 @@ def storage_of(address: str | None, record: Mapping[str, Any] | None, name: str)
         f"Sweep '{name}' keeps its study at {stored}, and the password is stored nowhere. Give storage again, "
         f"or put the whole address into the environment variable {VARIABLE}.",
     )
+
+
+def patient_storage(address: str) -> RDBStorage:
+    """Open a database that may stop later: a new connection then waits for it. It must answer now.
+
+    Raises what SQLAlchemy and Optuna raise.
+    """
+    from optuna.storages import RDBStorage
+    from sqlalchemy import event
+
+    # Every connection is tried before its use. Otherwise those of before a restart fail, one after the other.
+    storage = RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
+    event.listen(storage.engine, "do_connect", _connect)
+    return storage
+
+
+def _connect(dialect: Any, record: Any, arguments: Any, named: Any) -> Any:
+    deadline, announced = time.monotonic() + OUTAGE_SECONDS, False
+    while True:
+        try:
+            return dialect.connect(*arguments, **named)
+        except dialect.loaded_dbapi.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+        if not announced:
+            logging.getLogger(__name__).warning("The study's database does not answer; waiting for it.")
+            announced = True
+        time.sleep(1.0)
+
+
+def lost_connection(error: BaseException) -> bool:
+    """Return whether a statement failed because the database ended its connection. The caller may repeat it."""
+    from optuna.exceptions import StorageInternalError
+
+    reason: BaseException | None = error if isinstance(error, StorageInternalError) else None
+    while reason is not None:
+        if getattr(reason, "connection_invalidated", False):
+            return True
+        reason = reason.__cause__ or reason.__context__
+    return False

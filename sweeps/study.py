@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.space import Space
-from sweeps.storage import hidden
+from sweeps.storage import hidden, patient_storage
 from userrl_core.errors import ConfigError
 
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -63,7 +63,7 @@ def _database(storage: str) -> BaseStorage:
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return optuna.storages.get_storage(storage)
+        return optuna.storages.get_storage(patient_storage(storage))
     except (SQLAlchemyError, ImportError, ValueError, optuna.exceptions.OptunaError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         # Not `from error`: a traceback could repeat the address as it was given.

@@ -34,6 +34,7 @@ LONGEST = (
     "sweeps/test_sweep_machines.py",
     "verl/test_verl_flow.py",
     "sweeps/test_sweep_survival.py",
+    "sweeps/test_team.py",
     "flows/test_survival.py",
     "flows/test_fork.py",
 )

@@ -10,11 +10,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flows.server.front_door import LOOPBACK, FrontDoor, serve
 from flows.server.password import is_loopback, locked, password, write_dotenv
 from userrl.machine.home import home, quiet
 from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 BODY_BYTES = 64 * 2**20
 """Maximum size of a request. A flow run sends its logs or an artifact in one request."""
@@ -45,8 +50,20 @@ def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) ->
     write_dotenv(environment["PREFECT_API_AUTH_STRING"], environment["PREFECT_API_URL"], home())
     from prefect.server.api.server import create_app  # Prefect reads its settings when it is imported
 
-    app = create_app(final=True)
+    app: Any = create_app(final=True)
+    for part in (app, app.api_app):
+        part.add_exception_handler(Exception, _failed)
     serve(FrontDoor(app, hosts=(*LOOPBACK, *names), body=BODY_BYTES), host, port)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Answer 503 if the database takes no connection. Prefect's clients repeat a request after a 503, and give up at its 500."""
+    from prefect.server.api.server import custom_internal_exception_handler
+    from starlette.responses import JSONResponse
+
+    if isinstance(error, OSError):
+        return JSONResponse({"exception_message": "The database takes no connection."}, status_code=503)
+    return await custom_internal_exception_handler(request, error)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,11 @@ class Machine:
     def state(self, flow_run: str) -> str:
         return str(self.post(f"flow_runs/{flow_run}", method="GET")["state"]["type"])
 
+    def logged(self, flow_run: str) -> str:
+        """What a flow run said, for a failed test."""
+        wanted = {"logs": {"flow_run_id": {"any_": [flow_run]}}, "sort": "TIMESTAMP_ASC", "limit": 200}
+        return "\n".join(str(line["message"]) for line in self.post("logs/filter", wanted))
+
     def flow_runs(self, **filters: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.post("flow_runs/filter", {"limit": 200, **filters})
         return found
