@@ -32,7 +32,9 @@ def test_a_conversation_is_printed_turn_by_turn_with_what_it_earned(tmp_path: Pa
     assert shown.exit_code == 0
     assert "travel t1, run r1, rl-1 step 1 (train), attempt 1" in shown.output
     assert "success after 2 of 8 turns, score 1.000" in shown.output
-    assert "-- turn 2: reward +1.000, shaped +1.000, advantage +2.000; 5 tokens, 0.50 s and 0.25 s" in shown.output
+    assert (
+        "-- turn 2: reward +1.000, shaped +1.000, advantage +2.000; 5 tokens, agent 0.50 s, user 0.25 s" in shown.output
+    )
 
 
 def test_hostile_text_is_written_out_and_long_text_is_cut_unless_asked_for(tmp_path: Path) -> None:
@@ -53,3 +55,38 @@ def test_programs_get_json_and_an_unknown_id_is_one_sentence(tmp_path: Path) -> 
     missing = call(tmp_path, "17")
     assert missing.exit_code == 1
     assert "There is no trajectory 17" in missing.output
+
+
+def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        best = play(log, [0.5, 0.0, 0.5], attempt=0).traj_id or 0
+        shorter = play(log, [0.5, 0.0], attempt=1, stop_reason="horizon", score=0.5).traj_id or 0
+        other = play(log, [0.0, 0.0], attempt=2, stop_reason="horizon", score=0.0, text="other").traj_id or 0
+    output = call(tmp_path, str(shorter)).output
+    assert "After turn 1 no reward was earned." in output
+    assert "score 1.000, has the same turns and then continues." in output
+    assert f"Show it: userrl show {best}" in output
+    output = call(tmp_path, str(other)).output
+    assert "No turn earned a reward." in output
+    assert "diverges at turn 1." in output
+    assert output.index("** From this turn on") < output.index("-- turn 1")
+    assert "reward was earned" not in call(tmp_path, str(best)).output
+
+
+def test_a_failed_evaluation_is_compared_with_other_policies_on_its_task(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        best = play(log, [1.0], phase="evaluate", policy="longer", group="longer").traj_id or 0
+        failed = play(log, [0.0], phase="evaluate", policy="short", group="short", stop_reason="horizon", score=0.0)
+        play(log, [1.0], phase="train", policy="model", group="longer")
+    output = call(tmp_path, str(failed.traj_id)).output
+    assert "The best conversation on this task, by longer, score 1.000" in output
+    assert f"userrl show {best}" in output
+
+
+def test_the_id_of_a_task_is_answered_with_the_query_for_its_conversations(tmp_path: Path) -> None:
+    filled(tmp_path)
+    refused = call(tmp_path, "wish-3-17")
+    assert refused.exit_code == 1
+    assert "'wish-3-17' is not a traj_id" in refused.output
+    assert "where task_id = 'TASK'" in refused.output
+    assert call(tmp_path, "9" * 40).exit_code == 1

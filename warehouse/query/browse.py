@@ -239,8 +239,23 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     target_rows = warehouse.stored("trajectories", [traj_id])
     if not target_rows:
         return []
-    columns = ("run_id", "stage", "step", "phase", "gym", "group_id")
-    where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(target_rows[0][name])}" for name in columns)
+    return _alike_in(warehouse, target_rows[0], ("run_id", "stage", "step", "phase", "gym", "group_id"))
+
+
+def rivals(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
+    """Return the conversations to compare this one with: its group, or after training all policies on its task.
+
+    Without run and task, this conversation included.
+    """
+    target_rows = warehouse.stored("trajectories", [traj_id])
+    if not target_rows or target_rows[0]["phase"] != "evaluate":
+        return group(warehouse, traj_id)
+    return _alike_in(warehouse, target_rows[0], ("run_id", "phase", "gym", "task_id", "task_version"))
+
+
+def _alike_in(warehouse: Warehouse, row: Row, columns: Sequence[str]) -> list[StoredConversation]:
+    """Return at most 64 trajectories with this row's values in the columns, by attempt, with their turns."""
+    where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(row[name])}" for name in columns)
     group_rows = warehouse.rows(f"FROM trajectories WHERE {where} ORDER BY attempt, traj_id LIMIT 64")
     by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in group_rows}
     for turn in warehouse.stored("turns", list(by_id)):

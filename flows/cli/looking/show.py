@@ -17,13 +17,17 @@ from userrl_core.number_format import number
 
 if TYPE_CHECKING:
     from warehouse.query.browse import StoredConversation
+    from warehouse.query.failure import Failure
 
 LONGEST = 2_000
 """Characters printed of one text without --full."""
 
+MOST_DIGITS = 19
+"""Every traj_id has fewer digits: it is a signed 64-bit number."""
+
 
 def show(
-    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
+    trajectory: Annotated[str, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
     full: Annotated[
         bool, typer.Option("--full", help="Print long texts in full, and also the opening and the task.")
     ] = False,
@@ -32,41 +36,58 @@ def show(
 ) -> None:
     """Print one conversation with the reward, shaped credit, advantage and cost of each turn.
 
-    `userrl sql "from trajectories"` lists the ids.
+    A failed conversation ends with where to look: its last rewarded turn, and the turn at which the best one on its task
+    differs. `userrl sql "from trajectories"` lists the ids.
 
     Example: userrl show 1099612295849 --full
     """
     from warehouse import open_warehouse
-    from warehouse.query.browse import conversation
+    from warehouse.query.browse import conversation, rivals
+    from warehouse.query.failure import failure
 
     with refusals(), open_warehouse(root) as warehouse:
-        shown = conversation(warehouse, trajectory)
+        traj_id = _identifier(trajectory)
+        shown = conversation(warehouse, traj_id)
         if shown is None:
             raise ConfigError(
                 "run.no_such_trajectory",
                 f"There is no trajectory {trajectory}. "
                 'See userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".',
             )
+        failed = failure(shown.trajectory, shown.turns, [] if as_json else rivals(warehouse, traj_id))
     if as_json:
         print(plain_json({"trajectory": shown.trajectory, "turns": shown.turns, "task": shown.task}, indent=1))
         return
-    for line in lines(shown, full=full):
+    for line in lines(shown, failed, full=full):
         print(line)
 
 
-def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
-    """Yield the printed lines. Escape sequences in model text are disarmed."""
+def _identifier(text: str) -> int:
+    """Return the traj_id. Raises ConfigError for anything else, such as a task's id."""
+    if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS:
+        return int(text)
+    raise ConfigError(
+        "argument.malformed",
+        f"'{plain(text[:60])}' is not a traj_id, which is a whole number. For the conversations of a task: "
+        "userrl sql \"select traj_id, policy, score from trajectories where task_id = 'TASK'\".",
+    )
+
+
+def lines(shown: StoredConversation, failed: Failure | None = None, *, full: bool = False) -> Iterator[str]:
+    """Yield the printed lines, and for a failed conversation where it failed. Escape sequences in model text are disarmed."""
     row = shown.trajectory
     yield (
-        f"trajectory {row['traj_id']}: {plain(row['gym'])} {plain(row['task_id'])}, run {row['run_id']}, {_place(row)}"
+        f"trajectory {row['traj_id']}: {plain(row['gym'])} {plain(row['task_id'])}{_tier(row)}, run {row['run_id']}, {_place(row)}"
         f"attempt {row['attempt'] + 1}"
     )
     yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row)}"
     for message in json.loads(row["messages"] or "[]"):
         if full or message["role"] != "system":
             yield from _said(message["role"], message["content"], full)
-    for turn in shown.turns:
+    for place, turn in enumerate(shown.turns, 1):
         yield ""
+        if failed is not None and failed.best is not None and place == failed.shared + 1:
+            yield f"** From this turn on, {failed.best.trajectory['traj_id']} continues differently, and scores higher. **"
         if turn["thought"]:
             yield from _said("reasoning", turn["thought"], full)
         if turn["choice"] is None:
@@ -75,9 +96,26 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
             yield from _said(plain(turn["choice"]), turn["content"], full)
         yield from _said("reply", turn["observation"], full)
         yield _facts(turn, imported=(row["source"] or "").startswith("imported:"))
+    if failed is not None:
+        yield ""
+        yield from _where(failed)
     if full and shown.task is not None:
         yield ""
         yield from _said("task", plain_json(shown.task, indent=1), full)
+
+
+def _where(failed: Failure) -> Iterator[str]:
+    if failed.rewards:
+        yield failed.rewards
+    if failed.best is not None:
+        best = failed.best.trajectory
+        policy = plain(best["policy"] or "the agent")
+        yield f"The best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
+        yield f"Show it: userrl show {best['traj_id']}"
+
+
+def _tier(row: dict[str, Any]) -> str:
+    return f" (tier {plain(row['tier'])})" if row.get("tier") else ""
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -97,15 +135,16 @@ def _facts(turn: dict[str, Any], *, imported: bool) -> str:
     signed = [
         f"{name} {number(turn[name], sign=True)}"
         for name in ("reward", "shaped", "advantage")
-        if turn[name] is not None or not imported
+        if turn[name] is not None
     ]
     tokens, seconds = turn["completion_tokens"], (turn["policy_seconds"], turn["env_seconds"])
     if imported:
         known = [f"{tokens} tokens"] if tokens is not None else []
         known += [f"{value:.2f} s" for value in seconds if value is not None]
         return f"{place}: {', '.join(signed + known)}" if signed or known else place
-    policy, env = ("–" if value is None else f"{value:.2f}" for value in seconds)
-    return f"{place}: {', '.join(signed)}; {'–' if tokens is None else tokens} tokens, {policy} s and {env} s"
+    policy, env = ("–" if value is None else f"{value:.2f} s" for value in seconds)
+    cost = f"{'–' if tokens is None else tokens} tokens, agent {policy}, user {env}"
+    return f"{place}: {', '.join(signed)}; {cost}"
 
 
 def _outcome(row: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from userrl_core.rewards.shaping import MEANINGS
 from warehouse import Warehouse
 from warehouse.query import browse
 from warehouse.query.browse import StoredConversation
+from warehouse.query.failure import failure
 
 KEYS = "Keys: j, k: next, previous turn · n, p: next, previous trajectory of the list · g: group"
 SHORT = 60
@@ -218,49 +219,34 @@ class ReplayPage:
     async def _add_surroundings(self) -> None:
         """Add what needs the rest of the group or of the list, after the conversation itself is drawn."""
         members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
-        self._say_where_to_look(members)
+        rivals = await frame.asked(lambda: browse.rivals(self._warehouse, self._shown.trajectory["traj_id"]))
+        self._say_where_to_look(rivals)
         if len(members) > 1 and self._shown.turns and self._shown.run.get("kind") is None:
             with self._control:
                 CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
         await self._find_neighbours()
 
-    def _say_where_to_look(self, members: Sequence[StoredConversation]) -> None:
-        """For a failed conversation, show the last turn with a reward, and where the best of its group diverged."""
-        row, turns = self._shown.trajectory, self._shown.turns
-        if row["stop_reason"] in (None, "success") or not row["admitted"]:
+    def _say_where_to_look(self, rivals: Sequence[StoredConversation]) -> None:
+        """For a failed conversation, show the last turn with a reward, and where the best one on its task diverged."""
+        seen = failure(self._shown.trajectory, self._shown.turns, rivals)
+        if seen is None:
             return
-        earning = [n for n, turn in enumerate(turns, 1) if (turn["reward"] or 0.0) > 0]
-        others = [
-            member for member in members if member.trajectory["admitted"] and member.trajectory["score"] is not None
-        ]
-        # Of equally good ones, the one with the most common first turns.
-        best = max(
-            others,
-            key=lambda member: (member.trajectory["score"], browse.shared_turns(turns, member.turns)),
-            default=None,
-        )
+        last = seen.last_rewarded
         with self._hint:
-            if any(turn["reward"] is None for turn in turns):
-                pass  # an imported conversation without turn rewards
-            elif earning and earning[-1] == len(turns):
-                ui.label("The last turn still earned a reward.")
-            elif earning:
-                self._mark(earning[-1])
-                ui.link(f"After turn {earning[-1]}", self._cards[earning[-1]]).on(
-                    "click", lambda: self._go(earning[-1])
-                )
+            if last and last < seen.turns:
+                self._mark(last)
+                ui.link(f"After turn {last}", self._cards[last]).on("click", lambda: self._go(last))
                 ui.label("no reward was earned.")
-            else:
-                ui.label("No turn earned a reward.")
-            if best is None or best.trajectory["score"] <= (row["score"] or 0.0):
+            elif seen.rewards:
+                ui.label(seen.rewards)
+            if seen.best is None:
                 return
-            shared = browse.shared_turns(turns, best.turns)
-            name = f"{attempt(best.trajectory)}, score {frame.number(best.trajectory['score'])}"
-            ui.label("The best trajectory of the group,")
-            ui.link(name, f"/trajectory/{best.trajectory['traj_id']}")
-            ui.label(
-                "has the same turns and then continues." if shared == len(turns) else f"diverges at turn {shared + 1}."
-            )
+            best, evaluated = seen.best.trajectory, self._shown.trajectory["phase"] == "evaluate"
+            who = best["policy"] if evaluated else attempt(best)
+            name = f"{who}, score {frame.number(best['score'])}"
+            ui.label("The best trajectory on this task," if evaluated else "The best trajectory of the group,")
+            ui.link(name, f"/trajectory/{best['traj_id']}")
+            ui.label(seen.divergence)
 
     def _mark(self, number: int) -> None:
         with self._heads[number]:

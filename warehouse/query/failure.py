@@ -1,0 +1,59 @@
+"""Where a conversation failed: its last rewarded turn, and the turn at which a better one differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warehouse.query.browse import Row, StoredConversation, shared_turns
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where to look in a failed conversation.
+
+    last_rewarded: number of the last turn with a reward above 0; 0 if there is none, None if a turn has no reward stored.
+    turns: number of turns. best: the best of the conversations it is compared with, None unless it scored higher. shared:
+    number of first turns that are identical in both.
+    """
+
+    last_rewarded: int | None
+    turns: int
+    best: StoredConversation | None
+    shared: int
+
+    @property
+    def rewards(self) -> str:
+        """A sentence about the rewards; "" if they are not known."""
+        if self.last_rewarded is None:
+            return ""
+        if self.last_rewarded == 0:
+            return "No turn earned a reward."
+        if self.last_rewarded == self.turns:
+            return "The last turn still earned a reward."
+        return f"After turn {self.last_rewarded} no reward was earned."
+
+    @property
+    def divergence(self) -> str:
+        """What the best conversation of the group does from the same turns on, without its name."""
+        return (
+            "has the same turns and then continues."
+            if self.shared == self.turns
+            else f"diverges at turn {self.shared + 1}."
+        )
+
+
+def failure(row: Row, turns: Sequence[Row], members: Sequence[StoredConversation]) -> Failure | None:
+    """Return where the conversation failed; None if it is unfinished, successful or not scored.
+
+    row, turns: its trajectory and its turns in order. members: the conversations to compare it with (`browse.rivals`).
+    """
+    if row["stop_reason"] in (None, "success") or not row["admitted"]:
+        return None
+    rewards = [turn["reward"] for turn in turns]
+    earning = [n for n, reward in enumerate(rewards, 1) if (reward or 0.0) > 0]
+    last = None if any(reward is None for reward in rewards) else (earning[-1] if earning else 0)
+    better = [m for m in members if m.trajectory["admitted"] and (m.trajectory["score"] or 0.0) > (row["score"] or 0.0)]
+    # Of equally good ones, the one with the most common first turns.
+    best = max(better, key=lambda m: (m.trajectory["score"], shared_turns(turns, m.turns)), default=None)
+    return Failure(last, len(turns), best, shared_turns(turns, best.turns) if best else 0)
