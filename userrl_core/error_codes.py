@@ -257,14 +257,14 @@ CODES: dict[str, Explained] = {
             "Check that the server runs at the address in the message.",
         ),
         (
-            "hardware.no_cluster",
-            "Several nodes need a Ray cluster that runs on all of them.",
-            "Start Ray on each node, and set hardware.ray_address to auto.",
-        ),
-        (
             "hardware.cluster_in_use",
             "Another training runs on the Ray cluster.",
             "Wait for its end, or start another Ray cluster.",
+        ),
+        (
+            "hardware.no_cluster",
+            "Several nodes need a Ray cluster that runs on all of them.",
+            "Start Ray on each node, and set hardware.ray_address to auto.",
         ),
         (
             "hardware.too_few_gpus",

@@ -40,16 +40,18 @@ class DeathWatch:
             return
         self._since = self._since or time.monotonic()
         if final or time.monotonic() - self._since >= self._patience:
-            code, sentence = cause
-            raise TrainingError(code, f"{sentence} {last_words(self._output)}")
+            words = f"{cause} {last_words(self._output)}"
+            if self.failed():
+                raise TrainingError("process.failed", words)
+            raise TrainingError("process.died", words)
 
-    def _cause(self, over: bool) -> tuple[str, str] | None:
+    def _cause(self, over: bool) -> str | None:
         if self.failed():
-            return "process.failed", f"A rollout worker failed: {self._fatal.read_text().splitlines()[0]}."
+            return f"A rollout worker failed: {self._fatal.read_text().splitlines()[0]}."
         if over:
             return None
         if dead := self._workers.dead():
-            return "process.died", f"Rollout worker {dead[0]} died while verl waited for it."
+            return f"Rollout worker {dead[0]} died while verl waited for it."
         if (last := self._engine.dead()) is not None:
-            return "process.died", f"The rollout engine died while verl waited for it: {last[:300]}."
+            return f"The rollout engine died while verl waited for it: {last[:300]}."
         return None
