@@ -145,7 +145,7 @@ def export(
         typer.echo(json.dumps(asdict(done)))
         return
     typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
-    typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/turns/*/*.parquet')\"")
+    typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/**/turns/*/*.parquet')\"")
 
 
 @app.command()

@@ -46,6 +46,14 @@ def test_any_engine_reads_the_exported_parquet_as_it_lies(tmp_path: Path) -> Non
     assert not list(out.rglob("*.part"))
 
 
+def test_the_query_that_the_export_names_counts_all_turns(tmp_path: Path) -> None:
+    root, out = tmp_path / "warehouse", tmp_path / "out"
+    some_run(root, "r1")
+    printed = CliRunner().invoke(app, ["export", str(out), "--warehouse", str(root)])
+    assert printed.exit_code == 0
+    assert ask(printed.output.split('"')[1]) == [(15,)]
+
+
 def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:
     root, out = tmp_path / "warehouse", tmp_path / "out"
     some_run(root, "r1")
