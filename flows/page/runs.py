@@ -50,6 +50,9 @@ SELECT run_id, stage, CASE WHEN phase = 'evaluate' THEN policy ELSE '' END AS po
 FROM trajectories GROUP BY ALL
 """
 
+FEW = 3
+"""Maximum number of runs whose endings are queried one by one."""
+
 Row = dict[str, Any]
 
 
@@ -93,9 +96,13 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
     known: dict[str, Run] = {run.id: run for run in all_runs()}
     newest_first = warehouse.rows("FROM runs ORDER BY created DESC")
     ended = reported_ends(known.values())
-    ended |= measured_ends(
-        warehouse.root, {row["run_id"] for row in newest_first if row["kind"] is None} - ended.keys()
-    )
+    unreported = {row["run_id"] for row in newest_first if row["kind"] is None} - ended.keys()
+    # Another connection reads only these runs, but opening it takes as long as the queries for several runs.
+    if len(unreported) > FEW:
+        ended |= measured_ends(warehouse.root, unreported)
+    else:
+        for unreported_run in unreported:
+            ended |= endings(warehouse, unreported_run)
     sparks, counts = _of_run(warehouse.rows(SPARKS)), _of_run(warehouse.rows(COUNTS))
     rows = []
     for row in sorted(newest_first, key=lambda row: about_another(row["name"] or "")):
