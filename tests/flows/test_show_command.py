@@ -65,7 +65,7 @@ def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_p
     output = call(tmp_path, str(shorter)).output
     assert "After turn 1 no reward was earned." in output
     assert "score 1.000, has the same turns and then continues." in output
-    assert f"Show it: userrl show {best}" in output
+    assert f"userrl show {best} " in output
     output = call(tmp_path, str(other)).output
     assert "No turn earned a reward." in output
     assert "diverges at turn 1." in output

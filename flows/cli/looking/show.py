@@ -81,11 +81,16 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
         f"attempt {row['attempt'] + 1}"
     )
     yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row)}"
+    if not (row["source"] or "").startswith("imported:"):
+        yield from _rules(row["gym"])
+    yield ""
     for message in json.loads(row["messages"] or "[]"):
         if full or message["role"] != "system":
             yield from _said(message["role"], message["content"], full)
     for place, turn in enumerate(shown.turns, 1):
         yield ""
+        if failed is not None and failed.last_rewarded is not None and place == failed.last_rewarded + 1:
+            yield "** No reward from this turn on. **"
         if failed is not None and failed.best is not None and place == failed.shared + 1:
             yield f"** From this turn on, {failed.best.trajectory['traj_id']} continues differently, and scores higher. **"
         if turn["thought"]:
@@ -96,12 +101,13 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
             yield from _said(plain(turn["choice"]), turn["content"], full)
         yield from _said("reply", turn["observation"], full)
         yield _facts(turn, imported=(row["source"] or "").startswith("imported:"))
-    if failed is not None:
-        yield ""
-        yield from _where(failed)
     if full and shown.task is not None:
         yield ""
         yield from _said("task", plain_json(shown.task, indent=1), full)
+    if failed is not None:
+        yield ""
+        yield from _where(failed)
+        yield from _next(shown, failed)
 
 
 def _where(failed: Failure) -> Iterator[str]:
@@ -111,7 +117,44 @@ def _where(failed: Failure) -> Iterator[str]:
         best = failed.best.trajectory
         policy = plain(best["policy"] or "the agent")
         yield f"The best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
-        yield f"Show it: userrl show {best['traj_id']}"
+        if failed.shared < len(failed.best.turns):
+            turn = failed.best.turns[failed.shared]
+            yield from _said(f"There turn {turn['turn']} is {plain(turn['choice'] or '')}", turn["content"], full=False)
+            yield from _said("reply", turn["observation"], full=False)
+
+
+def _rules(gym: str) -> Iterator[str]:
+    """Yield what the agent is asked to do and what its calls mean. Nothing for a gym that is not installed, or of a file."""
+    from userrl_core.gyms.registry import gym_class, names, unavailable
+
+    if gym not in names() or unavailable(gym):
+        return
+    rules = gym_class(gym)
+    yield from _wrapped("goal", rules.goal)
+    for choice in rules.choices():
+        if choice in rules.choice_help:
+            yield from _wrapped(choice, rules.choice_help[choice])
+    if rules.success_rule:
+        yield from _wrapped("success", rules.success_rule)
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    return textwrap.wrap(f"{name}: {' '.join(text.split())}", 120, initial_indent="  ", subsequent_indent="    ")
+
+
+def _next(shown: StoredConversation, failed: Failure) -> Iterator[str]:
+    """Yield the commands that look further."""
+    from userrl_core.audit.replay import why_not
+    from userrl_core.gyms.registry import names
+
+    row = shown.trajectory
+    yield "Next:"
+    if failed.best is not None:
+        yield f"  userrl show {failed.best.trajectory['traj_id']}   # the best conversation"
+    if shown.task is not None and row["gym"] in names() and not why_not(row["gym"], row["user_name"]):
+        turn = min((failed.last_rewarded or 0) + 1, failed.turns)
+        yield f"  userrl branch {row['traj_id']} --turn {turn}   # play it again from turn {turn}, by the run's checkpoint"
+    yield f"  userrl audit user {row['run_id']}   # was it the agent or the user, in each failed conversation"
 
 
 def _tier(row: dict[str, Any]) -> str:
