@@ -1,5 +1,6 @@
-"""A study's database: its address without the password, which stays in memory, in a flow's parameter or in the environment,
-and a connection that waits for a database that is away.
+"""A study's database: its stored address, and connections that wait while it is away.
+
+The stored address has no password. The password stays in memory, in a flow's parameter or in the environment.
 """
 
 from __future__ import annotations

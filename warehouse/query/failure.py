@@ -10,17 +10,19 @@ from warehouse.query.browse import Row, StoredConversation, shared_turns
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where to look in a failed conversation.
-
-    last_rewarded: number of the last turn with a reward above 0; 0 if there is none, None if a turn has no reward stored.
-    turns: number of turns. best: the best of the conversations it is compared with, None unless it scored higher. shared:
-    number of first turns that are identical in both.
-    """
+    """Where to look in a failed conversation."""
 
     last_rewarded: int | None
+    """The last turn with a reward above 0. It is 0 if no turn has one, and None if a turn has no reward stored."""
+
     turns: int
+    """The number of turns."""
+
     best: StoredConversation | None
+    """The best of the conversations that were compared with it. It is None unless that one scored higher."""
+
     shared: int
+    """The number of first turns that are identical in both."""
 
     @property
     def rewards(self) -> str:
@@ -35,7 +37,7 @@ class Failure:
 
     @property
     def divergence(self) -> str:
-        """What the best conversation of the group does from the same turns on, without its name."""
+        """The end of a sentence about the best conversation: where it differs from this one."""
         return (
             "has the same turns and then continues."
             if self.shared == self.turns

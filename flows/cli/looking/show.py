@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 LONGEST = 2_000
 """Characters printed of one text without --full."""
 
-MOST_DIGITS = 19
-"""Every traj_id has fewer digits: it is a signed 64-bit number."""
-
 
 def show(
     trajectory: Annotated[str, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
@@ -64,7 +61,8 @@ def show(
 
 def _identifier(text: str) -> int:
     """Return the traj_id. Raises ConfigError for anything else, such as a task's id."""
-    if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS:
+    # A traj_id is a signed 64-bit number. The length is checked first, because int() refuses very long texts.
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
         return int(text)
     raise ConfigError(
         "argument.malformed",
