@@ -17,7 +17,7 @@ from userrl.run.run import Run
 from warehouse import open_warehouse
 
 FAILED = """
-SELECT traj_id FROM trajectories
+SELECT traj_id, policy, step FROM trajectories
 WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score < 1 AND checkpoint IS NOT NULL
       AND NOT list_contains($starts, policy)
 ORDER BY task_id IN (FROM trajectories SELECT task_id WHERE run_id = $run AND phase = 'evaluate' AND score >= 1) DESC,
@@ -42,7 +42,8 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
     replaced = f"{count} values of the recipe were replaced for this machine; the report lists them. " * bool(count)
     print(f"\n{scratch * report.from_scratch}{replaced}Run {run.id}.")
     trace = "".join(
-        f"  .venv/bin/userrl show {row['traj_id']} --full   # a failed conversation, turn by turn\n" for row in failed
+        f"  .venv/bin/userrl show {row['traj_id']} --full   # a failed conversation of {row['policy']}, step {row['step']}\n"
+        for row in failed
     )
     print(
         "\nTry next:\n"

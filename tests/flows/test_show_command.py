@@ -69,7 +69,8 @@ def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_p
     output = call(tmp_path, str(other)).output
     assert "No turn earned a reward." in output
     assert "diverges at turn 1." in output
-    assert output.index("** From this turn on") < output.index("-- turn 1")
+    assert output.index("Where it failed") < output.index("** It failed here. **") < output.index("-- turn 1")
+    assert "here:              action: other -> " in output
     assert "reward was earned" not in call(tmp_path, str(best)).output
 
 
@@ -79,7 +80,7 @@ def test_a_failed_evaluation_is_compared_with_other_policies_on_its_task(tmp_pat
         failed = play(log, [0.0], phase="evaluate", policy="short", group="short", stop_reason="horizon", score=0.0)
         play(log, [1.0], phase="train", policy="model", group="longer")
     output = call(tmp_path, str(failed.traj_id)).output
-    assert "The best conversation on this task, by longer, score 1.000" in output
+    assert "the best conversation on this task, by longer, score 1.000" in output
     assert f"userrl show {best}" in output
 
 

@@ -25,6 +25,11 @@ class Failure:
     """The number of first turns that are identical in both."""
 
     @property
+    def turn(self) -> int:
+        """The turn to read: where the best conversation differs, else the first turn after the last reward."""
+        return min((self.shared if self.best else self.last_rewarded or 0) + 1, self.turns)
+
+    @property
     def rewards(self) -> str:
         """A sentence about the rewards; "" if they are not known."""
         if self.last_rewarded is None:

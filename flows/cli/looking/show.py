@@ -33,8 +33,8 @@ def show(
 ) -> None:
     """Print one conversation with the reward, shaped credit, advantage and cost of each turn.
 
-    A failed conversation ends with where to look: its last rewarded turn, and the turn at which the best one on its task
-    differs. `userrl sql "from trajectories"` lists the ids.
+    A failed conversation begins with where it failed: the turn at which the best one on its task differs, and its last
+    rewarded turn. `userrl sql "from trajectories"` lists the ids.
 
     Example: userrl show 1099612295849 --full
     """
@@ -79,6 +79,8 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
         f"attempt {row['attempt'] + 1}"
     )
     yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row)}"
+    if failed is not None:
+        yield from _where(shown, failed)
     if not (row["source"] or "").startswith("imported:"):
         yield from _rules(row["gym"])
     yield ""
@@ -87,10 +89,8 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
             yield from _said(message["role"], message["content"], full)
     for place, turn in enumerate(shown.turns, 1):
         yield ""
-        if failed is not None and failed.last_rewarded is not None and place == failed.last_rewarded + 1:
-            yield "** No reward from this turn on. **"
-        if failed is not None and failed.best is not None and place == failed.shared + 1:
-            yield f"** From this turn on, {failed.best.trajectory['traj_id']} continues differently, and scores higher. **"
+        if failed is not None and place == failed.turn:
+            yield "** It failed here. **"
         if turn["thought"]:
             yield from _said("reasoning", turn["thought"], full)
         if turn["choice"] is None:
@@ -104,21 +104,31 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
         yield from _said("task", plain_json(shown.task, indent=1), full)
     if failed is not None:
         yield ""
-        yield from _where(failed)
         yield from _next(shown, failed)
 
 
-def _where(failed: Failure) -> Iterator[str]:
+def _where(shown: StoredConversation, failed: Failure) -> Iterator[str]:
+    """Yield where it failed, with the call there and the call of the best conversation."""
+    if failed.best is None:
+        yield f"Where it failed: {failed.rewards or 'see its last turn.'}"
+        return
+    best = failed.best.trajectory
+    policy = plain(best["policy"] or "the agent")
+    yield f"Where it failed: the best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
+    if failed.shared < len(shown.turns):
+        yield f"  here:              {_in_short(shown.turns[failed.shared])}"
+    if failed.shared < len(failed.best.turns):
+        yield f"  best conversation: {_in_short(failed.best.turns[failed.shared])}"
     if failed.rewards:
-        yield failed.rewards
-    if failed.best is not None:
-        best = failed.best.trajectory
-        policy = plain(best["policy"] or "the agent")
-        yield f"The best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
-        if failed.shared < len(failed.best.turns):
-            turn = failed.best.turns[failed.shared]
-            yield from _said(f"There turn {turn['turn']} is {plain(turn['choice'] or '')}", turn["content"], full=False)
-            yield from _said("reply", turn["observation"], full=False)
+        yield f"  {failed.rewards}"
+
+
+def _in_short(turn: dict[str, Any]) -> str:
+    call, reply = (
+        f"{turn['choice'] or 'message'}: {turn['content'] or turn['message'] or ''}",
+        turn["observation"] or "",
+    )
+    return f"{textwrap.shorten(plain(call), 120)} -> {textwrap.shorten(plain(reply), 120)}"
 
 
 def _rules(gym: str) -> Iterator[str]:
@@ -150,8 +160,10 @@ def _next(shown: StoredConversation, failed: Failure) -> Iterator[str]:
     if failed.best is not None:
         yield f"  userrl show {failed.best.trajectory['traj_id']}   # the best conversation"
     if shown.task is not None and row["gym"] in names() and not why_not(row["gym"], row["user_name"]):
-        turn = min((failed.last_rewarded or 0) + 1, failed.turns)
-        yield f"  userrl branch {row['traj_id']} --turn {turn}   # play it again from turn {turn}, by the run's checkpoint"
+        yield (
+            f"  userrl branch {row['traj_id']} --turn {failed.turn}"
+            f"   # play it again from turn {failed.turn}, by the run's checkpoint"
+        )
     yield f"  userrl audit user {row['run_id']}   # was it the agent or the user, in each failed conversation"
 
 
