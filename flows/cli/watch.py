@@ -183,7 +183,9 @@ class Screen:
 
     def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
         step, total = int(line["step"]), int(line["total"])
-        score = "" if (value := progress_score(line)) is None else f"  score {number(value)}"
+        # A training score is of the step's own tasks and horizon, so it compares with no validation and no other branch.
+        name = "score" if stage in PLAYED else "training score"
+        score = "" if (value := progress_score(line)) is None else f"  {name} {number(value)}"
         shown.validation = line.get("validate/score/mean", shown.validation)
         validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
         eta = shown.eta(step, total, float(line["seconds"]))

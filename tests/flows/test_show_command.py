@@ -69,9 +69,17 @@ def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_p
     output = call(tmp_path, str(other)).output
     assert "No turn earned a reward." in output
     assert "diverges at turn 1." in output
-    assert output.index("Where it failed") < output.index("** It failed here. **") < output.index("-- turn 1")
+    assert output.index("Where to look") < output.index("** From this turn on") < output.index("-- turn 1")
     assert "here:              action: other -> " in output
     assert "reward was earned" not in call(tmp_path, str(best)).output
+
+
+def test_a_score_that_is_not_the_sum_of_the_rewards_stands_beside_that_sum(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        apart = play(log, [0.5, 0.25], stop_reason="horizon", score=0.0).traj_id
+        same = play(log, [0.5, 0.25], attempt=1, stop_reason="horizon", score=0.75).traj_id
+    assert "score 0.000 (its turns earned +0.750)" in call(tmp_path, str(apart)).output
+    assert "its turns earned" not in call(tmp_path, str(same)).output
 
 
 def test_a_failed_evaluation_is_compared_with_other_policies_on_its_task(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +78,7 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
         f"trajectory {row['traj_id']}: {plain(row['gym'])} {plain(row['task_id'])}{_tier(row)}, run {row['run_id']}, {_place(row)}"
         f"attempt {row['attempt'] + 1}"
     )
-    yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row)}"
+    yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row, shown.turns)}"
     if failed is not None:
         yield from _where(shown, failed)
     if not (row["source"] or "").startswith("imported:"):
@@ -90,7 +90,11 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
     for place, turn in enumerate(shown.turns, 1):
         yield ""
         if failed is not None and place == failed.turn:
-            yield "** It failed here. **"
+            yield (
+                "** From this turn on, the best conversation differs. **"
+                if failed.best
+                else "** No reward from this turn on. **"
+            )
         if turn["thought"]:
             yield from _said("reasoning", turn["thought"], full)
         if turn["choice"] is None:
@@ -108,13 +112,13 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
 
 
 def _where(shown: StoredConversation, failed: Failure) -> Iterator[str]:
-    """Yield where it failed, with the call there and the call of the best conversation."""
+    """Yield where the conversation left the best one on its task, with both calls."""
     if failed.best is None:
-        yield f"Where it failed: {failed.rewards or 'see its last turn.'}"
+        yield f"Where to look: {failed.rewards or 'see its last turn.'}"
         return
     best = failed.best.trajectory
     policy = plain(best["policy"] or "the agent")
-    yield f"Where it failed: the best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
+    yield f"Where to look: the best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
     if failed.shared < len(shown.turns):
         yield f"  here:              {_in_short(shown.turns[failed.shared])}"
     if failed.shared < len(failed.best.turns):
@@ -200,13 +204,22 @@ def _facts(turn: dict[str, Any], *, imported: bool) -> str:
     return f"{place}: {', '.join(signed)}; {cost}"
 
 
-def _outcome(row: dict[str, Any]) -> str:
+def _earned(row: dict[str, Any], turns: Sequence[dict[str, Any]]) -> str:
+    """Return the sum of the turns' rewards where it is not the score."""
+    rewards = [turn["reward"] for turn in turns if turn["reward"] is not None]
+    same = row["score"] is None or abs(sum(rewards) - row["score"]) < 1e-9
+    return "" if same else f" (its turns earned {number(sum(rewards), sign=True)})"
+
+
+def _outcome(row: dict[str, Any], turns: Sequence[dict[str, Any]]) -> str:
     if row["stop_reason"] is None:
         return "in progress"
     if not row["admitted"]:
         return f"not scored ({plain(str(row['reject_reason']))})"
     allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
-    return f"{row['stop_reason']} after {row['turns']}{allowed} turns, score {number(row['score'])}"
+    return (
+        f"{row['stop_reason']} after {row['turns']}{allowed} turns, score {number(row['score'])}{_earned(row, turns)}"
+    )
 
 
 def _said(speaker: str, text: str | None, full: bool) -> Iterator[str]:
