@@ -26,8 +26,10 @@ TASKS = 20
 PHASES: tuple[Phase, ...] = ("train", "validate")
 
 
-def fork(root: Path, solved: Mapping[str, int], run: str = "f-s0-0123456789") -> RunReport:
-    """A run with the branches short and longer. solved: tasks that each policy solves, the first ones."""
+def fork(
+    root: Path, solved: Mapping[str, int], run: str = "f-s0-0123456789", tiers: tuple[str, str] = ("", "")
+) -> RunReport:
+    """A run with the branches short and longer. solved: tasks that each policy solves, the first ones. tiers: of each half."""
     with TurnLog.open(root, run, run_fields={"recipe": "fork", "seed": 0}) as log:
         for step, stage, horizon in ((1, "rl-1", 6), (2, "rl-2-short", 6), (2, "rl-3-longer", 16)):
             for phase in PHASES:
@@ -38,7 +40,8 @@ def fork(root: Path, solved: Mapping[str, int], run: str = "f-s0-0123456789") ->
             for task in range(TASKS):
                 score = float(task < count)
                 place = {"phase": "evaluate", "stage": "evaluate", "step": 2}
-                play(log, [score], task=f"t{task:02}", policy=policy, score=score, **place)  # type: ignore[arg-type]
+                tier = tiers[task >= TASKS // 2]
+                play(log, [score], task=f"t{task:02}", tier=tier, policy=policy, score=score, **place)  # type: ignore[arg-type]
         log.event("alarm", stage="rl-2-short", step=2, alarm="kl", value=3.0, bound=2.0, action="warn")
     reached = Reached(step=2, validation=0.5)
     return RunReport(
@@ -58,8 +61,8 @@ def fork(root: Path, solved: Mapping[str, int], run: str = "f-s0-0123456789") ->
     )
 
 
-def carded(root: Path, solved: Mapping[str, int]) -> RunReport:
-    report = fork(root, solved)
+def carded(root: Path, solved: Mapping[str, int], tiers: tuple[str, str] = ("", "")) -> RunReport:
+    report = fork(root, solved, tiers=tiers)
     with open_warehouse(root) as warehouse:
         return with_card(report, warehouse)
 
@@ -93,6 +96,22 @@ def test_the_answer_of_a_fork_names_the_difference_of_the_best_steps_too(tmp_pat
     assert (
         f"at the last step, {between.best and between.best.signed} at their best steps." in at_a_glance(report).text()
     )
+
+
+def test_the_card_says_which_tier_gained_most_and_which_least(tmp_path: Path) -> None:
+    report = carded(tmp_path / "two", {"SFT": 8, "short": 6, "longer": 18}, tiers=("easy", "hard"))
+    assert report.card is not None
+    found = [(each.policy, each.best, each.gained, each.worst, each.lost) for each in report.card.tiers]
+    assert [(policy, best, worst) for policy, best, _, worst, _ in found] == [
+        ("short", "travel hard", "travel easy"),
+        ("longer", "travel hard", "travel easy"),
+    ]
+    estimates = [(gained.estimate, lost.estimate) for _, _, gained, _, lost in found]
+    assert estimates == [(0.0, pytest.approx(-0.2)), (pytest.approx(0.8), pytest.approx(0.2))]
+    assert "- longer, last step minus SFT by tier: highest travel hard +0.800 [" in at_a_glance(report).text()
+    one_tier = carded(tmp_path / "one", {"SFT": 8, "short": 6, "longer": 18}, tiers=("easy", "easy")).card
+    assert one_tier is not None
+    assert one_tier.tiers == ()
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,17 @@ class CardDifference(_Data):
     best: CardInterval | None = None
 
 
+class CardTiers(_Data):
+    """Where the last step gained most and least on the start, among the tiers of the held-out tasks, paired by task."""
+
+    policy: str
+    tiers: int
+    best: str
+    gained: CardInterval
+    worst: str
+    lost: CardInterval
+
+
 class CardAlarm(_Data):
     """An alarm with its branch ("" for stages before the split) and what to do."""
 
@@ -179,6 +190,8 @@ class ResultCard(_Data):
     rows: tuple[CardRow, ...] = ()
     outcomes: tuple[CardOutcome, ...] = ()
     between: tuple[CardDifference, ...] = ()
+    tiers: tuple[CardTiers, ...] = ()
+    """Empty in reports of earlier versions, and for tasks of one tier."""
     alarms: tuple[CardAlarm, ...] = ()
     cost: CardCost = Field(default_factory=CardCost)
 

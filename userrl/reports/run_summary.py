@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
-from userrl.reports.run_report import CardCost, CardDifference, Evaluated, Reached, ResultCard, RunReport
+from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, Reached, ResultCard, RunReport
 from userrl.run.ending import TRAINED
 from userrl.run.results import GymScore
 from userrl_core.measure.outcome import COLLAPSED
@@ -291,6 +291,7 @@ def card_blocks(card: ResultCard) -> Iterator[Block]:
     ]
     if len(card.between) > 1:
         items += [_between(difference) for difference in card.between]
+    items += [_by_tier(tiers, card.start) for tiers in card.tiers]
     yield Items((*items, _cost_line(card.cost)))
 
 
@@ -346,6 +347,13 @@ def _between(between: CardDifference) -> Line:
     best = "" if between.best is None else f", {between.best.signed} at their best steps"
     tasks = f", same {between.difference.tasks} held-out tasks: {between.difference.signed} at the last step{best}."
     return (Code(between.b), " − ", Code(between.a), tasks)
+
+
+def _by_tier(tiers: CardTiers, start: str) -> str:
+    gained, lost = (
+        f"{name} {change.signed}" for name, change in ((tiers.best, tiers.gained), (tiers.worst, tiers.lost))
+    )
+    return f"{tiers.policy}, last step minus {start} by tier: highest {gained}; lowest {lost} (of {tiers.tiers} tiers)."
 
 
 def _table(card: ResultCard) -> TableBlock:

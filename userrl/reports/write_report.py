@@ -20,6 +20,7 @@ from userrl.reports.run_report import (
     CardInterval,
     CardOutcome,
     CardRow,
+    CardTiers,
     Evaluated,
     Reached,
     ResultCard,
@@ -48,6 +49,9 @@ from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import with_error
 from userrl_core.records import branch_of
 from warehouse import Warehouse, open_warehouse
+
+TIER_TASKS = 10
+"""The smallest tier of which the card gives a difference."""
 
 NAMES = {"SFT": "SFT, the cold start", "start": "start"}
 """Names of the policies that RL starts from."""
@@ -244,6 +248,7 @@ def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
             for a, b in combinations(report.branches, 2)
             if (difference := _difference(final[a], final[b])) is not None
         ),
+        tiers=tuple(_by_tier(_tiers(warehouse, report.run), scores.get(start, {}), final)),
         alarms=tuple(_card_alarms(report.alarms, warehouse, report.run)),
         cost=_cost(report, warehouse),
     )
@@ -298,6 +303,28 @@ def _scores(warehouse: Warehouse, run: str) -> dict[str, dict[str, Sequence[floa
     for policy, task, attempts in warehouse.sql(text, run=run).fetchall():
         scores.setdefault(policy, {})[task] = attempts
     return scores
+
+
+def _tiers(warehouse: Warehouse, run: str) -> dict[str, list[str]]:
+    """Return the held-out tasks of each tier. Tiers of fewer than `TIER_TASKS` tasks are left out."""
+    text = """SELECT gym || ' ' || tier, list(DISTINCT concat_ws('/', gym, task_id, task_version)) FROM task_scores(run := $run)
+              WHERE tier <> '' GROUP BY ALL ORDER BY ALL"""
+    return {tier: tasks for tier, tasks in warehouse.sql(text, run=run).fetchall() if len(tasks) >= TIER_TASKS}
+
+
+def _by_tier(tiers: Mapping[str, Sequence[str]], start: ByTask, final: Mapping[str, ByTask]) -> Iterator[CardTiers]:
+    for label, scores in final.items():
+        changes: dict[str, CardInterval] = {}
+        for tier, tasks in tiers.items():
+            played = start.keys() & scores.keys() & set(tasks)
+            change = _difference({task: start[task] for task in played}, {task: scores[task] for task in played})
+            if change is not None:
+                changes[tier] = change
+        if len(changes) > 1:
+            best, worst = (choose(changes, key=lambda tier: changes[tier].estimate) for choose in (max, min))
+            yield CardTiers(
+                policy=label, tiers=len(changes), best=best, gained=changes[best], worst=worst, lost=changes[worst]
+            )
 
 
 def _score(scores: ByTask) -> CardInterval | None:
