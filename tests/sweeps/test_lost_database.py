@@ -49,7 +49,7 @@ def swept(database: Cluster, root: Path, at: int | None) -> tuple[WritingLaunche
 
 def test_a_connection_that_ends_at_any_statement_costs_no_trial(database: Cluster, tmp_path: Path) -> None:
     _, _, statements = swept(database, tmp_path / "whole", None)
-    for at in range(1, statements, statements // 5):
+    for at in range(1, statements, statements // 3):
         launcher, study, _ = swept(database, tmp_path / f"ended{at}", at)
         assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 4, at
         assert sorted(trial.params["gamma"] for trial in study.trials) == [0.6, 0.7, 0.8, 0.9]

@@ -1,7 +1,7 @@
 """A team's set-up on one machine: Prefect's server and the study on PostgreSQL, three workers with folders of their own on one
 shared home, and a queue of real runs.
 
-Ten runs: three trainings of a sweep and seven collections of demonstrations. Twenty trainings would take minutes on two quiet
+Eight runs: three trainings of a sweep and five collections of demonstrations. Twenty trainings would take minutes on two quiet
 cores, since Prefect, torch and the stages of each start anew: 19 CPU-seconds a training, 8 a collection.
 `python -m benchmarks.team` queues hundreds.
 """
@@ -26,7 +26,7 @@ from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-DEMONSTRATED = 7
+DEMONSTRATED = 5
 GAMMAS = [0.6, 0.7, 0.8]
 TINY = SMALL | {"demonstrations.episodes": 20, "demonstrations.top_k": 12, "cold_start.steps": 2}
 
