@@ -34,6 +34,8 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     latest: the newest run, except imported runs and those that concern other runs (`about_another`). where: folder of the
     runs, for the error message. Raises ConfigError naming the nearest id when no run or several match.
     """
+    if not text.strip():
+        raise ConfigError("argument.missing", "The name of the run is empty. `userrl runs list` shows all runs.")
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
     own = [run for run in ordered if not run.imported]
     if not (own if text == "latest" else ordered):

@@ -97,8 +97,9 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         print(f"waits for a slot; in use: {status.waits}")
     if status.error:
         print(f"error: {plain(status.error)}{f' [{status.code}]' if status.code else ''}")
+    wide = max(map(len, stages), default=0)
     for name, result in stages.items():
-        print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
+        print(f"  {name:{wide}} done, step {result.step}, {result.seconds:.1f} s")
     for sentence in _to_install(target_run.info.resolved):
         print(f"to play it: {sentence}")
     print(

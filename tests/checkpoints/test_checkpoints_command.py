@@ -20,6 +20,7 @@ from tests.checkpoints.makers import RUN
 from tests.makers import raises
 from userrl.api.train import TrainedRun
 from userrl.reports.checkpoints.listed import listed_checkpoints
+from userrl.reports.figures import _mark_rows
 from userrl.reports.plots import plot_curves
 from userrl.run.run import find
 
@@ -94,6 +95,28 @@ def test_what_cannot_be_drawn_is_refused(home: Path, tmp_path: Path) -> None:
     with raises("run.no_such_run"):
         plot_curves(["none"], tmp_path / "curve.png")
     assert not (tmp_path / "curve.png").exists()
+    with raises("argument.missing", "The name of the run is empty"):
+        plot_curves([""], tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize(
+    "command", [["plot", "latest", "--out"], ["report", "latest", "--html"], ["bundle", "latest", "--out"]]
+)
+def test_a_place_that_cannot_be_written_is_one_sentence(home: Path, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with raises("file.not_writable", "Choose another place"):
+        CliRunner().invoke(app, [*command, str(tmp_path / "file" / "below.png")], catch_exceptions=False)
+
+
+def test_names_of_stages_that_would_cover_each_other_have_rows_of_their_own(home: Path, tmp_path: Path) -> None:
+    marks = [
+        (1.0, "rl-1: 6 turns"),
+        (30.0, "rl-2-short: 6 turns"),
+        (30.0, "rl-3-longer: 10 turns"),
+        (59.0, "rl-4: 16 turns"),
+    ]
+    assert _mark_rows(marks, (0.0, 107.0)) == [0, 0, 1, 2]
+    assert _mark_rows(marks, (0.0, 60.0)) == [0, 0, 1, 0]
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -11,11 +11,15 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from curricula import load
 from tests.checkpoints.hub_server import hub_server
 from tests.checkpoints.makers import QUOTED, RUN
 from tests.makers import raises
 from tests.warehouse.makers import make_task
 from userrl.reports.checkpoints.hub import prepare, upload
+from userrl.reports.checkpoints.listed import listed_checkpoints
+from userrl.reports.checkpoints.model_card import model_card
+from userrl.reports.run_report import read_report
 from userrl.run.run import find
 from userrl_core.json_files import with_checksum, write_json
 from userrl_core.records import RolloutContext, Trajectory
@@ -82,7 +86,27 @@ def test_the_card_has_the_report_s_scores_and_neither_paths_nor_conversations(ho
     assert QUOTED not in card
     assert "Cold start: 10 demonstrations of scripted." in text
     sft = home / "runs" / RUN / "stages" / "sft" / "checkpoints" / "step-000060"
-    assert "not the scores of this checkpoint" in (prepare(str(sft), "me/model").folder / "README.md").read_text()
+    before_rl = (prepare(str(sft), "me/model").folder / "README.md").read_text()
+    assert "not the scores of this checkpoint" in before_rl
+    assert "This checkpoint is from before RL." in before_rl
+    assert "RL with at most" not in before_rl
+
+
+@pytest.mark.parametrize(
+    ("stage", "horizons"),
+    [("rl-1", "6"), ("rl-2-short", "6, 6"), ("rl-3-longer", "6, 10"), ("rl-4-longer", "6, 10, 16")],
+)
+def test_the_card_of_a_branch_has_the_horizons_of_its_own_stages(home: Path, stage: str, horizons: str) -> None:
+    fork = load("horizon-fork", profile="laptop").resolved()
+    checkpoint = listed_checkpoints(find(RUN))[0][1].model_copy(update={"stage": stage})
+    card = model_card(read_report(find(RUN)), checkpoint, fork, repo="me/model", given=())
+    assert f"by stage: {horizons}.\n" in card
+
+
+def test_a_server_that_cannot_be_reached_is_told_from_a_refused_token(home: Path) -> None:
+    done = push(home, "latest", "--to", "me/model", HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN=TOKEN)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "Check HF_ENDPOINT and the network" in done.stderr
 
 
 def test_a_run_with_imported_and_people_s_conversations_says_so_and_quotes_none(home: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
-from userrl.reports.curves import horizon_note
+from userrl.reports.curves import horizon_note, side_curves
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import at_a_glance, run_summary
+from userrl.reports.sides import find_side, split_by_branch
 from userrl.reports.write_report import make_card, with_card
 from userrl.run.alarms import RULES
 from userrl.run.job import progress_score
@@ -124,6 +125,18 @@ def test_the_card_says_which_tier_gained_most_and_which_least(tmp_path: Path) ->
 def test_the_other_answers_of_a_fork(tmp_path: Path, short: int, longer: int, answer: str) -> None:
     report = carded(tmp_path, {"SFT": 4, "short": short, "longer": longer})
     assert at_a_glance(report).text().startswith(f"**{answer}")
+
+
+def test_a_group_of_forks_is_drawn_by_branch(tmp_path: Path) -> None:
+    fork(tmp_path, {"SFT": 4, "short": 6, "longer": 18})
+    with open_warehouse(tmp_path) as warehouse:
+        texts = split_by_branch(warehouse, "recipe=fork,seed=*")
+        assert texts == [f"recipe=fork,seed=*,policy={branch}" for branch in ("longer", "short")]
+        assert {curve.side for text in texts for curve in side_curves(warehouse, find_side(warehouse, text))} == {
+            *texts
+        }
+        assert split_by_branch(warehouse, "recipe=fork,policy=short") == ["recipe=fork,policy=short"]
+        assert split_by_branch(warehouse, "f-s0-0123456789") == ["f-s0-0123456789"]
 
 
 def test_each_policy_has_its_interval_and_its_difference_to_the_cold_start(tmp_path: Path) -> None:

@@ -188,6 +188,18 @@ def test_what_cannot_be_answered_is_one_message_and_exit_1(root: Path, text: str
     assert error.splitlines()[0].endswith(f"[{code}]")
 
 
+def test_an_unknown_table_is_answered_with_where_tables_are_listed(root: Path) -> None:
+    _, error = ask(root, "FROM nope", exit_code=1)
+    assert "Did you mean" not in error
+    assert error.splitlines()[-1] == "`from dictionary` lists tables and columns."
+
+
+def test_a_file_without_the_suffix_of_a_format_is_refused(root: Path, tmp_path: Path) -> None:
+    _, error = ask(root, "SELECT 1", "--out", str(tmp_path / "rows.xyz"), exit_code=1)
+    assert "has no suffix of a row format (.json, .csv" in error
+    assert not (tmp_path / "rows.xyz").exists()
+
+
 def test_a_missing_warehouse_is_one_sentence(tmp_path: Path) -> None:
     _, error = ask(tmp_path / "nowhere", "SELECT 1", exit_code=1)
     assert "There is no warehouse at" in error

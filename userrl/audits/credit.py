@@ -121,7 +121,7 @@ def audit_checkpoint(
     progress: called with the number of finished prefixes and of all prefixes. Raises ConfigError or CheckpointError.
     """
     checkpoint = frozen(who)
-    where, turns = _gym(checkpoint, gym), horizon or _horizon(checkpoint)
+    where, turns = _gym(checkpoint, gym), horizon or checkpoint.horizon
     began, cpu = time.perf_counter(), time.process_time()
     audited = asyncio.run(_audit(checkpoint, where, turns, groups, group, k, seed, progress))
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
@@ -136,11 +136,6 @@ def _gym(frozen: Frozen, gym: str | None) -> str:
             "argument.missing", f"{frozen.run} was trained on {', '.join(trained)}. Choose one with --gym."
         )
     return gym or trained[0]
-
-
-def _horizon(frozen: Frozen) -> int:
-    stages = frozen.recipe.stages
-    return (stages[-1].horizon if stages else None) or frozen.recipe.evaluate.horizon
 
 
 async def _audit(

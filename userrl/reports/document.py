@@ -14,6 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from userrl.machine.foreign_text import plain
+from userrl.machine.output_files import writing
 
 _SPECIAL = re.compile(
     r"""([\\`*|~]
@@ -208,15 +209,21 @@ class Document:
         return "\n".join(lines)
 
     def write(self, path: Path) -> list[Path]:
-        """Write HTML, or, to a ``.md`` file, Markdown with its figures next to it. Returns the written paths."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Write HTML, or, to a ``.md`` file, Markdown with its figures next to it. Returns the written paths.
+
+        Raises ConfigError if one cannot be written.
+        """
         if path.suffix != ".md":
-            path.write_text(self.html(), encoding="utf-8")
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(self.html(), encoding="utf-8")
             return [path]
         drawings = [path.with_name(f"{path.stem}-{number}.svg") for number in range(1, len(self.figures) + 1)]
-        for drawing, figure in zip(drawings, self.figures, strict=True):
-            drawing.write_text(figure.svg, encoding="utf-8")
-        path.write_text(self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]), encoding="utf-8")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for drawing, figure in zip(drawings, self.figures, strict=True):
+                drawing.write_text(figure.svg, encoding="utf-8")
+            path.write_text(self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]), encoding="utf-8")
         return [path, *drawings]
 
 

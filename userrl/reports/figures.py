@@ -21,6 +21,8 @@ SIGMA = 2.0
 """Sigma of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
 COLORS = ("#1f6fb4", "#c8501e", "#3b8a3f", "#8250a0", "#8a6d1a", "#5b6670")
 DOTS_PER_INCH = 160
+LETTERS = 70
+"""Letters of a stage's name that fit across a panel."""
 FORMATS: Mapping[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
@@ -148,13 +150,12 @@ def _panel(axes: Any, panel: Panel) -> None:
             fontsize=7.5,
             color="#57606a",
         )
-    heights: dict[float, int] = {}
     low, high = axes.get_ylim()
-    rows = max((sum(other == step for other, _ in panel.marks) for step, _ in panel.marks), default=0)
+    places = _mark_rows(panel.marks, axes.get_xlim())
+    rows = max(places, default=-1) + 1
     axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # leave room for stage names above the curves
-    for step, name in panel.marks:
+    for (step, name), row in zip(panel.marks, places, strict=True):
         axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
-        row = heights[step] = heights.get(step, -1) + 1
         axes.annotate(
             plain(name),
             (step, 1 - 0.07 * row),
@@ -167,6 +168,18 @@ def _panel(axes: Any, panel: Panel) -> None:
         )
     axes.set_title(plain(panel.title), loc="left", fontsize=9.5)
     axes.set(xlabel=panel.x)
+
+
+def _mark_rows(marks: Sequence[tuple[float, str]], limits: tuple[float, float]) -> list[int]:
+    """Return the row of each mark's name: the first one in which it covers no other name."""
+    letter = (limits[1] - limits[0]) / LETTERS
+    ends: list[float] = []  # of the last name in each row
+    places = []
+    for step, name in marks:
+        row = next((row for row, end in enumerate(ends) if end <= step), len(ends))
+        ends[row : row + 1] = [step + letter * (len(name) + 1)]
+        places.append(row)
+    return places
 
 
 def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: bool = False) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from userrl.machine.home import warehouse_dir
+from userrl.machine.output_files import writing
 from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
 from userrl.reports.figures import FORMATS, Panel, panels
-from userrl.reports.sides import PUBLISHED, find_side
+from userrl.reports.sides import PUBLISHED, find_side, split_by_branch
 from userrl.run.ending import TRAINED
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
@@ -19,7 +20,8 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
     """Draw the training and validation scores of the sides by step into a file, and return its path.
 
     A side is a run, finished or not, or a group of runs as `userrl.compare` takes it. A group is drawn as its mean over
-    seeds. The suffix of the path chooses the format. Raises ConfigError for another suffix, or without curves.
+    seeds. The suffix of the path chooses the format. Raises ConfigError for another suffix, without curves, or where the file
+    cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(
@@ -36,7 +38,6 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
         raise ConfigError(
             "run.no_curve", f"No training or validation step has finished yet in {', '.join(sides)}. Try again later."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     names, marks = list(dict.fromkeys(curve.side for curve in curves)), stage_marks(curves)
     drawn = [
         Panel(
@@ -49,14 +50,17 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
         )
         for phase, title in PHASES.items()
     ]
-    panels(drawn, path=path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        panels(drawn, path=path)
     return path
 
 
 def _curves(warehouse: Warehouse, side: str, run: Run | None, *, alone: bool) -> Iterator[RunCurve]:
-    """Yield the curves of a side. A run has a line for each branch."""
+    """Yield the curves of a side. A run, or a group of runs, has a line for each branch."""
     if run is None:
-        yield from side_curves(warehouse, find_side(warehouse, side))
+        for text in split_by_branch(warehouse, side):
+            yield from side_curves(warehouse, find_side(warehouse, text))
         return
     points = curve_points(warehouse, run.id)
     branches = sorted({point.branch for point in points if point.branch}) or [""]

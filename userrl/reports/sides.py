@@ -118,6 +118,16 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
     return ComparedSide(text, tuple(members), tuple(left_out))
 
 
+def split_by_branch(warehouse: Warehouse, text: str) -> list[str]:
+    """Return the texts of a group's branches, or the text itself: a run, one policy, or runs without evaluated branches."""
+    if "=" not in text or "policy" in (filters := _filters(text)):
+        return [text]
+    run_ids = [row["run_id"] for row in warehouse.rows("FROM runs WHERE kind IS NULL") if _fits(row, filters)]
+    evaluated = {policy for own in _policies(warehouse, run_ids).values() for policy in own}
+    branches = {branch for own in _branches(warehouse, run_ids).values() for branch in own} & evaluated
+    return [f"{text},policy={branch}" for branch in sorted(branches)] or [text]
+
+
 def _trained(
     warehouse: Warehouse, rows: list[dict[str, Any]], policies: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:

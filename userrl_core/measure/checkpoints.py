@@ -115,13 +115,13 @@ def difference_interval(a: Scores, b: Scores, level: float = 0.95) -> Interval:
     cover as little as 88 %.
     """
     difference_M = _means(b) - _means(a)
-    padded = difference_M
+    padded, method = difference_M, "t over tasks, paired"
     few = difference_M.size < FEW_TASKS or np.ptp(difference_M) == 0
     if few and difference_M.size > 1 and _verdicts(a) and _verdicts(b):
         one = 1 / min(len(row) for row in (*a, *b))
-        padded = np.append(difference_M, [one, -one])
+        padded, method = np.append(difference_M, [one, -one]), "t over tasks and two made-up ones, paired"
     limits, mean = t_interval(padded, level), float(difference_M.mean())
-    return Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, "t over tasks, paired")
+    return Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, method)
 
 
 def swap_test(difference_M: np.ndarray, attempts: int) -> float:

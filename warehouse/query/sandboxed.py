@@ -30,6 +30,10 @@ from warehouse.query.statements import check_functions, check_statement
 ANSWER_BYTES = 64 * 10**6
 OVERHEAD_BYTES = 32 * 2**20
 """Address space for the threads and buffers of any query."""
+TABLES = "\n`from dictionary` lists tables and columns."
+_SYSTEM = re.compile(r'\nDid you mean "(?:pg_|duckdb_|sqlite_|information_schema)[^"]*"\?')
+"""A hint to one of the engine's own tables."""
+
 BACKGROUND = 10
 """Niceness of a query, so that training has priority."""
 
@@ -62,7 +66,8 @@ def main() -> None:
         elif isinstance(error, UserRLError):
             _refuse(type(error).__name__, error.code, str(error))
         else:
-            _refuse("Refused", "sql.wrong", str(error))
+            unknown = isinstance(error, (duckdb.CatalogException, duckdb.BinderException))
+            _refuse("Refused", "sql.wrong", _SYSTEM.sub("", str(error)) + TABLES * unknown)
 
 
 def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from rich.cells import cell_len, set_cell_size
 
 from flows.cli.terminal import plain, plain_json
+from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
 
 NARROWEST, WIDEST = 10, 60
@@ -69,16 +70,12 @@ def show(rows: Rows, format: Format) -> str | None:
 
 def save(rows: Rows, format: Format, path: Path) -> None:
     """Write rows to a file. Raises ConfigError if the file cannot be written."""
-    try:
+    with writing(path):
         if format is Format.PARQUET:
             _parquet(rows, path)
         else:
             with path.open("w", newline="") as file:
                 _write(rows, format, file, clean=False)
-    except OSError as error:
-        raise ConfigError(
-            "file.not_writable", f"{path} cannot be written ({error.strerror}). Choose another file."
-        ) from None
 
 
 def room() -> int | None:

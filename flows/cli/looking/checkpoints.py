@@ -38,12 +38,13 @@ def checkpoints(
     if not rows:
         print(f"{target_run.id} has no checkpoint on disk. It is {target_run.status.state}.")
         return
-    print(f"{'stage':10} {'step':>6} {'score':>6} {'MB':>9} {'transformers':12}  path")
+    wide = max(len("stage"), *(len(row.stage) for row in rows))
+    print(f"{'stage':{wide}} {'step':>6} {'score':>6} {'MB':>9} {'transformers':12}  path")
     for row in rows:
         score = NULL if row.score is None else number(row.score)
         state = "problem" if row.problem else "loads" if load else "files ok"
         print(
-            f"{row.stage:10} {row.step:>6} {score:>6} {row.megabytes:>9.1f} {state:12}  {row.path}{' *' * row.chosen}"
+            f"{row.stage:{wide}} {row.step:>6} {score:>6} {row.megabytes:>9.1f} {state:12}  {row.path}{' *' * row.chosen}"
         )
     for row in rows:
         if row.problem:

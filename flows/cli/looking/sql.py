@@ -52,6 +52,9 @@ def sql(
     wanted = wanted or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
     limit = limit or (KEPT if out else SHOWN)
     with refusals():
+        if out and not (as_json or vertical or format) and out.suffix not in ENDINGS:
+            known = ", ".join(ENDINGS)
+            raise ConfigError("argument.malformed", f"'{out}' has no suffix of a row format ({known}). Give --format.")
         if wanted is Format.PARQUET and out is None:
             raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
         if text is None and sys.stdin.isatty():

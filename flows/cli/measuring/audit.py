@@ -36,7 +36,7 @@ def credit(
     group: Annotated[int, typer.Option(min=2, help="Trajectories per task.")] = 8,
     k: Annotated[int, typer.Option("--k", min=1, help="Continuations of each prefix in each half.")] = 8,
     horizon: Annotated[
-        int | None, typer.Option(help="Maximum number of agent turns. Default: the recipe's last horizon.")
+        int | None, typer.Option(help="Maximum number of agent turns. Default: that of the checkpoint's stage.")
     ] = None,
     goal: Annotated[
         str, typer.Option(help="Return that the table measures: sum (of rewards), r2g, or score (the gym's).")

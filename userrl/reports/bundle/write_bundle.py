@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from userrl.machine.output_files import writing
 from userrl.reports import run_summary
 from userrl.reports.bundle.conversation_document import (
     conversation_document,
@@ -100,9 +101,10 @@ def write_bundle(
 ) -> Bundled:
     """Write the bundle of a run into a folder: a new one, an empty one, or one with an earlier bundle.
 
-    Raises ConfigError if the folder holds anything else.
+    Raises ConfigError if the folder holds anything else, or cannot be written.
     """
-    _check_target(folder)
+    with writing(folder):
+        _check_target(folder)
     run_blocks = _run_blocks(report, warehouse)
     files = BundleFiles()
     groups = list(_groups(report.run, warehouse, files, shared))
@@ -116,7 +118,8 @@ def write_bundle(
         *_folded(run_blocks[_details(run_blocks) :]),
     ]
     files.pages[INDEX] = Document(report.run, tuple(blocks)).html()
-    size = _write(files, folder)
+    with writing(folder):
+        size = _write(files, folder)
     conversations = sum(name.startswith("conversations/") for name in files.pages)
     return Bundled(folder, len(groups), conversations, size, files.left_out)
 

@@ -111,9 +111,10 @@ def upload(prepared: PreparedUpload, *, public: bool) -> str:
         status = getattr(getattr(error, "response", None), "status_code", None)
         first = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(token, "***").rstrip(".")
         reason = "refused the token" if status in (401, 403) else f"did not take the upload: {first}"
+        check = f"{TOKEN} and the name {prepared.repo}" if status else "HF_ENDPOINT and the network"
         raise ConfigError(
             "hub.failed",
-            f"{endpoint or 'The hub'} {reason}. Check {TOKEN} and the name {prepared.repo}, then repeat the command. "
+            f"{endpoint or 'The hub'} {reason}. Check {check}, then repeat the command. "
             f"The folder {prepared.folder} is ready.",
         ) from None
     return str(commit.commit_url)

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from curricula.load import from_resolved
 from userrl.reports.checkpoints.listed import ListedCheckpoint
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text
 from userrl.reports.run_report import RunReport
@@ -35,12 +36,14 @@ def model_card(
     front = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     if isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~")):
         front["base_model"] = base
-    blocks = [*_training(report, recipe, given), *_scores(report, checkpoint), *_limits(report)]
+    blocks = [*_training(report, checkpoint, recipe, given), *_scores(report, checkpoint), *_limits(report)]
     page = Document(repo.rpartition("/")[2], tuple(blocks)).markdown()
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n{page}\n{LOADING.format(repo=repo)}"
 
 
-def _training(report: RunReport, recipe: dict[str, Any], given: tuple[str, ...]) -> Iterator[Block]:
+def _training(
+    report: RunReport, checkpoint: ListedCheckpoint, recipe: dict[str, Any], given: tuple[str, ...]
+) -> Iterator[Block]:
     yield Text(
         (
             "A language model that was trained with userrl to act in conversations with users: recipe ",
@@ -49,21 +52,31 @@ def _training(report: RunReport, recipe: dict[str, Any], given: tuple[str, ...])
         )
     )
     yield Heading("Training")
-    credit, stages = recipe.get("credit", {}), recipe.get("stages", [])
+    credit, horizons = recipe.get("credit", {}), _horizons(checkpoint.stage, recipe)
     items: list[Line] = []
     if report.demonstrations is not None:
         items.append(f"Cold start: {report.demonstrations.kept} demonstrations of {report.demonstrations.policy}.")
     items += [f"The run used {origin}. This card quotes none of them." for origin in given]
-    horizons = ", ".join(
-        str(stage.get("horizon")) for stage in stages if isinstance(stage, dict) and stage.get("horizon")
-    )
-    if horizons:
-        items.append(f"RL with at most this number of agent turns, by stage: {horizons}.")
     shown = (("shaping", "turn rewards"), ("score", "score of a trajectory"), ("gamma", "discount per turn"))
-    items.append("Credit: " + ", ".join(f"{name} {credit[key]}" for key, name in shown if key in credit) + ".")
+    if horizons:
+        items.append(f"RL with at most this number of agent turns, by stage: {', '.join(horizons)}.")
+        items.append("Credit: " + ", ".join(f"{name} {credit[key]}" for key, name in shown if key in credit) + ".")
+    else:
+        items.append("This checkpoint is from before RL.")
     if report.data:
         items.append("Tasks: " + "; ".join(f"{gym} {kind}" for gym, kind in report.data.items()) + ".")
     yield Items(tuple(items))
+
+
+def _horizons(stage: str, recipe: dict[str, Any]) -> list[str]:
+    """Return the horizons of the RL stages up to this one, those of other branches left out."""
+    planned = from_resolved(recipe)
+    own = next((each for each in planned.planned_stages if each.name == stage), None)
+    return (
+        [str(each.horizon or "adaptive") for each in planned.along(own.branch) if each.number <= own.number]
+        if own
+        else []
+    )
 
 
 def _scores(report: RunReport, checkpoint: ListedCheckpoint) -> Iterator[Block]:
