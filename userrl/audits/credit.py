@@ -216,7 +216,8 @@ def _with_limits(name: str, interval: Interval) -> dict[str, float]:
 def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     result, settings = shown.audit, shown.settings
     yield (
-        f"{plain(shown.label)} at {settings['gym']}, horizon {settings['horizon']}: {result.tasks} tasks x {settings['group']}, "
+        f"{plain(shown.label)}, checkpoint {plain(shown.checkpoint)}, at {settings['gym']}, horizon {settings['horizon']}: "
+        f"{result.tasks} tasks x {settings['group']}, "
         f"{result.turns} turns, {result.continuations} continuations, {settings['cpu_seconds']:.0f} CPU seconds; "
         f"the sum identity holds within {result.identity:.0e}"
     )
