@@ -26,7 +26,10 @@ def tokenizer(end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
     """end: the token that it names as its end token."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    # That of tokenizers which transformers reads from a GGUF file.
+    made.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.ByteLevel()]
+    )
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
         vocab_size=400,

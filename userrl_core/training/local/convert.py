@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.model import load_model, parameters
-from userrl_core.training.local.text.tokenizer import END, PAD, START, load_tokenizer
+from userrl_core.training.local.text.tokenizer import END, PAD, START, decode_each_token, load_tokenizer
 
 TEXT = (
     "When I was a child, my grandmother kept a small garden behind her house. Every morning in summer she went out before "
@@ -71,7 +71,8 @@ def convert(source: Path, folder: Path) -> None:
 
 
 def correct_tokenizer(tokenizer: Any) -> None:
-    """Correct the end token, the padding and the decoding of a ChatML tokenizer; leave any other as it is."""
+    """Correct the decoding, and the end token and the padding of a ChatML tokenizer."""
+    decode_each_token(tokenizer)
     known = tokenizer.get_vocab()
     if END not in known or tokenizer.eos_token != START:
         return

@@ -13,6 +13,7 @@ can be encoded.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,10 +165,24 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
             "checkpoint.bad_tokenizer", f"The tokenizer in {path} has several chat templates. Leave it one."
         )
     _check_template(tokenizer, path)
+    decode_each_token(tokenizer)
     switch = "" if thinking is None else f"{{%- set enable_thinking = {str(thinking).lower()} -%}}\n"
     if not tokenizer.chat_template.startswith(switch):
         tokenizer.chat_template = switch + tokenizer.chat_template
     return tokenizer
+
+
+def decode_each_token(tokenizer: Any) -> None:
+    """Make a byte-level tokenizer decode token by token. Tokenizers that are read from a GGUF file join all tokens first.
+
+    Joined text is not decoded at all if it contains an added token with a space, as the lean form's are: every space of
+    the reply would stay the byte's letter (``WhichĠcolour?``).
+    """
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    parts = json.loads(decoder.__getstate__()).get("decoders", []) if decoder is not None else []
+    kinds = [part["type"] for part in parts]
+    if kinds[-1:] == ["ByteLevel"] and "Fuse" in kinds:
+        tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
 
 
 def _check_template(tokenizer: Any, path: str | Path) -> None:
