@@ -1,12 +1,12 @@
 """What RL adds to a pretrained language model of 135 M parameters, on an English gym, over seeds.
 
     userrl train equalized-r2g --profile laptop-lm --seed 1      # and 2, 3: the settings were chosen on seed 0
-    python studies/language_model_seeds.py wish                  # adds the home's finished runs to data/language-model
+    python studies/language_model_seeds.py wish                  # adds the home's runs to data/language-model
     python studies/language_model_seeds.py wish --draw           # the tables in Markdown, from the data alone
 
-The data are a row for each run (`runs.csv`), for each held-out conversation (`scores.csv`) and for each validation
-(`validation.csv`). The perplexity is that of one fixed English text, before any training, after the cold start and of the
-best checkpoint. It shows what the model forgot.
+The data are a row for each step of training and validation (`steps.csv`) and, of finished runs, a row for each run
+(`runs.csv`) and each held-out conversation (`scores.csv`). The perplexity is that of one fixed English text: before any
+training, after the cold start, and of the best checkpoint. It shows what the model forgot.
 """
 
 from __future__ import annotations
@@ -37,22 +37,25 @@ from warehouse import open_warehouse
 
 RECIPE, PROFILE, MODEL, CHOSEN_ON = "equalized-r2g", "laptop-lm", "smollm2-135m", 0
 FOLDER = DATA / "language-model"
-RUNS, SCORES, VALIDATION = (FOLDER / f"{name}.csv" for name in ("runs", "scores", "validation"))
+RUNS, SCORES, STEPS = (FOLDER / f"{name}.csv" for name in ("runs", "scores", "steps"))
 
 PLAYED = """
 SELECT policy, task_id, tier, attempt, step, score, turns FROM trajectories
 WHERE run_id = $run AND gym = $gym AND phase = 'evaluate' AND admitted AND score IS NOT NULL ORDER BY ALL
 """
-VALIDATED = """
-SELECT step, count(*) AS tasks, avg(score) AS score, stddev_samp(score) / sqrt(count(*)) AS error FROM trajectories
-WHERE run_id = $run AND gym = $gym AND phase = 'validate' AND admitted AND score IS NOT NULL GROUP BY step ORDER BY step
+PLAYED_STEPS = """
+SELECT phase, step, count(*) AS conversations, round(avg(score), 4) AS score,
+       round(stddev_samp(score) / sqrt(count(*)), 4) AS error, round(avg(turns), 2) AS turns,
+       round(avg((stop_reason = 'horizon')::INT), 3) AS cut_off
+FROM trajectories WHERE run_id = $run AND gym = $gym AND phase IN ('train', 'validate') AND admitted AND score IS NOT NULL
+GROUP BY phase, step ORDER BY phase, step
 """
 
 Row = dict[str, Any]
 
 
 def main() -> None:
-    """Add the finished runs of a gym to the data, or print the tables."""
+    """Add the runs of a gym to the data, or print the tables."""
     parser = argparse.ArgumentParser(description="RL above SFT, over seeds, with a pretrained language model.")
     parser.add_argument("gym")
     parser.add_argument("--draw", action="store_true", help="print the tables, from the data alone")
@@ -61,8 +64,7 @@ def main() -> None:
         print("\n".join(tables(given.gym)))
         return
     for run in all_runs():
-        ours = run.info.recipe == RECIPE and run.info.profile == PROFILE and run.status.state == "finished"
-        if ours and set(gyms(run)) == {given.gym}:
+        if run.info.recipe == RECIPE and run.info.profile == PROFILE and set(gyms(run)) == {given.gym}:
             add(run, given.gym)
             print(f"{run.id}: added", file=sys.stderr)
 
@@ -74,27 +76,29 @@ def gyms(run: Run) -> Iterator[str]:
 
 
 def add(run: Run, gym: str) -> None:
-    """Add the rows of one run. Rows of an earlier call are replaced."""
+    """Add the rows of one run; of an unfinished one, its steps. Rows of an earlier call are replaced."""
     key = {"gym": gym, "seed": run.info.seed, "run": run.id}
     with open_warehouse(warehouse_dir(), run=frozenset([run.id])) as warehouse:
         played = warehouse.rows(PLAYED, run=run.id, gym=gym)
-        validated = warehouse.rows(VALIDATED, run=run.id, gym=gym)
+        steps = warehouse.rows(PLAYED_STEPS, run=run.id, gym=gym)
     for row in played:
         add_row(SCORES, ("gym", "seed", "policy", "task_id", "attempt"), {**key, **row})
-    for row in validated:
-        add_row(VALIDATION, ("gym", "seed", "step"), {**key, **row})
+    for row in steps:
+        add_row(STEPS, ("gym", "seed", "phase", "step"), {**key, **row})
+    if run.status.state != "completed":
+        return
     results = {
         path.parent.name: json.loads(path.read_text())["value"] for path in run.folder.glob("stages/*/result.json")
     }
     spent = {name: value.get("cpu_seconds", 0.0) for name, value in results.items()}
-    steps = {row["policy"]: row["step"] for row in played}
+    at = {row["policy"]: row["step"] for row in played}
     stages = run.folder / "stages"
-    best = next(stages.glob(f"*/checkpoints/step-{steps['RL']:06d}")) if steps["RL"] else None
+    best = next(stages.glob(f"*/checkpoints/step-{at['RL']:06d}")) if at["RL"] else None
     cold = max(stages.glob("sft/checkpoints/step-*"))
     row = {
         **key,
-        "best_step": steps["RL"],
-        "last_step": steps.get(last_step("RL"), steps["RL"]),
+        "best_step": at["RL"],
+        "last_step": at.get(last_step("RL"), at["RL"]),
         "cpu_seconds": round(sum(spent.values())),
         "perplexity_before": perplexity(models_dir() / MODEL),
         "perplexity_sft": perplexity(cold),
