@@ -103,6 +103,13 @@ def test_the_card_of_a_branch_has_the_horizons_of_its_own_stages(home: Path, sta
     assert f"by stage: {horizons}.\n" in card
 
 
+def test_the_card_of_a_recipe_that_cannot_be_read_says_nothing_of_its_stages(home: Path) -> None:
+    checkpoint = listed_checkpoints(find(RUN))[0][1]
+    card = model_card(read_report(find(RUN)), checkpoint, {"stages": "of old"}, repo="me/model", given=())
+    assert "RL with at most" not in card
+    assert "before RL" not in card
+
+
 def test_a_server_that_cannot_be_reached_is_told_from_a_refused_token(home: Path) -> None:
     done = push(home, "latest", "--to", "me/model", HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN=TOKEN)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

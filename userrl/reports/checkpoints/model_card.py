@@ -11,6 +11,7 @@ from curricula.load import from_resolved
 from userrl.reports.checkpoints.listed import ListedCheckpoint
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text
 from userrl.reports.run_report import RunReport
+from userrl_core.errors import ConfigError
 from userrl_core.number_format import NULL, number, with_error
 
 LOADING = """## Use
@@ -61,22 +62,26 @@ def _training(
     if horizons:
         items.append(f"RL with at most this number of agent turns, by stage: {', '.join(horizons)}.")
         items.append("Credit: " + ", ".join(f"{name} {credit[key]}" for key, name in shown if key in credit) + ".")
-    else:
+    elif horizons is not None:
         items.append("This checkpoint is from before RL.")
     if report.data:
         items.append("Tasks: " + "; ".join(f"{gym} {kind}" for gym, kind in report.data.items()) + ".")
     yield Items(tuple(items))
 
 
-def _horizons(stage: str, recipe: dict[str, Any]) -> list[str]:
-    """Return the horizons of the RL stages up to this one, those of other branches left out."""
-    planned = from_resolved(recipe)
+def _horizons(stage: str, recipe: dict[str, Any]) -> list[str] | None:
+    """Return the horizons of the RL stages up to this one, those of other branches left out.
+
+    None for a recipe of an earlier version that cannot be read.
+    """
+    try:
+        planned = from_resolved(recipe)
+    except ConfigError:
+        return None
     own = next((each for each in planned.planned_stages if each.name == stage), None)
-    return (
-        [str(each.horizon or "adaptive") for each in planned.along(own.branch) if each.number <= own.number]
-        if own
-        else []
-    )
+    if own is None:
+        return []
+    return [str(each.horizon or "adaptive") for each in planned.along(own.branch) if each.number <= own.number]
 
 
 def _scores(report: RunReport, checkpoint: ListedCheckpoint) -> Iterator[Block]:
