@@ -65,6 +65,7 @@ def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_p
     output = call(tmp_path, str(shorter)).output
     assert "After turn 1 no reward was earned." in output
     assert "score 1.000, has the same turns and then continues." in output
+    assert "**" not in output
     assert f"userrl show {best} " in output
     output = call(tmp_path, str(other)).output
     assert "No turn earned a reward." in output
@@ -72,6 +73,17 @@ def test_a_failed_conversation_says_where_it_left_the_best_one_on_its_task(tmp_p
     assert output.index("Where to look") < output.index("** From this turn on") < output.index("-- turn 1")
     assert "here:              action: other -> " in output
     assert "reward was earned" not in call(tmp_path, str(best)).output
+
+
+def test_a_failed_conversation_without_a_better_one_is_marked_after_its_last_reward_if_there_is_a_turn(
+    tmp_path: Path,
+) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        early = play(log, [0.5, 0.0], task="early", stop_reason="horizon", score=0.5).traj_id
+        late = play(log, [0.0, 0.5], task="late", stop_reason="horizon", score=0.5).traj_id
+    output = call(tmp_path, str(early)).output
+    assert output.index("-- turn 1") < output.index("** No reward from this turn on. **") < output.index("-- turn 2")
+    assert "**" not in call(tmp_path, str(late)).output
 
 
 def test_a_score_that_is_not_the_sum_of_the_rewards_stands_beside_that_sum(tmp_path: Path) -> None:

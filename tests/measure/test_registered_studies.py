@@ -13,6 +13,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 sys.path.append(str(STUDIES))
 
 import horizon_rules_tables as horizons  # noqa: E402  scripts of the folder import each other by name
+import language_model_seeds as language_model  # noqa: E402
 import study_rows  # noqa: E402
 import what_collapses_tables as collapses  # noqa: E402
 
@@ -163,3 +164,8 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
     for seed, score in ((2, 0.5), (1, 0.25), (2, 0.75)):
         study_rows.add_row(path, ("seed",), {"seed": seed, "score": score})
     assert study_rows.read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
+
+
+def test_the_page_of_the_language_model_has_the_table_of_its_data() -> None:
+    page = (STUDIES.parent / "docs" / "language-model.md").read_text(encoding="utf-8")
+    assert "\n".join(language_model.table("wish", 1)) in page

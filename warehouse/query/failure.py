@@ -30,6 +30,14 @@ class Failure:
         return min((self.shared if self.best else self.last_rewarded or 0) + 1, self.turns)
 
     @property
+    def mark(self) -> str:
+        """A sentence to print before that turn; "" if it neither differs nor follows the last reward."""
+        if self.best:
+            return "From this turn on, the best conversation differs." if self.shared < self.turns else ""
+        unrewarded = self.last_rewarded is not None and self.last_rewarded < self.turns
+        return "No reward from this turn on." if unrewarded else ""
+
+    @property
     def rewards(self) -> str:
         """A sentence about the rewards; "" if they are not known."""
         if self.last_rewarded is None:

@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Print one conversation with the reward, shaped credit, advantage and cost of each turn.
 
-    A failed conversation begins with where it failed: the turn at which the best one on its task differs, and its last
+    A failed conversation begins with where to look: the turn at which the best one on its task differs, and its last
     rewarded turn. `userrl sql "from trajectories"` lists the ids.
 
     Example: userrl show 1099612295849 --full
@@ -89,12 +89,8 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
             yield from _said(message["role"], message["content"], full)
     for place, turn in enumerate(shown.turns, 1):
         yield ""
-        if failed is not None and place == failed.turn:
-            yield (
-                "** From this turn on, the best conversation differs. **"
-                if failed.best
-                else "** No reward from this turn on. **"
-            )
+        if failed is not None and place == failed.turn and failed.mark:
+            yield f"** {failed.mark} **"
         if turn["thought"]:
             yield from _said("reasoning", turn["thought"], full)
         if turn["choice"] is None:
@@ -128,11 +124,8 @@ def _where(shown: StoredConversation, failed: Failure) -> Iterator[str]:
 
 
 def _in_short(turn: dict[str, Any]) -> str:
-    call, reply = (
-        f"{turn['choice'] or 'message'}: {turn['content'] or turn['message'] or ''}",
-        turn["observation"] or "",
-    )
-    return f"{textwrap.shorten(plain(call), 120)} -> {textwrap.shorten(plain(reply), 120)}"
+    call = f"{turn['choice'] or 'message'}: {turn['content'] or turn['message'] or ''}"
+    return f"{textwrap.shorten(plain(call), 120)} -> {textwrap.shorten(plain(turn['observation'] or ''), 120)}"
 
 
 def _rules(gym: str) -> Iterator[str]:

@@ -173,10 +173,10 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
 
 
 def decode_each_token(tokenizer: Any) -> None:
-    """Make a byte-level tokenizer decode token by token. Tokenizers that are read from a GGUF file join all tokens first.
+    """Make a byte-level tokenizer decode token by token.
 
-    Joined text is not decoded at all if it contains an added token with a space, as the lean form's are: every space of
-    the reply would stay the byte's letter (``WhichĠcolour?``).
+    A tokenizer from a GGUF file joins all tokens first. A token of the lean form contains a space. Text with such a token
+    is then not decoded, and a space of the reply stays a letter (``WhichĠcolour?``).
     """
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
     parts = json.loads(decoder.__getstate__()).get("decoders", []) if decoder is not None else []
