@@ -12,10 +12,16 @@ from userrl.run.estimate import hours, warning
 
 
 @pytest.mark.parametrize(
-    ("flags", "dtype"), [("sse avx2", "float32"), ("avx2 amx_bf16", "bfloat16"), ("avx512_bf16", "bfloat16")]
+    ("vendor", "flags", "dtype"),
+    [
+        ("GenuineIntel", "sse avx2", "float32"),
+        ("GenuineIntel", "avx2 avx512_bf16 amx_bf16", "bfloat16"),
+        ("GenuineIntel", "avx512_bf16", "float32"),
+        ("AuthenticAMD", "avx512_bf16", "bfloat16"),
+    ],
 )
-def test_the_number_format_follows_the_cpu(tmp_path: Path, flags: str, dtype: str) -> None:
-    (tmp_path / "cpuinfo").write_text(f"model name : some\nflags : {flags} fpu\n")
+def test_the_number_format_follows_the_cpu(tmp_path: Path, vendor: str, flags: str, dtype: str) -> None:
+    (tmp_path / "cpuinfo").write_text(f"vendor_id : {vendor}\nflags : {flags} fpu\n")
     assert cpu_dtype(tmp_path / "cpuinfo") == dtype
     assert cpu_dtype(tmp_path / "missing") == "float32"
 

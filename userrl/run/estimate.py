@@ -147,7 +147,7 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
     if expected is None or (expected < LONG_HOURS and recipe.model.path is None):
         return None
     if expected < MINUTES_UP_TO and recipe.hardware.backend == "local" and recipe.model.path is not None:
-        slow = "; float32, since this CPU has neither AMX nor AVX512 for bfloat16" * (recipe.model.dtype == "float32")
+        slow = "; float32, since this CPU has no fast bfloat16" * (recipe.model.dtype == "float32")
         return (
             f"{model_title(recipe.model.path)}: this run will take about {60 * expected:.0f} minutes on two quiet cores"
             f"{slow}. Fewer steps, tasks or turns shorten it."
