@@ -30,7 +30,9 @@ from userrl_core.training.local.threads import quiet_threads
 
 MODEL, BATCH, LENGTH, PROMPT, REPLY = "smollm2-135m", 16, 100, 64, 24
 OPENING, SAMPLED, READ, MICRO_BATCH = 40, 6, 8, 16
-HEAD = "number format | threads | loop | forward | update | forward passes of an update | decoding | step, s | memory, GB"
+HEAD = (
+    "number format | threads | loop | forward | update | forward passes of an update | decoding | step, s | memory, GB"
+)
 
 
 def main() -> None:
@@ -72,7 +74,7 @@ def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int
     """Measure one loop in this process. Rates are tokens per second."""
     import torch
 
-    from userrl.machine.models import model_path
+    from userrl.machine.pretrained import model_path
     from userrl_core.training.config import ModelConfig
     from userrl_core.training.local.model import load_model
 

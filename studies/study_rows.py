@@ -57,6 +57,11 @@ def plan_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
+def plans(path: Path) -> list[str]:
+    """Return the hashes of a plan and of those that it amends, newest first. Their runs are shown together."""
+    return [plan_hash(path), *read_plan(path).get("amends", [])]
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file, in order; nothing if there is no file."""
     return pl.read_csv(path, infer_schema_length=None).to_dicts() if path.is_file() else []

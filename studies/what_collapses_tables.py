@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from study_rows import DATA, plan_hash, read_plan, read_rows
+from study_rows import DATA, plan_hash, plans, read_plan, read_rows
 
 from userrl_core.measure.interval import Interval, newcombe
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Tables of: what collapses.")
     parser.add_argument("--figures", type=Path, default=None, help="folder for two SVG files")
     given = parser.parse_args()
-    rows = [row for row in read_rows(FOLDER / "runs.csv") if row["plan"] == plan_hash(PLAN)]
+    rows = [row for row in read_rows(FOLDER / "runs.csv") if row["plan"] in plans(PLAN)]
     if not rows:
         sys.exit(
             f"There is no run of plan {plan_hash(PLAN)} yet. Start one with: python studies/what_collapses.py errand"
