@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.local import decode
 from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, column_bytes
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.optimizer import adamw
-from userrl_core.training.local.samples import pad
+from userrl_core.training.local.samples import Sample, pad
+from userrl_core.training.local.update import forward_passes
 from userrl_core.training.one_gpu import rows_that_fit
 
 VOCAB = 500
@@ -193,3 +195,40 @@ def test_a_batch_on_a_gpu_is_as_large_as_free_memory_holds_caches_of_full_length
     assert rows_that_fit(1_000_000, column, 9344) == 0
     assert column_bytes(make_model()) == 2 * 2 * 2 * 8 * 4
     assert column_bytes(make_model().to(torch.bfloat16)) == 2 * 2 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize("kind", [Qwen3ForCausalLM, LlamaForCausalLM])
+def test_a_common_opening_is_computed_once_and_gives_the_same_gradients(kind: Any) -> None:
+    opening = IDS[0][:20]
+    ids = [opening + row[20 : 20 + extra] for row, extra in zip(IDS, (30, 12, 21), strict=True)]
+    turns = [[-1] * 24 + [0] * (len(row) - 24) for row in ids]
+    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    found = []
+    for share in (False, True):
+        if kind is Qwen3ForCausalLM:
+            model = make_model()
+        else:
+            torch.manual_seed(0)
+            model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB, num_key_value_heads=2, **shape))
+        read: list[tuple[int, ...]] = []
+        model.model.embed_tokens.register_forward_pre_hook(lambda _, inputs, read=read: read.append(inputs[0].shape))
+        logprobs, entropies = token_logprobs(model, ids, turns, share=share)
+        (logprobs * torch.linspace(-1, 1, len(logprobs))).sum().backward()
+        found.append((logprobs.detach(), entropies.detach(), [p.grad for p in model.parameters()]))
+        assert read == ([(1, 20), (3, 30)] if share else [(3, 50)])
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+
+
+def test_conversations_that_begin_differently_are_computed_whole() -> None:
+    model = make_model()
+    alone, _ = token_logprobs(model, IDS, TURNS)
+    shared, _ = token_logprobs(model, IDS, TURNS, share=True)
+    assert torch.equal(alone, shared)
+
+
+def test_a_forward_pass_of_shared_openings_holds_conversations_of_one_task() -> None:
+    samples = [Sample(ids=[opening, 9, 9], turns=[-1, 0, 0]) for opening in (1, 2, 1, 1, 2)]
+    settings = {"micro_batch": 2, "group": 2, "batch": 2}
+    shared = AlgorithmConfig(share_openings=True, **settings)
+    assert forward_passes(samples, shared) == [[0, 2], [3], [1, 4]]
+    assert forward_passes(samples, AlgorithmConfig(**settings)) == [[0, 1], [2, 3], [4]]

@@ -99,6 +99,25 @@ def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kin
     torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
 
 
+def test_a_llama_decoder_computes_only_the_rows_that_go_on() -> None:
+    torch.manual_seed(2)
+    ids, all_rows = torch.randint(0, 300, (4, 8)), torch.ones(4, 1, dtype=torch.bool)
+    model = make_llama()
+    decoder, fed = LlamaDecoder(model, 4, 4), []
+    hook = model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: fed.append(len(inputs[0])))
+    decoder.feed(ids[:, :5], all_rows.expand(4, 5))
+    logits = decoder.feed(ids[:, 5:6], torch.tensor([[True], [False], [False], [True]]))
+    after = decoder.feed(ids[:, 6:7], all_rows)
+    hook.remove()
+    assert fed == [4, 2, 4]
+    rows = [ids[0, :7], torch.cat([ids[1, :5], ids[1, 6:7]]), torch.cat([ids[2, :5], ids[2, 6:7]]), ids[3, :7]]
+    with torch.no_grad():
+        expected = torch.stack([model(input_ids=row[None]).logits[0, -1] for row in rows])
+        earlier = torch.stack([model(input_ids=ids[row : row + 1, :6]).logits[0, -1] for row in (0, 3)])
+    torch.testing.assert_close(logits[[0, 3]], earlier, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-5)
+
+
 def test_llama_and_qwen3_have_decoders_and_another_architecture_uses_the_generic_one() -> None:
     shape: dict[str, Any] = {
         "vocab_size": len(TOKENIZER), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

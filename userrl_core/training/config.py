@@ -230,6 +230,11 @@ class AlgorithmConfig(Settings):
     micro_batch: PositiveInt = 32
     """Trajectories per forward pass of the update; smaller needs less memory and changes only rounding."""
 
+    share_openings: bool = False
+    """Compute the opening of a group once, in rollouts and in the update, where the model is a Llama or Qwen3 (local backend). It
+    changes only rounding. A forward pass of the update then holds trajectories of one task.
+    """
+
     lr: PositiveFloat = 1e-6
     """Learning rate of the policy after the warm-up."""
 

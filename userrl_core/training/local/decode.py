@@ -66,6 +66,11 @@ def column_bytes(model: Any) -> int:
 class Qwen3Decoder:
     """The blocks of Qwen3 over a preallocated cache."""
 
+    skips_ended = False
+    """Compute a new column for the rows that have it, once these are half of the rows or fewer. Results of the small models
+    made here keep their last bits without it.
+    """
+
     def __init__(self, model: Any, rows: int, columns: int) -> None:
         config = model.config
         weight = model.model.embed_tokens.weight
@@ -101,15 +106,23 @@ class Qwen3Decoder:
         positions_Bn = (self._lengths_B[:, None] + real_Bn.long().cumsum(1) - 1).clamp_min(0)
         self._lengths_B = self._lengths_B + real_Bn.sum(1)
         self._used = end
+        if self.skips_ended and n == 1 and 2 * int(real_Bn.sum()) <= len(real_Bn):
+            rows = real_Bn[:, 0].nonzero()[:, 0]
+            logits_BV = torch.zeros(len(real_Bn), self._model.config.vocab_size, device=real_Bn.device)
+            logits_BV[rows] = self._logits(ids_Bn[rows], positions_Bn[rows], start, end, rows)
+            return logits_BV
+        return self._logits(ids_Bn, positions_Bn, start, end, None)
 
+    def _logits(self, ids_Bn: Tensor, positions_Bn: Tensor, start: int, end: int, rows: Tensor | None) -> Tensor:
+        """Return the logits after the last of the columns start to end. rows: only these of the cache; None: all."""
         backbone = self._model.model
         x = F.embedding(ids_Bn, backbone.embed_tokens.weight)
         # The model's own rotary module, which includes any scaling of its config.
         cos, sin = backbone.rotary_emb(x, positions_Bn)
-        mask = self._mask(start, end)
+        mask = self._mask(start, end) if rows is None else self._mask(start, end)[rows]
         for index, layer in enumerate(backbone.layers):
             h = self._norm(x, layer.input_layernorm)
-            x = x + self._attend(index, layer.self_attn, h, cos[:, None], sin[:, None], mask, start, end)
+            x = x + self._attend(index, layer.self_attn, h, cos[:, None], sin[:, None], mask, start, end, rows)
             x = x + layer.mlp(self._norm(x, layer.post_attention_layernorm))
         logits: Tensor = self._model.lm_head(self._norm(x[:, -1], backbone.norm))
         return logits.float()
@@ -121,7 +134,16 @@ class Qwen3Decoder:
         self._lengths_B = self._lengths_B[rows]
 
     def _attend(
-        self, index: int, attention: Any, h: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, start: int, end: int
+        self,
+        index: int,
+        attention: Any,
+        h: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor,
+        start: int,
+        end: int,
+        rows: Tensor | None,
     ) -> Tensor:
         B, n, _ = h.shape
         D = self._width
@@ -130,9 +152,10 @@ class Qwen3Decoder:
         v = attention.v_proj(h).view(B, n, self._key_heads, D)
         q, k = self._norm_heads(attention, q, k)
         q = _rotate(q.transpose(1, 2), cos, sin)
-        self._keys[index][:, :, start:end] = _rotate(k.transpose(1, 2), cos, sin)
-        self._values[index][:, :, start:end] = v.transpose(1, 2)
-        keys, values = self._keys[index][:, :, :end], self._values[index][:, :, :end]
+        at = slice(None) if rows is None else rows
+        self._keys[index][at, :, start:end] = _rotate(k.transpose(1, 2), cos, sin)
+        self._values[index][at, :, start:end] = v.transpose(1, 2)
+        keys, values = self._keys[index][at, :, :end], self._values[index][at, :, :end]
         shared = self._heads // self._key_heads
         if n == 1:
             # Query heads that share a key head become its queries: no key is copied, with one product per key head.
@@ -205,6 +228,8 @@ class Qwen3Decoder:
 
 class LlamaDecoder(Qwen3Decoder):
     """The blocks of Llama over a preallocated cache: Qwen3's blocks without norms of queries and keys."""
+
+    skips_ended = True
 
     def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q, k

@@ -427,6 +427,7 @@ class _Stage:
             generator=self.state.generator if train else None,
             seed=derive_seed(self.job.seed, "validate"),
             keep_samples=train,
+            share_openings=self.config.share_openings,
         )
 
     def _context(self, step: int, phase: Any) -> RolloutContext:

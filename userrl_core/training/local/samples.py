@@ -49,6 +49,11 @@ class Sample:
         """Return the number of sampled tokens."""
         return len(self.turns) - self.turns.count(-1)
 
+    @property
+    def opening(self) -> list[int]:
+        """Return the tokens before the first sampled one."""
+        return self.ids[: next((index for index, turn in enumerate(self.turns) if turn >= 0), len(self.ids))]
+
     def turn_tokens(self, turns: int) -> list[int]:
         """Return the number of sampled tokens per turn."""
         return [self.turns.count(turn) for turn in range(turns)]

@@ -90,9 +90,8 @@ def update_policy(
     model.train()
     for number, minibatch in enumerate(order):
         weights = token_weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
-        for start in range(0, len(minibatch), config.micro_batch):
-            rows = minibatch[start : start + config.micro_batch]
-            stats = _backward(model, [items[i] for i in rows], weights[start : start + len(rows)], config, threshold)
+        for part in forward_passes([items[i].sample for i in minibatch], config):
+            stats = _backward(model, [items[minibatch[i]] for i in part], [weights[i] for i in part], config, threshold)
             if number == 0:
                 logprob_gap = max(logprob_gap, stats.pop("gap"))
             for name, value in stats.items():
@@ -113,6 +112,17 @@ def update_policy(
         "policy/logprob_gap/max": logprob_gap,
         **reference,
     }
+
+
+def forward_passes(samples: Sequence[Sample], config: AlgorithmConfig) -> list[list[int]]:
+    """Return the rows of each forward pass. Rows of one opening come together if it is computed once."""
+    rows, size = list(range(len(samples))), config.micro_batch
+    if not config.share_openings:
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+    by_opening: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for row in rows:
+        by_opening[tuple(samples[row].opening)].append(row)
+    return [same[start : start + size] for same in by_opening.values() for start in range(0, len(same), size)]
 
 
 def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tensor:
@@ -143,6 +153,7 @@ def _backward(
         [item.sample.turns for item in items],
         config.temperature,
         entropy_grad=config.entropy_coef > 0,
+        share=config.share_openings,
     )
     device = logprobs.device
     old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
