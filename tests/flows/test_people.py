@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from userrl.people.others import Checkpoint, Other, gyms_with_people
 from userrl.people.people import Study, Talk
 from userrl.run.run import Run, RunInfo
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import tasks
+from userrl_core.gyms import registry, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
 from userrl_core.records import Task, Trajectory
@@ -249,7 +250,7 @@ def test_latest_is_never_the_run_of_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "user", "agent"), [("naive-sum", ["travel"], ["travel"]), ("horizon-fork", [], ["errand", "wish"])]
+    ("recipe", "user", "agent"), [("naive-sum", ["travel"], ["travel"]), ("horizon-fork", ["wish"], ["errand", "wish"])]
 )
 def test_a_checkpoint_is_met_at_the_gyms_that_its_recipe_plays(
     tmp_path: Path, recipe: str, user: list[str], agent: list[str]
@@ -263,9 +264,19 @@ def test_a_checkpoint_is_met_at_the_gyms_that_its_recipe_plays(
 
 
 def test_which_parts_can_be_played() -> None:
-    assert set(gyms_with_people()) == {"intention", "persuade", "telepathy", "travel", "turtle"}
+    assert set(gyms_with_people()) == {"intention", "persuade", "telepathy", "travel", "turtle", "wish"}
     with raises("people.not_playable", "'function'"):
         Study(Path("nowhere")).hand_out("function", "user", Other())
+
+
+def test_a_gym_whose_packages_are_missing_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_without_travel(name: str) -> Any:
+        if name == "userrl_core.gyms.travel.gym":
+            raise ModuleNotFoundError("No module named 'minigrid'", name="minigrid")
+        return import_module(name)
+
+    monkeypatch.setattr(registry, "import_module", import_without_travel)
+    assert set(gyms_with_people()) == {"intention", "persuade", "telepathy", "turtle", "wish"}
 
 
 def test_a_conversation_without_consent_is_in_no_export(tmp_path: Path) -> None:

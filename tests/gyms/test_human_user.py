@@ -46,6 +46,22 @@ def step(gym: Any, choice: str, content: str) -> Any:
     return asyncio.run(gym.step(InteractCall(choice, content)))
 
 
+def test_a_person_with_a_wish_hears_the_agents_words_hesitates_and_names_no_other_colour() -> None:
+    task = tasks("wish", "train")[0]
+    (garment, colour), *_ = task.payload["wished"].items()
+    other = next(each for each in ("red", "black", "white") if each != colour)
+    person = Person("Let me think.", f"In {other}.", f"Oh, {colour.upper()} of course.")
+    gym = gym_with(person, "wish")
+    hesitated = step(gym, "action", f"Which colour should the {garment} have?")
+    assert (hesitated.observation, hesitated.reward) == ("Let me think.", 0.0)
+    told = step(gym, "action", f"The {garment}, please?")
+    assert told.observation == f"Oh, {colour.upper()} of course."
+    assert told.reward == pytest.approx(gym.config.elicitation / len(task.payload["wished"]))
+    assert f"Which colour should the {garment} have?" in person.screen
+    assert f"Name {colour}, or no colour." in person.screen
+    assert f"{garment} in {colour}" in person.screen
+
+
 def test_intention_shows_the_missing_details_and_reads_an_answer_and_the_numbers_it_covers() -> None:
     person = Person("By train, I think.", "1 9", "0 1, 1")
     gym = gym_with(person, "intention")

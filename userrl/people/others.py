@@ -12,6 +12,7 @@ from userrl.run.tasks import gym_config, tasks_of
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import gym_class, names, tasks
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.gyms.registry import unavailable
 from userrl_core.policies.base import BatchPolicy, Policy
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -141,5 +142,5 @@ def check_side(gym: str, side: Side) -> None:
 
 
 def gyms_with_people() -> Sequence[str]:
-    """Return the gyms whose user a person can play."""
-    return [name for name in names() if "human" in gym_class(name).users]
+    """Return the gyms whose user a person can play, of those whose packages are installed."""
+    return [name for name in names() if not unavailable(name) and "human" in gym_class(name).users]

@@ -22,6 +22,7 @@ from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.population import ASIDES
 from userrl_core.gyms.wish.english import ACTS
+from userrl_core.gyms.wish.human_user import HumanWishUser
 from userrl_core.gyms.wish.rule_user import HESITATES, RuleWishUser
 from userrl_core.gyms.wish.tasks import COLOURS, GARMENTS, OPTIONS
 from userrl_core.gyms.wording import Wordings, listed, with_article
@@ -87,7 +88,11 @@ class WishGym(Gym[WishConfig]):
         "search": "list the outfits that agree with everything the user has told so far; the content is ignored",
         "answer": "the name of one outfit, e.g. oak; ends the conversation",
     }
-    users: ClassVar = {"rule": RuleWishUser, "openai": lazily("userrl_core.gyms.wish.llm_user:LLMWishUser")}
+    users: ClassVar = {
+        "rule": RuleWishUser,
+        "openai": lazily("userrl_core.gyms.wish.llm_user:LLMWishUser"),
+        "human": HumanWishUser,
+    }
     user: WishUser
 
     @staticmethod
@@ -140,6 +145,8 @@ class WishGym(Gym[WishConfig]):
         if len(named_garments) != 1:
             return Reply(self._say(UNREAD, "unread"), 0.0 - self.config.question_price)
         garment = named_garments[0]
+        if isinstance(self.user, HumanWishUser):
+            self.user.hears(content)
         reply, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
         if isinstance(self.user, RuleWishUser):
             reply = self._worded(reply, garment, out)
