@@ -12,6 +12,9 @@ Needs `userrl model fetch smollm2-135m`. Each row is a process of its own, and i
   them. plain sends the whole conversation through `generate` each turn.
 
 An update's forward passes are its seconds divided by the seconds of a forward pass of the same tokens.
+
+A second table has single operations: a product of 1,600 x 576 x 1,536, attention of 16 conversations of 100 tokens, and an
+update of a group of 8 whose first 46 tokens are the same, with that opening computed for each and once.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ MODEL, BATCH, LENGTH, PROMPT, REPLY = "smollm2-135m", 16, 100, 64, 24
 OPENING, SAMPLED, READ, MICRO_BATCH = 40, 6, 8, 16
 HEAD = (
     "number format | threads | loop | forward | update | forward passes of an update | decoding | step, s | memory, GB"
+)
+OPERATIONS = (
+    "number format | threads | product, GFLOP/s | attention, ms | its backward pass, ms | opening for each, s | once, s"
 )
 
 
@@ -58,7 +64,15 @@ def main() -> None:
             f"{row['decoding']:,.0f} | {row['step']:.1f} | {row['memory']:.1f} |",
             flush=True,
         )
-    print("\nforward, update and decoding in tokens per second; the best of three")
+    print("\nforward, update and decoding in tokens per second; the best of three\n")
+    print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 6}")
+    for dtype, threads in product(given.dtypes, given.threads):
+        row = child(dtype, threads, "operations", given)
+        print(
+            f"| {dtype} | {threads} | {row['product']:.0f} | {1e3 * row['attention']:.0f} | "
+            f"{1e3 * row['attention_backward']:.0f} | {row['each']:.2f} | {row['once']:.2f} |",
+            flush=True,
+        )
 
 
 def child(dtype: str, threads: int, loop: str, given: argparse.Namespace) -> dict[str, float]:
@@ -81,6 +95,8 @@ def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = load_model(model_path(MODEL), ModelConfig(path=MODEL, dtype=dtype))
+    if loop == "operations":
+        return operations(model)
     speed = (Ours if loop == "ours" else Plain)(model)
     ids = torch.randint(1000, 40_000, (BATCH, LENGTH)).tolist()
     prompts = torch.randint(1000, 40_000, (BATCH, PROMPT)).tolist()
@@ -95,6 +111,36 @@ def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int
         "decoding": BATCH * REPLY / decoding,
         "step": step,
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
+
+
+def operations(model: Any) -> dict[str, float]:
+    """Measure single operations. Seconds, and GFLOP/s of a product."""
+    import torch
+
+    from userrl_core.training.local.logprobs import token_logprobs
+
+    a, b = torch.randn(1600, 576, dtype=model.dtype), torch.randn(1536, 576, dtype=model.dtype)
+    heads = torch.randn(BATCH, 9, LENGTH, 64, dtype=model.dtype, requires_grad=True)
+
+    def attend() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+
+    opening = torch.randint(1000, 40_000, (46,)).tolist()
+    ids = [opening + torch.randint(1000, 40_000, (20 + 20 * (row % 3),)).tolist() for row in range(8)]
+    agent = [[-1] * 46 + [0 if column % 4 == 0 else -1 for column in range(len(row) - 46)] for row in ids]
+
+    def update(share: bool) -> None:
+        logprobs, _ = token_logprobs(model, ids, agent, share=share)
+        logprobs.mean().backward()
+
+    attention = best(attend)
+    return {
+        "product": 2 * 1600 * 576 * 1536 / best(lambda: a @ b.T) / 1e9,
+        "attention": attention,
+        "attention_backward": best(lambda: attend().sum().backward()) - attention,
+        "each": best(lambda: update(share=False)),
+        "once": best(lambda: update(share=True)),
     }
 
 

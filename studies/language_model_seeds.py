@@ -3,6 +3,8 @@
 userrl train equalized-r2g --profile laptop-lm --seed 1      # the settings were chosen on seed 0
 python studies/language_model_seeds.py wish                  # adds the home's runs to data/language-model/steps.csv
 python studies/language_model_seeds.py wish --draw 1         # the table of seed 1 in Markdown, from the data alone
+python studies/language_model_seeds.py wish --draw 0 --name line-1e-5     # of a trial of settings, a run with a name
+python studies/language_model_seeds.py wish --unread         # share of answers that the user could not read, by trial
 """
 
 from __future__ import annotations
@@ -21,14 +23,22 @@ from warehouse import open_warehouse
 
 RECIPE, PROFILE = "equalized-r2g", "laptop-lm"
 STEPS = DATA / "language-model" / "steps.csv"
-SHOWN = (0, 1, 5, 10, 12, 20, 22)
-"""Steps in the table."""
+SHOWN = (0, 1, 5, 10, 12, 14, 20, 22)
+"""Steps in the tables, as far as a run has them."""
+UNNAMED = "-"
+"""Name of the runs that were given none."""
 
 PLAYED = """
-WITH earned AS (SELECT traj_id, sum(reward) AS reward FROM turns WHERE run_id = $run GROUP BY traj_id)
+WITH earned AS (
+    SELECT traj_id, sum(reward) AS reward, count(*) FILTER (choice = 'action') AS questions,
+           count(*) FILTER (choice = 'answer') AS answers
+    FROM turns WHERE run_id = $run GROUP BY traj_id
+)
 SELECT phase, step, count(*) AS conversations, round(avg(score), 4) AS score,
        round(stddev_samp(score) / sqrt(count(*)), 4) AS error, round(avg(turns), 2) AS turns,
-       round(avg((stop_reason = 'horizon')::INT), 3) AS cut_off, round(avg(reward), 4) AS reward
+       round(avg((stop_reason = 'horizon')::INT), 3) AS cut_off, round(avg(reward), 4) AS reward,
+       sum(questions)::INT AS questions, sum(answers)::INT AS answers,
+       (sum(answers) - count(*) FILTER (answers > 0 AND stop_reason <> 'horizon'))::INT AS unread
 FROM trajectories JOIN earned USING (traj_id)
 WHERE run_id = $run AND gym = $gym AND phase IN ('train', 'validate') AND admitted AND score IS NOT NULL
 GROUP BY phase, step ORDER BY phase, step
@@ -40,9 +50,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A pretrained language model on an English gym, step by step.")
     parser.add_argument("gym")
     parser.add_argument("--draw", type=int, metavar="SEED", help="print the table of a seed, from the data alone")
+    parser.add_argument(
+        "--unread", action="store_true", help="print the share of unreadable answers, from the data alone"
+    )
+    parser.add_argument("--name", default=UNNAMED, help="name of the run to print")
     given = parser.parse_args()
+    if given.unread:
+        print("\n".join(unread_answers(given.gym)))
+        return
     if given.draw is not None:
-        print("\n".join(table(given.gym, given.draw)))
+        print("\n".join(table(given.gym, given.draw, given.name)))
         return
     for run in all_runs():
         if run.info.recipe == RECIPE and run.info.profile == PROFILE and set(gyms(run)) == {given.gym}:
@@ -61,17 +78,20 @@ def add(run: Run, gym: str) -> None:
     with open_warehouse(warehouse_dir(), run=frozenset([run.id])) as warehouse:
         rows = warehouse.rows(PLAYED, run=run.id, gym=gym)
     for row in rows:
-        add_row(STEPS, ("gym", "seed", "phase", "step"), {"gym": gym, "seed": run.info.seed, "run": run.id, **row})
+        named = {"gym": gym, "name": run.info.name or UNNAMED, "seed": run.info.seed, "run": run.id}
+        add_row(STEPS, ("gym", "name", "seed", "phase", "step"), {**named, **row})
 
 
-def table(gym: str, seed: int) -> Iterator[str]:
-    """Yield the lines of a seed's table. Errors are standard errors over conversations."""
+def table(gym: str, seed: int, name: str = UNNAMED) -> Iterator[str]:
+    """Yield the lines of a run's table. Errors are standard errors over conversations."""
     rows: dict[tuple[str, int], dict[str, Any]] = {
-        (row["phase"], row["step"]): row for row in read_rows(STEPS) if (row["gym"], row["seed"]) == (gym, seed)
+        (row["phase"], row["step"]): row
+        for row in read_rows(STEPS)
+        if (row["gym"], row["seed"], row["name"]) == (gym, seed, name)
     }
     yield "| step | training score | turns | cut off | reward of a conversation | validation score | its turns |"
     yield "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for step in SHOWN:
+    for step in (step for step in SHOWN if any(at == step for _, at in rows)):
         trained, validated = rows.get(("train", step)), rows.get(("validate", step))
         cells = ["", "", "", ""]
         if trained:
@@ -83,6 +103,17 @@ def table(gym: str, seed: int) -> Iterator[str]:
             else ["", ""]
         )
         yield f"| {step} | {' | '.join(cells)} |"
+
+
+def unread_answers(gym: str) -> Iterator[str]:
+    """Yield a table of the share of answers in training that did not end the conversation, by step and trial."""
+    rows = [row for row in read_rows(STEPS) if row["gym"] == gym and row["phase"] == "train" and row["answers"]]
+    shares = {(row["name"], row["step"]): row["unread"] / row["answers"] for row in rows}
+    names = sorted({name for name, _ in shares})
+    yield f"| step | {' | '.join(f'`{name}`' for name in names)} |"
+    yield "| ---: |" + " ---: |" * len(names)
+    for step in (step for step in SHOWN if any(at == step for _, at in shares)):
+        yield f"| {step} | {' | '.join(f'{shares[name, step]:.2f}' if (name, step) in shares else '' for name in names)} |"
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def test_the_number_format_follows_the_cpu(tmp_path: Path, vendor: str, flags: s
 
 def test_the_profile_is_a_pretrained_model_that_speaks_english() -> None:
     recipe = load("equalized-r2g", profile="laptop-lm")
-    assert (recipe.model.path, recipe.model.calls, recipe.model.dtype) == ("smollm2-135m", "lean", cpu_dtype())
+    assert (recipe.model.path, recipe.model.calls, recipe.model.dtype) == ("smollm2-135m", "line", cpu_dtype())
     assert recipe.gym("wish").config["wording"] == "english"
     assert recipe.training_gyms == ("wish",)
 
