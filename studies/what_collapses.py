@@ -35,6 +35,8 @@ from warehouse import open_warehouse  # noqa: E402
 PLAN = Path(__file__).with_suffix(".yaml")
 RUNS, AUDITS = DATA / "what-collapses" / "runs.csv", DATA / "what-collapses" / "audits.csv"
 CELL = ("family", "gamma", "form", "enabling_turn")
+AGGREGATION = "trajectory_mean"
+"""The loss aggregation of the plan's recipe."""
 
 
 def main() -> int:
@@ -148,7 +150,7 @@ def audited(plan: Mapping[str, Any], only: str | None) -> int:
 
 def prediction(found: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
     """Return a cell's predictors. One that is not defined is empty."""
-    numbers, worth = found["rules"]["sum"][rule], found["worth"]["sum"]
+    numbers, worth = found["rules"]["sum"][f"{rule} {AGGREGATION}"], found["worth"]["sum"]
     expected, true = numbers.get(f"kind_{kind}"), worth.get(f"kind_{kind}")
     audit = None if expected is None or true is None else round(expected - true, 4)
     return dict(zip(CELL, cell, strict=True)) | {

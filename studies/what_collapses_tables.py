@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Tables of: what collapses.")
     parser.add_argument("--figures", type=Path, default=None, help="folder for two SVG files")
     given = parser.parse_args()
-    rows = [row for row in read_rows(FOLDER / "runs.csv") if row["plan"] in plans(PLAN)]
+    rows = runs_of(plans(PLAN), read_rows(FOLDER / "runs.csv"))
     if not rows:
         sys.exit(
             f"There is no run of plan {plan_hash(PLAN)} yet. Start one with: python studies/what_collapses.py errand"
@@ -65,6 +65,11 @@ def main() -> None:
     if given.figures:
         draw_differences(found, given.figures / "what-collapses-families.svg")
         draw_cells(rows, given.figures / "what-collapses-cells.svg")
+
+
+def runs_of(hashes: Sequence[str], rows: Rows) -> list[Mapping[str, Any]]:
+    """Return the runs of a plan and of those that it amends. A run that is part of both counts once."""
+    return list({row["run"]: row for row in rows if row["plan"] in hashes}.values())
 
 
 def primary(rows: Rows) -> Primary:
@@ -107,16 +112,27 @@ def primary_table(found: Primary, planned: int) -> list[str]:
 
 
 def cell_table(rows: Rows) -> list[str]:
-    """Return one row per cell: collapsed runs, and the change from the cold start to the end."""
+    """Return one row per family, form and pay, and for each gamma the collapsed runs and the mean change from the cold start
+    to the end with its standard error over seeds.
+    """
+    gammas = sorted({row["gamma"] for row in rows})
     lines = [
-        "| family | gamma | form | enabling turn | collapsed | end less cold start |",
-        "| --- | ---: | --- | --- | ---: | ---: |",
+        f"| family | form | enabling turn | {' | '.join(f'gamma {gamma:g}' for gamma in gammas)} |",
+        f"| --- | --- | --- |{' --- |' * len(gammas)}",
     ]
-    for cell, own in by_cell(rows).items():
-        change = fmean(row["last"] - row["start"] for row in own)
-        collapsed = sum(row["collapsed"] for row in own)
-        lines.append(f"| {' | '.join(map(str, cell))} | {collapsed} of {len(own)} | {change:+.2f} |")
+    cells = by_cell(rows)
+    for family, form, pay in dict.fromkeys((family, form, pay) for family, _, form, pay in cells):
+        shown = [_shown(cells.get((family, gamma, form, pay), [])) for gamma in gammas]
+        lines.append(f"| {family} | {form} | {pay} | {' | '.join(shown)} |")
     return lines
+
+
+def _shown(rows: Rows) -> str:
+    if not rows:
+        return ""
+    changes = [row["last"] - row["start"] for row in rows]
+    error = f" ± {stdev(changes) / math.sqrt(len(changes)):.2f}" if len(changes) > 1 else ""
+    return f"{sum(row['collapsed'] for row in rows)} of {len(rows)}, {fmean(changes):+.2f}{error}"
 
 
 def by_cell(rows: Rows) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
@@ -196,7 +212,8 @@ def draw_differences(found: Primary, path: Path) -> None:
         axes.plot(each.estimate, place, "o", color="black")
     axes.axvline(0, color="grey", linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlim(-1, 1)
+    axes.set_xlim(-1, 1.05)
+    axes.set_ylim(-0.5, len(names) - 0.5)
     axes.set_xlabel("share of collapsed runs, enabling turn unpaid less paid [95 %]\n(gamma 0, form centred)")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

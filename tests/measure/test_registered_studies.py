@@ -48,6 +48,21 @@ def test_the_primary_contrast_is_unpaid_less_paid_with_newcombes_limits() -> Non
     assert (reference.estimate, reference.low, reference.high) == pytest.approx((0.562, 0.196, 0.797), abs=1e-3)
 
 
+def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None:
+    rows = [{"run": run, "plan": plan} for run, plan in (("a", "old"), ("a", "new"), ("b", "old"), ("c", "other"))]
+    assert [row["run"] for row in collapses.runs_of(["new", "old"], rows)] == ["a", "b"]
+
+
+def test_the_page_shows_the_tables_that_the_data_give() -> None:
+    rows = collapses.runs_of(study_rows.plans(collapses.PLAN), study_rows.read_rows(collapses.FOLDER / "runs.csv"))
+    page = (collapses.DATA.parent / "docs" / "what-collapses.md").read_text(encoding="utf-8")
+    families = len(study_rows.read_plan(collapses.PLAN)["families"])
+    for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
+        assert "\n".join(table) in page
+    audits = study_rows.read_rows(collapses.FOLDER / "audits.csv")
+    assert "\n".join(collapses.prediction_table(collapses.predictions(rows, audits))) in page
+
+
 def test_six_families_in_one_direction_have_p_031_and_five_are_enough() -> None:
     six = collapses.primary([row for family in FAMILIES for row in contrast(8, 2, family)])
     assert (six.above, round(six.p, 3)) == (6, 0.031)
@@ -166,6 +181,8 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
     assert study_rows.read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
 
 
-def test_the_page_of_the_language_model_has_the_table_of_its_data() -> None:
+def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     page = (STUDIES.parent / "docs" / "language-model.md").read_text(encoding="utf-8")
-    assert "\n".join(language_model.table("wish", 1)) in page
+    for seed, name in ((1, language_model.UNNAMED), (0, "lean-2e-5"), (0, "line-1e-5")):
+        assert "\n".join(language_model.table("wish", seed, name)) in page
+    assert "\n".join(language_model.unread_answers("wish")) in page
