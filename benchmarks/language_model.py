@@ -100,7 +100,7 @@ def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int
     speed = (Ours if loop == "ours" else Plain)(model)
     ids = torch.randint(1000, 40_000, (BATCH, LENGTH)).tolist()
     prompts = torch.randint(1000, 40_000, (BATCH, PROMPT)).tolist()
-    agent = [[0 if column % 4 == 0 else -1 for column in range(LENGTH)]] * BATCH
+    agent = [[0 if column % 4 == 1 else -1 for column in range(LENGTH)]] * BATCH
     forward = best(lambda: speed.forward(ids, agent))
     update = best(lambda: speed.update(ids, agent))
     decoding = best(lambda: speed.replies(prompts, REPLY))
