@@ -155,7 +155,7 @@ def best(work: Callable[[], object], times: int = 3) -> float:
 
 
 def rl_step(speed: Any, conversations: int, turns: int) -> None:
-    """Play conversations and train on them. What the user says is random, and the same for both loops."""
+    """Play conversations and train on them. What the user says is random."""
     import torch
 
     opening = torch.randint(1000, 40_000, (conversations, OPENING)).tolist()

@@ -8,8 +8,8 @@ With a real vocabulary the output layer takes the most memory of the update, som
 entry. It is therefore computed in chunks of tokens, which the backward pass recomputes one by one. A micro-batch of
 the small models made here is one chunk.
 
-Conversations of one task begin alike. Their common opening is computed for one row, and the other rows attend to its
-keys and values.
+Conversations of one task begin alike. With `share` their common opening is computed for one row, and the other rows
+attend to its keys and values.
 
 Shapes: B conversations, L tokens of the longest one, P tokens of the common opening, S agent tokens, s agent tokens of a
 chunk, H hidden width, V vocabulary.
