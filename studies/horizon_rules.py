@@ -85,7 +85,13 @@ def asked(plan: Mapping[str, Any], family: str, reward: str, arm: str, seed: int
         **settings[reward],
     }
     return TrainRequest(
-        recipe=plan["recipe"], profile=plan["profile"], seed=seed, overrides=overrides, until="rl-1", wandb="off"
+        recipe=plan["recipe"],
+        profile=plan["profile"],
+        seed=seed,
+        overrides=overrides,
+        until="rl-1",
+        share_cold_start=True,
+        wandb="off",
     )
 
 

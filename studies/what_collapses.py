@@ -95,7 +95,13 @@ def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, An
         **settings[cell["enabling_turn"]],
     }
     return TrainRequest(
-        recipe=plan["recipe"], profile=plan["profile"], seed=seed, overrides=overrides, until="rl-1", wandb="off"
+        recipe=plan["recipe"],
+        profile=plan["profile"],
+        seed=seed,
+        overrides=overrides,
+        until="rl-1",
+        share_cold_start=True,
+        wandb="off",
     )
 
 

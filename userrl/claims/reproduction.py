@@ -119,7 +119,10 @@ def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
 def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
     """Return the request to train an arm's seed: an ordinary run, which claims with the same arm share."""
     recipe = arm.recipe or claim.recipe
-    return TrainRequest(recipe=recipe, profile=claim.profile, seed=seed, overrides=claim.overrides_of(arm), wandb="off")
+    overrides = claim.overrides_of(arm)
+    return TrainRequest(
+        recipe=recipe, profile=claim.profile, seed=seed, overrides=overrides, share_cold_start=True, wandb="off"
+    )
 
 
 @dataclass(frozen=True, slots=True)

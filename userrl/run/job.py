@@ -104,6 +104,9 @@ class StageOptions(Settings):
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep in addition to the best one."""
 
+    share_cold_start: bool = False
+    """Whether a cold start may be that of an earlier run."""
+
     wandb: Wandb = "offline"
     """Weights & Biases logging, in addition to the warehouse."""
 

@@ -192,6 +192,7 @@ class RunPlan:
             families=self.families if kind == "evaluate" else (),
             options=StageOptions(
                 keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
+                share_cold_start=self.request.share_cold_start,
                 wandb=self.request.wandb,
                 track=self.request.track,
                 budget=self.request.budget or RunBudget(),

@@ -104,6 +104,10 @@ class TrainRequest(RunRequest):
     keep_checkpoints: PositiveInt = 2
     """Checkpoints of a stage to keep in addition to the best one."""
 
+    share_cold_start: bool = False
+    """Take the cold start of an earlier run of this home that has the same weights, instead of training it again. Claims and
+    studies do. Its steps and its processor time are in the log of the run that trained it."""
+
     budget: RunBudget | None = None
     """Limits after which training stops with a checkpoint to continue from."""
 
