@@ -88,6 +88,9 @@ class TravelConfig(GymConfig):
     terse: bool = False
     """Replies of one or two words, for models of laptop size (ours, tiny tier)."""
 
+    wording: Literal["terse", "english"] = "terse"
+    """english: the tiny tier in sentences of several wordings (`english`). The other tiers have sentences either way."""
+
     score_as: Literal["choice", "return"] = "choice"
     """The metric: best choice per aspect, averaged (UserBench 4.1), or the sum of turn rewards (ours, tiny tier)."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from userrl_core.gyms.travel.config import TravelConfig
+from userrl_core.gyms.travel.english import ACTS
 from userrl_core.gyms.travel.gym import TravelGym
 from userrl_core.gyms.travel.rule_user import query_for, question_for
 from userrl_core.gyms.travel.world import Aspect, Preference, World, meets, total_cost
+from userrl_core.gyms.wording import Wordings
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -26,7 +29,9 @@ class TravelDemonstrator:
         """Plan the calls from the task's preferences and options. skill: in [0, 1]."""
         self._rng = rng
         settings = TravelConfig.for_task(task, config)
-        if skill >= 1:
+        english = settings.terse and settings.wording == "english"
+        self._words = Wordings(ACTS, task) if english else None
+        if skill >= 1 and not english:
             self._plan = TravelGym.gold(task, settings)
         elif task.tier == "tiny":
             self._plan = self._tiny(task, skill)
@@ -38,17 +43,22 @@ class TravelDemonstrator:
         call = self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
         if call.content:
             return call
-        ids = observation.split()[1:]
+        ids = re.findall(r"H\d", observation)
         return InteractCall(call.choice, self._rng.choice(ids) if ids else "H1")
 
     def _tiny(self, task: Task, skill: float) -> list[InteractCall]:
         aspect = World.of(task.payload).aspects["hotel"]
         count = sum(self._rng.random() < skill for _ in aspect.preferences)
         known_preferences = aspect.preferences[:count]
-        questions = [InteractCall("action", question_for(p, task.tier)) for p in known_preferences]
+        questions = [InteractCall("action", self._question(p)) for p in known_preferences]
         query = " ".join(p.preference for p in known_preferences) or "hotel"
         # `act` replaces an empty answer by one of the ids in the search results.
         return [*questions, InteractCall("search", query), InteractCall("answer", "")]
+
+    def _question(self, preference: Preference) -> str:
+        if self._words is None:
+            return question_for(preference, "tiny")
+        return self._words.say("ask", category=preference.category)
 
     def _full(self, task: Task, skill: float) -> list[InteractCall]:
         world = World.of(task.payload)

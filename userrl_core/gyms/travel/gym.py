@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 
 from userrl_core.gyms.base import Gym, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.population import ASIDES
 from userrl_core.gyms.travel.config import TravelConfig
+from userrl_core.gyms.travel.english import ACTS, WISHES
 from userrl_core.gyms.travel.replies import FULL, TERSE, show_options
 from userrl_core.gyms.travel.rule_user import RuleTravelUser, query_for, question_for
+from userrl_core.gyms.travel.tiny import VALUES
 from userrl_core.gyms.travel.world import (
     ASPECT_OF_LETTER,
     HistoryLine,
@@ -26,10 +29,12 @@ from userrl_core.gyms.travel.world import (
     World,
     meets,
 )
+from userrl_core.gyms.wording import Wordings, listed
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 _ID = re.compile(r"[ACFHR]\d{1,4}\Z")
+_SENTENCES = dict(ASIDES.values())
 
 
 def fewest_turns(task: Task, config: Any = None) -> int:
@@ -78,6 +83,7 @@ class TravelGym(Gym[TravelConfig]):
         self.progress = TravelProgress()
         self.history: list[HistoryLine] = []
         self._texts = TERSE if self.config.terse else FULL
+        self._words: Wordings | None = None
         self._turns_without_elicitation = 0
         self._searches = 0
         self._user: TravelUser = self.user
@@ -91,10 +97,17 @@ class TravelGym(Gym[TravelConfig]):
 
     def opening(self) -> str:
         """Return the trip, without a preference."""
-        return str(self.task.payload["opening"])
+        self._opening = str(self.task.payload["opening"])
+        if self.config.terse and self.config.wording == "english":
+            self._words = Wordings(ACTS, self.task)
+            first, second = (preference.category for preference in self.world.preferences.values())
+            self._opening = self._words.say("opening", first=first, second=second)
+        return self._opening
 
     def brief(self) -> str:
-        """Return the trip in a few words, if the task has them."""
+        """Return the trip in a few words, if the task has them; in English the opening."""
+        if self._words is not None:
+            return self._opening
         return str(self.task.payload.get("brief", self.task.payload["opening"]))
 
     async def action(self, content: str) -> Reply:
@@ -102,42 +115,42 @@ class TravelGym(Gym[TravelConfig]):
         unrevealed = self._unrevealed()
         persona = getattr(self._user, "persona", None)
         if persona is not None and persona.leaves(self.turns):
-            return Reply("Goodbye.", done=True, success=False, info={"left": True})
+            return Reply(self._say("Goodbye.", "left"), done=True, success=False, info={"left": True})
         # With repeat_known a revealed preference can be asked for again, so the judge must know it.
         candidates = list(self.world.preferences.values()) if self.config.repeat_known else unrevealed
         judgement = await self._user.judge(content, candidates, self.history)
         asked_for = self.world.preferences.get(judgement.preference_id or "") if judgement.kind == "held" else None
         if asked_for is not None and asked_for in unrevealed:
-            text = await self._user.reveal(content, asked_for, self.history, asked=True)
+            text = await self._reveal(content, asked_for, asked=True)
             self._turns_without_elicitation = 0
             self.progress.active.append(asked_for.id)
             info = {"utterance": "held", "preference": asked_for.id, "elicited": "active"}
             others = [p for p in unrevealed if p is not asked_for]
             if others and persona is not None and persona.volunteers():
                 volunteered = next(p for p in others if p.id == persona.pick([p.id for p in others]))
-                more = await self._user.reveal(content, volunteered, self.history, asked=False)
+                more = await self._reveal(content, volunteered, asked=False)
                 text = f"{text} {more}"
                 self.progress.passive.append(volunteered.id)
                 info["volunteered"] = volunteered.id
             return self._user_reply(content, text, self.config.preference_reward, info)
         if asked_for is not None and self.config.repeat_known:
-            text = await self._user.reveal(content, asked_for, self.history, asked=True)
+            text = await self._reveal(content, asked_for, asked=True)
             return self._user_reply(content, text, 0.0, {"utterance": "held", "preference": asked_for.id})
         kind = "not_held" if judgement.kind == "held" else judgement.kind
         interval = self.config.elicitation_interval
         if unrevealed and 0 < interval <= self._turns_without_elicitation:
             volunteered = self.rng.choice(unrevealed)
-            text = await self._user.reveal(content, volunteered, self.history, asked=False)
+            text = await self._reveal(content, volunteered, asked=False)
             self._turns_without_elicitation = 0
             self.progress.passive.append(volunteered.id)
             info = {"utterance": kind, "preference": volunteered.id, "elicited": "passive"}
             return self._user_reply(content, text, 0.0, info)
         if kind == "not_held":
-            text = self._texts.not_held
+            text = self._say(self._texts.not_held, "anything")
         elif kind == "too_vague":
-            text = self._texts.too_vague
+            text = self._say(self._texts.too_vague, "unread")
         else:
-            text = await self._user.chat(content, self.history)
+            text = await self._chat(content)
         self._turns_without_elicitation += 1
         return self._user_reply(content, text, 0.0, {"utterance": kind})
 
@@ -146,29 +159,34 @@ class TravelGym(Gym[TravelConfig]):
         self._searches += 1
         interval = self.config.search_failure_interval
         if interval and self._searches % interval == 0:
-            return self._search_reply(content, self._texts.search_failed, 0.0, "failed")
+            return self._search_reply(content, self._say(self._texts.search_failed, "none"), 0.0, "failed")
         judgement = await self._user.match(content, self.history)
         aspect = self.world.aspects.get(judgement.aspect or "") if judgement.kind == "match" else None
         if aspect is None:
             text = self._texts.search_unrelated if judgement.kind == "unrelated" else self._texts.search_wrong
+            text = self._say(text, "none")
             return self._search_reply(content, text, 0.0, judgement.kind if judgement.kind != "match" else "wrong")
         options = aspect.options
         if self.config.narrow_search:
-            if _stated_words(content, aspect.name) == {p.preference for p in aspect.preferences}:
+            stated = _stated_words(content, aspect.name) if self._words is None else _stated_values(content)
+            if stated == {p.preference for p in aspect.preferences}:
                 options = [o for o in options if all(meets(o, p.rule) for p in aspect.preferences)]
         elif aspect.name in self.progress.searched:
             return self._search_reply(content, self._texts.searched_before, 0.0, "again")
         first = aspect.name not in self.progress.searched
         self.progress.searched.add(aspect.name)
         text = show_options(aspect.name, options, self.config.terse)
+        text = self._say(text, "found", options=listed([str(option["id"]) for option in options]))
         return self._search_reply(content, text, self.config.search_reward if first else 0.0, "match")
 
     async def answer(self, content: str) -> Reply:
         """Choose option ids, separated by commas. Nothing is recorded unless all of them are valid and allowed."""
         config = self.config
         ids = [part.strip().upper() for part in content.split(",")]
+        if self._words is not None:
+            ids = re.findall(r"\b[ACFHR]\d{1,4}\b", content.upper()) or ids
         if not all(_ID.match(option_id) for option_id in ids):
-            return self._answer_reply(self._texts.bad_id, 0.0, done=config.end_on_wrong)
+            return self._answer_reply(self._say(self._texts.bad_id, "wrong"), 0.0, done=config.end_on_wrong)
         aspects = [ASPECT_OF_LETTER[option_id[0]] for option_id in ids]
         if config.one_choice_per_aspect:
             chosen_before = any(aspect in self.progress.chosen for aspect in aspects)
@@ -183,7 +201,8 @@ class TravelGym(Gym[TravelConfig]):
         for option_id, kind in zip(ids, kinds, strict=True):
             choices.setdefault(option_id, kind)  # an id that occurs twice in the message keeps its first kind
         done = self._complete() or (config.end_on_wrong and "best" not in kinds)
-        return self._answer_reply(self._verdict(choices), reward, done=done, choices=choices)
+        verdict = self._say(self._verdict(choices), "right" if "best" in kinds else "wrong")
+        return self._answer_reply(verdict, reward, done=done, choices=choices)
 
     def score(self) -> float | None:
         """Return the mean over aspects of the best choice's reward, relative to the best reward; the return in the tiny tier."""
@@ -196,6 +215,23 @@ class TravelGym(Gym[TravelConfig]):
         """Return the widest bounds over the presets for tasks of different tiers, unless the config names a preset."""
         bounds = [settings.reward_bounds() for settings in config.possible()]
         return RewardBounds(0.0, max(b.high for b in bounds), min(b.answer for b in bounds))
+
+    async def _reveal(self, content: str, preference: Preference, *, asked: bool) -> str:
+        """Return the user's hint at a preference, the rule user's as the wording says it."""
+        text = await self._user.reveal(content, preference, self.history, asked=asked)
+        if not isinstance(self._user, RuleTravelUser):
+            return text
+        return self._say(text, "told", wish=WISHES.get(preference.category, "{value}").format(value=text))
+
+    async def _chat(self, content: str) -> str:
+        text = await self._user.chat(content, self.history)
+        if self._words is None or not isinstance(self._user, RuleTravelUser):
+            return text
+        return _SENTENCES.get(text) or self._words.say("unread")
+
+    def _say(self, text: str, act: str, **words: str) -> str:
+        """Return a message as the wording says it."""
+        return text if self._words is None else self._words.say(act, **words)
 
     def _unrevealed(self) -> list[Preference]:
         revealed = {*self.progress.active, *self.progress.passive}
@@ -258,6 +294,10 @@ class TravelGym(Gym[TravelConfig]):
         searches = [InteractCall("search", query_for(aspect, task.tier)) for aspect in world.aspects.values()]
         best = ", ".join(aspect.best for aspect in world.aspects.values())
         return [*questions, *searches, InteractCall("answer", best)]
+
+
+def _stated_values(query: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", query.lower())) & VALUES
 
 
 def _stated_words(query: str, aspect: str) -> set[str]:

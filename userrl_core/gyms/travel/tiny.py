@@ -19,6 +19,7 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "area": ("centre", "beach", "hills"),
     "meal": ("vegan", "meat", "fish"),
 }
+VALUES = frozenset(value for values in CATEGORIES.values() for value in values)
 IDS = ("H1", "H2", "H3", "H4", "H5", "H6")
 
 
