@@ -33,15 +33,19 @@ CHECKS: Mapping[str, str] = {
     "second-family": "on the second family",
     "terminal-reward": "with a reward at the end alone",
     "follow-up": "on fresh seeds",
+    "language-model": "with a pretrained language model",
 }
 """Checks of a verdict. ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed: a claim with a hash of
 its own. The learning rates take 6 seeds. Every decided verdict gets a follow-up, whatever its direction. AgentGym-RL's environments
-pay at the end alone."""
+pay at the end alone. The language model is that of profile laptop-lm."""
 
 _RATES = {"half-rate": 0.5, "double-rate": 2.0}
 _REWARD = "gyms.errand.config.reward"
 _FRESH = 100
 """Distance of a follow-up's seeds from the claim's."""
+
+_LANGUAGE_MODEL: Mapping[str, Any] = {"profile": "laptop-lm", "tokens": 120_000, "every": 2, "test_tasks": 90}
+"""Changes of a check with the language model, whose runs are slow: some 25 steps, three evaluations in their last fifth."""
 
 _LATER = ("interval", "test_tasks", "published")
 """Fields that claims did not have at first. They enter the hash where they differ from their default; `published` never does."""
@@ -231,6 +235,16 @@ class Claim(Settings):
             changed["mix"] = {"errand": 1.0} if "wish" in self.mix else {"wish": 1.0}
         elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
+        elif which == "language-model":
+            if self.profile != "laptop" or any(key.startswith("model.") for key in keys):
+                raise ConfigError(
+                    "claim.bad_check",
+                    f"Claim '{self.name}' chooses its own model. Claims with the model of profile laptop have this check.",
+                )
+            scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
+            arms = {name: scaled.arms[name] for name in arms}
+            changed["overrides"] = {"algorithm.batch_tokens": 4096, **self.overrides}
+            changed.update(_LANGUAGE_MODEL)
         return self.model_copy(update={"name": f"{self.name}.{which}", "arms": arms, **changed})
 
 

@@ -252,12 +252,15 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
     claim = load_claim("turn-shaping-matters-less")
     checks = {which: load_claim(f"turn-shaping-matters-less.{which}") for which in CHECKS}
     assert all(list(check.arms) == ["em-r2g", "equalized-mean"] for check in checks.values())
-    assert len({check.hash for check in (claim, *checks.values())}) == 6
+    assert len({check.hash for check in (claim, *checks.values())}) == 7
     rates = {name: check.recipe_of(check.arms["em-r2g"]).algorithm.lr for name, check in checks.items()}
-    own = {"second-family": 0.001, "terminal-reward": 0.001, "follow-up": 0.001}
+    own = {"second-family": 0.001, "terminal-reward": 0.001, "follow-up": 0.001, "language-model": 1e-5}
     assert rates == {"half-rate": 0.0005, "double-rate": 0.002, **own}
     assert checks["terminal-reward"].overrides["gyms.errand.config.reward"] == "terminal"
     assert (checks["second-family"].mix, checks["follow-up"].first_seed) == ({"wish": 1.0}, 201)
+    pretrained = checks["language-model"].recipe_of(checks["language-model"].arms["em-r2g"])
+    assert (pretrained.model.path, pretrained.stages[0].tokens) == ("smollm2-135m", 120_000)
+    assert (pretrained.evaluate.tasks, pretrained.evaluate.every, pretrained.evaluate.horizon) == (90, 2, 16)
     assert load_claim(f"{written(tmp_path)}.half-rate").name == "tiny.half-rate"
     with raises("claim.bad_check", "'elicitation-pay'"):
         load_claim("elicitation-pay.second-family")
@@ -282,6 +285,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         (f"{path}.second-family", "r2g", 8),
         (f"{path}.terminal-reward", "mean", 8),
         (f"{path}.follow-up", "mean", 8),
+        (f"{path}.language-model", "r2g", 8),
     ):
         claim = load_claim(name)
         with registered(claim, changed_budget=False) as register:
@@ -297,9 +301,13 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         "second-family": "reproduced",
         "terminal-reward": "the reverse",
         "follow-up": "the reverse",
+        "language-model": "reproduced",
     }
     said = claim_document(table).markdown()
-    assert "**Reproduced, in miniature, on errand and wish, but its sign changes at half the learning rate.**" in said
+    assert (
+        "**Reproduced, in miniature, on errand and wish, at 0.1 million and at 135 million parameters, "
+        "but its sign changes at half the learning rate.**" in said
+    )
     assert "At half the learning rate, 6 seeds: collapsed 0 of 6 against 0 of 6, −1.000 [−1.000, −1.000] (99%)." in said
     assert "collapsed 0 of 8 against 0 of 8, −1.000 [−1.000, −1.000] (99%): the reverse." in said
     assert "`r2g` by seed: 1.000 1.000 1.000" in said

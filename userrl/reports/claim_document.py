@@ -124,10 +124,14 @@ def _exploratory(report: ClaimReport) -> Iterator[Line]:
 
 
 def scope(report: ClaimReport) -> str:
-    """Return the scope of the verdict: the task families that agree, and the learning rates at which its sign changes."""
-    verdict, second = report.verdict, report.checks.get("second-family")
-    agrees = second is not None and second.word == verdict.word != "undecided"
-    where = f"on {report.claim.family}" + (f" and {report.claim.check('second-family').family}" if agrees else "")
+    """Return the scope of the verdict: the task families and models that agree, and the learning rates at which its sign
+    changes.
+    """
+    verdict = report.verdict
+    agree = {which for which, check in report.checks.items() if check.word == verdict.word != "undecided"}
+    where = f"on {report.claim.family}"
+    where += f" and {report.claim.check('second-family').family}" if "second-family" in agree else ""
+    where += ", at 0.1 million and at 135 million parameters" if "language-model" in agree else ""
     rates = {which: check for which, check in report.checks.items() if which.endswith("rate")}
     turned = [CHECKS[which] for which, check in rates.items() if verdict.turns(check)]
     return where + (f", but its sign changes {' and '.join(turned)}" if turned else "")
