@@ -12,11 +12,11 @@ Each finished run adds its row to data/horizon-rules/runs.csv. The arms of a see
 
 from __future__ import annotations
 
-from flows.server.settings import settle
+from userrl.machine.home import quiet_process
 
-settle()
+quiet_process()
 
-import sys  # noqa: E402  everything below sees the settled environment
+import sys  # noqa: E402  everything below sees the quiet environment
 from collections.abc import Iterator, Mapping  # noqa: E402
 from pathlib import Path  # noqa: E402
 from statistics import fmean  # noqa: E402
@@ -24,10 +24,10 @@ from typing import Any  # noqa: E402
 
 from study_rows import DATA, VALIDATED, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
 
-from flows.train import train  # noqa: E402
 from userrl.machine.home import warehouse_dir  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import TrainRequest  # noqa: E402
+from userrl.stages.here import train_here  # noqa: E402
 from warehouse import open_warehouse  # noqa: E402
 
 PLAN = Path(__file__).with_suffix(".yaml")
@@ -49,12 +49,12 @@ def main() -> int:
             if given.listed or not given.family:
                 print(family, seed, reward, arm, plan_run(request).run_id)
             else:
-                done = train(**request.model_dump(exclude_unset=True))
-                spent = sum(done["cpu_seconds"].values())
+                done = train_here(plan_run(request))
+                spent = sum(done.cpu_seconds.values())
                 row = {"family": family, "reward": reward, "arm": arm, "seed": seed, "plan": plan_hash(PLAN)}
-                row |= {"run": done["run"], **budget_scores(plan, done["run"]), "cpu_seconds": round(spent)}
+                row |= {"run": done.run, **budget_scores(plan, done.run), "cpu_seconds": round(spent)}
                 add_row(RUNS, ("family", "reward", "arm", "seed", "plan"), row)
-                print(f"{done['run']}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+                print(f"{done.run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
     return 0
 
 

@@ -12,11 +12,11 @@ Each finished run adds its row to data/what-collapses/runs.csv. The cells of a s
 
 from __future__ import annotations
 
-from flows.server.settings import settle
+from userrl.machine.home import quiet_process
 
-settle()
+quiet_process()
 
-import sys  # noqa: E402  everything below sees the settled environment
+import sys  # noqa: E402  everything below sees the quiet environment
 from collections.abc import Iterator, Mapping  # noqa: E402
 from itertools import product  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -24,11 +24,11 @@ from typing import Any  # noqa: E402
 
 from study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
 
-from flows.train import train  # noqa: E402
 from userrl.audits.credit import audit_checkpoint  # noqa: E402
 from userrl.machine.home import runs_dir, warehouse_dir  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import TrainRequest  # noqa: E402
+from userrl.stages.here import train_here  # noqa: E402
 from userrl_core.measure.collapse_rule import min_fall  # noqa: E402
 from warehouse import open_warehouse  # noqa: E402
 
@@ -55,10 +55,10 @@ def main() -> int:
             if given.listed or not given.family:
                 print(family, seed, *cell.values(), plan_run(request).run_id)
             else:
-                done = train(**request.model_dump(exclude_unset=True))
-                spent = sum(done["cpu_seconds"].values())
-                add_row(RUNS, (*CELL, "seed", "plan"), row_of(family, seed, cell, done["run"], spent))
-                print(f"{done['run']}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+                done = train_here(plan_run(request))
+                spent = sum(done.cpu_seconds.values())
+                add_row(RUNS, (*CELL, "seed", "plan"), row_of(family, seed, cell, done.run, spent))
+                print(f"{done.run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
     return 0
 
 

@@ -37,7 +37,7 @@ CHECKS: Mapping[str, str] = {
 }
 """Checks of a verdict. ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed: a claim with a hash of
 its own. The learning rates take 6 seeds. Every decided verdict gets a follow-up, whatever its direction. AgentGym-RL's environments
-pay at the end alone. The language model is that of profile laptop-lm."""
+pay at the end alone. With the language model the profile is laptop-lm: its wordings, rewards, rates and sizes differ as well."""
 
 _RATES = {"half-rate": 0.5, "double-rate": 2.0}
 _REWARD = "gyms.errand.config.reward"
@@ -45,7 +45,7 @@ _FRESH = 100
 """Distance of a follow-up's seeds from the claim's."""
 
 _LANGUAGE_MODEL: Mapping[str, Any] = {"profile": "laptop-lm", "tokens": 120_000, "every": 2, "test_tasks": 90}
-"""Changes of a check with the language model, whose runs are slow: some 25 steps, three evaluations in their last fifth."""
+"""Changes of a check with the language model, whose runs are slow: 29 steps, three evaluations in their last fifth."""
 
 _LATER = ("interval", "test_tasks", "published")
 """Fields that claims did not have at first. They enter the hash where they differ from their default; `published` never does."""
@@ -236,10 +236,12 @@ class Claim(Settings):
         elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
         elif which == "language-model":
-            if self.profile != "laptop" or any(key.startswith("model.") for key in keys):
+            own = [key for key in keys if key.startswith(("model.", "demonstrations."))]
+            if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or own:
                 raise ConfigError(
                     "claim.bad_check",
-                    f"Claim '{self.name}' chooses its own model. Claims with the model of profile laptop have this check.",
+                    f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one if they set "
+                    f"neither model nor demonstrations.",
                 )
             scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
             arms = {name: scaled.arms[name] for name in arms}

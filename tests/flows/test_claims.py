@@ -268,6 +268,14 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
         load_claim("mixed-above-alone.second-family")
     with raises("claim.bad_check", "'elicitation-pay'"):
         load_claim("elicitation-pay.terminal-reward")
+    fits = {"unpaid-search", "naive-collapses", "elicitation-pay", "short-plateaus", "long-leads-early"}
+    for name in claim_names():
+        if name in fits:
+            check = load_claim(f"{name}.language-model")
+            assert [check.recipe_of(arm).model.path for arm in check.arms.values()] == ["smollm2-135m"] * 2
+    for name in ("late-decay", "judge-above-none", "cold-start-size", "best-horizon"):
+        with raises("claim.bad_check", f"'{name}'"):
+            load_claim(f"{name}.language-model")
     with raises("claim.bad_check"):
         load_claim("short-plateaus.half-rate.follow-up")
     with raises("file.unknown_name", "'r2g-above-sum.other'"):
@@ -305,7 +313,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
     }
     said = claim_document(table).markdown()
     assert (
-        "**Reproduced, in miniature, on errand and wish, at 0.1 million and at 135 million parameters, "
+        "**Reproduced, in miniature, on errand and wish and with a pretrained model of 135 million parameters, "
         "but its sign changes at half the learning rate.**" in said
     )
     assert "At half the learning rate, 6 seeds: collapsed 0 of 6 against 0 of 6, −1.000 [−1.000, −1.000] (99%)." in said

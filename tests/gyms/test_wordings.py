@@ -125,9 +125,19 @@ async def test_a_traveller_reads_sentences_and_answers_in_them() -> None:
     vague = await gym.step(InteractCall("action", "What would you like?"))
     nothing = await gym.step(InteractCall("search", f"a hotel with {wishes[0]}"))
     found = await gym.step(InteractCall("search", f"hotels: {wishes[1]} and {wishes[0]}"))
-    done = await gym.step(InteractCall("answer", f"I choose {best}."))
+    two = await gym.step(InteractCall("answer", "H1 or H2"))
+    done = await gym.step(InteractCall("answer", f"I choose {best}. {best} it is."))
     assert wishes[0] in told.observation
-    assert (told.reward, refused.reward, vague.reward) == (0.1, 0.0, 0.0)
+    assert (told.reward, refused.reward, vague.reward, two.reward) == (0.1, 0.0, 0.0, 0.0)
+    assert two.observation in travel_english.ACTS["which"].test
     assert len(re.findall(r"H\d", nothing.observation)) == 3
     assert re.findall(r"H\d", found.observation) == [best]
     assert (done.reward, done.info["choices"]) == (0.8, {best: "best"})
+
+
+@pytest.mark.parametrize("config", [{"wording": "english"}, {"wording": "english", "terse": True}])
+def test_travel_speaks_english_in_the_tiny_tier_alone(config: dict[str, Any]) -> None:
+    task = tasks("travel", "test", tier="easy")[0]
+    assert make("travel", task, **config).reset(seed=0) == task.payload["opening"]
+    tiny = spoken("travel", "test")[0]
+    assert make("travel", tiny, **config, preset="userbench").reset(seed=0) != tiny.payload["opening"]

@@ -131,8 +131,8 @@ def scope(report: ClaimReport) -> str:
     agree = {which for which, check in report.checks.items() if check.word == verdict.word != "undecided"}
     where = f"on {report.claim.family}"
     where += f" and {report.claim.check('second-family').family}" if "second-family" in agree else ""
-    where += ", at 0.1 million and at 135 million parameters" if "language-model" in agree else ""
-    rates = {which: check for which, check in report.checks.items() if which.endswith("rate")}
+    where += " and with a pretrained model of 135 million parameters" if "language-model" in agree else ""
+    rates = {which: check for which, check in report.checks.items() if which.endswith(("rate", "model"))}
     turned = [CHECKS[which] for which, check in rates.items() if verdict.turns(check)]
     return where + (f", but its sign changes {' and '.join(turned)}" if turned else "")
 

@@ -105,8 +105,9 @@ class TrainRequest(RunRequest):
     """Checkpoints of a stage to keep in addition to the best one."""
 
     share_cold_start: bool = False
-    """Take the cold start of an earlier run of this home that has the same weights, instead of training it again. Claims and
-    studies do. Its steps and its processor time are in the log of the run that trained it."""
+    """Take the cold start of an earlier run of this home that was started with this option and has the same settings,
+    demonstrations and code. The weights are the same as when it is trained again. Claims and studies do so. The log has the cold
+    start's steps in the run that trained it. The verl backend and a run with init_from train their own."""
 
     budget: RunBudget | None = None
     """Limits after which training stops with a checkpoint to continue from."""

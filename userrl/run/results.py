@@ -35,6 +35,9 @@ class Result(BaseModel):
     cpu_seconds: float = 0.0
     """Processor seconds in the same span."""
 
+    shared_from: str | None = None
+    """The run that trained this cold start, if it was another one (`TrainRequest.share_cold_start`)."""
+
     @property
     def complete(self) -> bool:
         """Return whether a rerun has nothing left to do."""

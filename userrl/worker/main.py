@@ -85,7 +85,8 @@ def run(job: StageJob) -> None:
         sink.stage(job.stage, "started")
         result = _work(job)(job, sink, progress)
         used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
-        result = result.model_copy(update=used)
+        if result.shared_from is None:  # a shared cold start has the cost of the run that trained it
+            result = result.model_copy(update=used)
         fields = {k: v for k, v in result.model_dump(mode="json").items() if isinstance(v, (int, float, str))}
         sink.stage(job.stage, "finished", **fields)
     except LogError:

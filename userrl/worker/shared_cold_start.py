@@ -1,73 +1,144 @@
 """Cold starts that the runs of a home share, trained once (`TrainRequest.share_cold_start`).
 
 Arms of a study often differ in RL alone. Their cold starts of a seed are the same, bit for bit, and a third of the work
-on a laptop. A run leaves the path of its trained cold start under the hash of everything that decides its weights. The
-next run with that hash links those files, and its trainer continues from them at the last step.
+on a laptop. A run leaves the path of its trained cold start under a hash of everything that decides the weights. The
+next run with that hash links those files, and its trainer continues from them at the last step, so it has nothing to do.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-import platform
 import shutil
-from functools import cache
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import userrl_core
 from userrl.machine.hashes import file_hash
 from userrl.run.job import StageJob
+from userrl.run.results import TrainResult
 from userrl_core.distill import read_chats
+from userrl_core.errors import CheckpointError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.records import CheckpointRecord
 from userrl_core.seeding import content_hash
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import SftJob, StageResult
-from userrl_core.training.local.checkpoint import read_state
+from userrl_core.training.jobs import SftJob
+from userrl_core.training.local.checkpoint import read_checkpoint
 
 FOLDER = "cold-starts"
 _NO_PART_OF_TRAINING = ("traj_id", "score")
 _NO_PART_OF_WEIGHTS = {"out_dir", "chats", "checkpoint_every", "keep_checkpoints"}
 
 
+def _code() -> str:
+    core = Path(str(userrl_core.__file__)).parent
+    return content_hash([[path.relative_to(core).as_posix(), file_hash(path)] for path in sorted(core.rglob("*.py"))])
+
+
+def _processor() -> str:
+    """Return the processor's name: sums in another order differ in their last bits."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+MAKERS = [
+    _code(),  # on import, as the trainer's modules are: a file that is edited later trained nothing
+    _processor(),
+    torch.backends.cpu.get_cpu_capability(),
+    *(version(package) for package in ("torch", "transformers", "tokenizers")),
+]
+"""What computes the weights, as a part of the hash."""
+
+
 def index_file(job: StageJob, settings: SftJob) -> Path | None:
-    """Return the file that names a trained cold start for this job. None for a start from a checkpoint, which is not shared."""
-    if settings.init is not None or settings.chats is None:
+    """Return the file that names a trained cold start for this job.
+
+    None for what is not shared: a start from a checkpoint, a GPU, adapters, a model that is no folder.
+    """
+    path = settings.model.path
+    if settings.init is not None or settings.chats is None or settings.device != "cpu" or settings.sft.lora is not None:
         return None
+    if path is not None and not Path(path).is_dir():
+        return None
+    pretrained = (
+        [[file.name, file_hash(file)] for file in sorted(Path(path).iterdir()) if file.is_file()] if path else []
+    )
     chats = [
         {name: value for name, value in chat.items() if name not in _NO_PART_OF_TRAINING}
         for chat in read_chats(settings.chats)
     ]
-    path = settings.model.path
-    weights = [file_hash(file) for file in sorted(Path(path).glob("*.safetensors"))] if path else []
-    machine = [torch.__version__, torch.backends.cpu.get_cpu_capability(), platform.machine()]
     decisive = settings.model_dump(mode="json", exclude=_NO_PART_OF_WEIGHTS)
-    return _home(job) / FOLDER / f"{content_hash([decisive, chats, weights, machine, _code()])}.json"
+    del decisive["model"]["path"]
+    return _home(job) / FOLDER / f"{content_hash([decisive, chats, pretrained, MAKERS])}.json"
 
 
-def link(index: Path, job: StageJob, sink: Sink) -> None:
-    """Link a cold start that an earlier run trained into the job's folder, unless it has a checkpoint of its own.
+def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], TrainResult]) -> TrainResult:
+    """Return a cold start: an earlier run's if there is one, with its cost, else what `train` gives."""
+    index = index_file(job, settings)
+    if index is None:
+        return train()
+    with _alone_with(index):
+        began, cpu = time.monotonic(), time.process_time()
+        source = link(index, job, sink)
+        result = train()
+        if source is None:
+            used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
+            leave(index, job, result, used)
+            return result
+    print(f"This is the cold start of run {source['run']}.", flush=True)
+    cost = {"seconds": source["seconds"], "cpu_seconds": source["cpu_seconds"]}
+    return result.model_copy(update={"shared_from": source["run"], "metrics": source["metrics"], **cost})
 
-    The trainer verifies the files, and trains where they are damaged.
+
+@contextlib.contextmanager
+def _alone_with(index: Path) -> Iterator[None]:
+    """Hold the index. A run that starts at the same time waits, and links what this one trains."""
+    index.parent.mkdir(exist_ok=True)
+    with index.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:
+    """Link the cold start of an earlier run into the job's folder, and return what the index says of it.
+
+    None if there is none, its files are gone or damaged, or the job has a checkpoint of its own.
     """
     root, written = job.folder / "checkpoints", read_json(index)
-    trained = _home(job) / str((written or {}).get("checkpoint", ""))
-    if written is None or not (trained / "state.json").is_file() or any(root.glob("step-*")):
-        return
-    partial, folder = root / f".{trained.name}.linked", root / trained.name
+    if written is None or any(root.glob("step-*")):
+        return None
+    trained = _home(job) / written["checkpoint"]
+    partial = root / f".{trained.name}.linked"
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(trained, partial, copy_function=_link_file)
-    state = read_state(partial)
+    try:
+        shutil.copytree(trained, partial, copy_function=_link_file)
+        state = read_checkpoint(partial)
+        if state.sha256 != written["sha256"]:
+            raise CheckpointError("checkpoint.damaged", f"{trained} has other weights than it had.")
+    except (OSError, CheckpointError):
+        shutil.rmtree(partial, ignore_errors=True)
+        return None
+    folder = partial.rename(root / trained.name)
     sink.checkpoint(CheckpointRecord(state.id, str(folder), job.stage, state.step, state.sha256))
-    partial.rename(folder)
+    return written
 
 
-def leave(index: Path, job: StageJob, result: StageResult) -> None:
-    """Name the result's checkpoint for later runs."""
-    if not index.exists():
-        index.parent.mkdir(exist_ok=True)
-        write_json(index, {"checkpoint": result.checkpoint.relative_to(_home(job)).as_posix()})
+def leave(index: Path, job: StageJob, result: TrainResult, used: Mapping[str, float]) -> None:
+    """Name the job's checkpoint for later runs, in place of one that is of no use. used: the seconds that it took."""
+    checkpoint = result.checkpoint.relative_to(_home(job)).as_posix()
+    named = {"checkpoint": checkpoint, "sha256": result.sha256, "run": job.run_id, "metrics": result.metrics, **used}
+    with contextlib.suppress(OSError):  # the cold start is there, and the next run trains its own
+        write_json(index, named)
 
 
 def _home(job: StageJob) -> Path:
@@ -79,10 +150,3 @@ def _link_file(source: str, target: str) -> None:
         os.link(source, target)  # checkpoints are replaced, never changed
     except OSError:  # another file system, or one without links
         shutil.copy2(source, target)
-
-
-@cache
-def _code() -> str:
-    """Return a hash of the core's source."""
-    core = Path(str(userrl_core.__file__)).parent
-    return content_hash([[path.relative_to(core).as_posix(), file_hash(path)] for path in sorted(core.rglob("*.py"))])

@@ -17,7 +17,7 @@ from userrl.run.results import TrainResult
 from userrl.run.tasks import gym_config, users_of, validation_tasks
 from userrl.worker.curriculum import RecipeCurriculum, timed_gates
 from userrl.worker.device import device
-from userrl.worker.shared_cold_start import index_file, leave, link
+from userrl.worker.shared_cold_start import shared
 from userrl_core.errors import TrainingError
 from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import judge_server
@@ -37,13 +37,11 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
     requested = job.recipe.hardware.threads
     settings = sft_job(SftJob, job, device=device(), threads=threads(requested), checkpoint_every=SFT_CHECKPOINT_EVERY)
-    index = index_file(job, settings) if job.options.share_cold_start else None
-    if index is not None:
-        link(index, job, sink)
-    result = train_sft(settings, sink, report_to(progress))
-    if index is not None:
-        leave(index, job, result)
-    return with_hashes(result)
+
+    def train() -> TrainResult:
+        return with_hashes(train_sft(settings, sink, report_to(progress)))
+
+    return shared(job, settings, sink, train) if job.options.share_cold_start else train()
 
 
 def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:

@@ -89,7 +89,8 @@ class TravelConfig(GymConfig):
     """Replies of one or two words, for models of laptop size (ours, tiny tier)."""
 
     wording: Literal["terse", "english"] = "terse"
-    """english: the tiny tier in sentences of several wordings (`english`). The other tiers have sentences either way."""
+    """english: user and database of the tiny tier speak in sentences, with several wordings for each (`english`). The other
+    tiers have sentences either way."""
 
     score_as: Literal["choice", "return"] = "choice"
     """The metric: best choice per aspect, averaged (UserBench 4.1), or the sum of turn rewards (ours, tiny tier)."""

@@ -12,7 +12,7 @@ ACTS = {
         (
             "Hi, I need a hotel. I care about the {first} and the {second}.",
             "Please book a hotel for me. The {first} and the {second} matter.",
-            "I am looking for a hotel. Mind the {first} and the {second}.",
+            "I am looking for a hotel. Please consider the {first} and the {second}.",
             "Could you find me a hotel with the right {first} and {second}?",
             "Hello! I want to stay somewhere nice. Two things count: {first} and {second}.",
             "We travel next week and need a hotel. Think of the {first} and the {second}.",
@@ -21,7 +21,7 @@ ACTS = {
         ),
         (
             "Hey there. Help me choose a hotel by {first} and {second}.",
-            "My sister marries and I need a hotel. The {first} and the {second} decide.",
+            "My sister is getting married and I need a hotel. The {first} and the {second} decide.",
             "A hotel, please. I am picky about the {first} and the {second}.",
             "Where could I stay? To me it is all about {first} and {second}.",
         ),
@@ -84,7 +84,7 @@ ACTS = {
         (
             "Found: {options}.",
             "These hotels fit: {options}.",
-            "There is {options}.",
+            "I found {options}.",
             "You can choose from {options}.",
             "Still free: {options}.",
             "The search gives {options}.",
@@ -137,6 +137,32 @@ ACTS = {
         ),
         ("I had something else in mind.", "Not for me.", "That misses the point.", "I would rather not."),
     ),
+    "which": Act(
+        (
+            "Which one of them?",
+            "I can only take one. Which?",
+            "Please name one hotel.",
+            "One of these, or what do you mean?",
+            "Make up your mind, please.",
+            "That is more than one.",
+            "Just one, please.",
+            "I need a single hotel.",
+        ),
+        ("Choose one for me.", "Not several. Which one?", "I sleep in one hotel.", "Tell me a single one."),
+    ),
+    "again": Act(
+        (
+            "You have told me that already.",
+            "We had that before.",
+            "That was settled before.",
+            "Once is enough.",
+            "You said so already.",
+            "I know that by now.",
+            "That is nothing new.",
+            "We need not go over that again.",
+        ),
+        ("I heard that before.", "That is already clear.", "We have been there.", "That changes nothing."),
+    ),
     "left": Act(
         (
             "Goodbye.",
@@ -158,7 +184,7 @@ ACTS = {
             "Do you have a wish for the {category}?",
             "Tell me about the {category}.",
             "What should the {category} be?",
-            "Is there a {category} that you prefer?",
+            "Which {category} do you prefer?",
             "What should I know about the {category}?",
         ),
         (

@@ -98,7 +98,7 @@ class TravelGym(Gym[TravelConfig]):
     def opening(self) -> str:
         """Return the trip, without a preference."""
         self._opening = str(self.task.payload["opening"])
-        if self.config.terse and self.config.wording == "english":
+        if self.task.tier == "tiny" and self.config.wording == "english":
             self._words = Wordings(ACTS, self.task)
             first, second = (preference.category for preference in self.world.preferences.values())
             self._opening = self._words.say("opening", first=first, second=second)
@@ -172,7 +172,7 @@ class TravelGym(Gym[TravelConfig]):
             if stated == {p.preference for p in aspect.preferences}:
                 options = [o for o in options if all(meets(o, p.rule) for p in aspect.preferences)]
         elif aspect.name in self.progress.searched:
-            return self._search_reply(content, self._texts.searched_before, 0.0, "again")
+            return self._search_reply(content, self._say(self._texts.searched_before, "again"), 0.0, "again")
         first = aspect.name not in self.progress.searched
         self.progress.searched.add(aspect.name)
         text = show_options(aspect.name, options, self.config.terse)
@@ -184,14 +184,15 @@ class TravelGym(Gym[TravelConfig]):
         config = self.config
         ids = [part.strip().upper() for part in content.split(",")]
         if self._words is not None:
-            ids = re.findall(r"\b[ACFHR]\d{1,4}\b", content.upper()) or ids
+            ids = list(dict.fromkeys(re.findall(r"\b[ACFHR]\d{1,4}\b", content.upper()))) or ids
         if not all(_ID.match(option_id) for option_id in ids):
             return self._answer_reply(self._say(self._texts.bad_id, "wrong"), 0.0, done=config.end_on_wrong)
         aspects = [ASPECT_OF_LETTER[option_id[0]] for option_id in ids]
         if config.one_choice_per_aspect:
             chosen_before = any(aspect in self.progress.chosen for aspect in aspects)
             if chosen_before or len(set(aspects)) < len(aspects):
-                return self._answer_reply(self._texts.chosen_before, 0.0)
+                act = "again" if chosen_before else "which"
+                return self._answer_reply(self._say(self._texts.chosen_before, act), 0.0)
         kinds = [self._choose(option_id, aspect) for option_id, aspect in zip(ids, aspects, strict=True)]
         rewards = {"best": config.best_reward, "correct": config.correct_reward, "repeated": 0.0}
         reward = max(0.0, sum(rewards.get(kind, -config.wrong_penalty) for kind in kinds))
