@@ -236,12 +236,13 @@ class Claim(Settings):
         elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
         elif which == "language-model":
-            own = [key for key in keys if key.startswith(("model.", "demonstrations."))]
-            if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or own:
+            own = any(key.startswith("model.") for key in keys)
+            taught = any(key.startswith("demonstrations.") for arm in arms.values() for key in arm.overrides)
+            if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or own or taught:
                 raise ConfigError(
                     "claim.bad_check",
-                    f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one if they set "
-                    f"neither model nor demonstrations.",
+                    f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one, if they set no "
+                    "model and their arms no demonstrations.",
                 )
             scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
             arms = {name: scaled.arms[name] for name in arms}
