@@ -108,7 +108,7 @@ def primary_table(found: Primary, planned: int) -> list[str]:
     if families < planned:
         return [*lines, "", f"{sentence} {planned - families} of {planned} families have no runs yet."]
     word = "holds" if found.above >= planned - 1 else "fails"
-    return [*lines, "", f"{sentence} At least {planned - 1} were required: the claim {word}."]
+    return [*lines, "", f"{sentence} At least {planned - 1} were required: the primary contrast {word}."]
 
 
 def cell_table(rows: Rows) -> list[str]:
@@ -197,8 +197,12 @@ def prediction_table(found: Mapping[str, Prediction]) -> list[str]:
     for name, each in found.items():
         rank = "" if math.isnan(each.spearman) else f"{each.spearman:+.2f}"
         lines.append(f"| {name} | {each.brier:.3f} | {rank} |")
-    word = "below" if found["audit"].brier < found["push"].brier else "not below"
-    return [*lines, "", f"The audit's Brier score is {word} that of push."]
+    word = (
+        "below that of push"
+        if found["audit"].brier < found["push"].brier
+        else "not below that of push, so the audit fails"
+    )
+    return [*lines, "", f"The audit's Brier score is {word}."]
 
 
 def draw_differences(found: Primary, path: Path) -> None:

@@ -66,11 +66,11 @@ def test_the_page_shows_the_tables_that_the_data_give() -> None:
 def test_six_families_in_one_direction_have_p_031_and_five_are_enough() -> None:
     six = collapses.primary([row for family in FAMILIES for row in contrast(8, 2, family)])
     assert (six.above, round(six.p, 3)) == (6, 0.031)
-    assert collapses.primary_table(six, 6)[-1].endswith("At least 5 were required: the claim holds.")
+    assert collapses.primary_table(six, 6)[-1].endswith("At least 5 were required: the primary contrast holds.")
     signs = [8, 8, 8, 8, 2, 0]
     four = collapses.primary([row for family, n in zip(FAMILIES, signs, strict=True) for row in contrast(n, 2, family)])
     assert (four.above, four.p) == (4, pytest.approx(0.375))  # 4 to 1, and one family with equal shares
-    assert collapses.primary_table(four, 6)[-1].endswith("the claim fails.")
+    assert collapses.primary_table(four, 6)[-1].endswith("the primary contrast fails.")
 
 
 def test_a_study_without_all_families_gives_no_verdict() -> None:
