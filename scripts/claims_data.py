@@ -1,6 +1,6 @@
 """Write the runs of claims as data files: data/claims/runs.csv and three Parquet files. New runs are appended.
 
-python scripts/claims_data.py .userrl [OTHER_HOME ...] [--to data/claims]
+python scripts/claims_data.py .userrl [OTHER_HOME ...] [--only CLAIM ...] [--to data/claims]
 
 runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
 validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
@@ -29,24 +29,23 @@ FROM claim_arms() a LEFT JOIN claims() c ON c.claim = a.claim AND c.hash = a.has
 LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL
 WHERE a.state <> 'started' ORDER BY a.claim, a.hash, a.arm, a.seed
 """
-OF_CLAIMS = "t.run_id IN (SELECT run_id FROM claim_arms() WHERE state <> 'started')"
-VALIDATION = f"""
+VALIDATION = """
 SELECT t.run_id AS run, t.step, t.gym, coalesce(t.tier, '') AS tier, count(*) AS n, avg(t.score) AS score,
        avg(CASE WHEN t.turns > coalesce(l.horizon, e.own_horizon) THEN 0.0 ELSE t.score END) AS own_score,
        any_value(l.all_tokens_so_far) AS tokens, any_value(l.episodes_so_far) AS conversations
 FROM trajectories t LEFT JOIN training_log() l ON l.run_id = t.run_id AND l.step = t.step
 LEFT JOIN run_endings() e ON e.run_id = t.run_id AND e.branch IS NULL
-WHERE t.phase = 'validate' AND t.admitted AND t.score IS NOT NULL AND {OF_CLAIMS} GROUP BY ALL ORDER BY ALL
+WHERE t.phase = 'validate' AND t.admitted AND t.score IS NOT NULL AND t.run_id = $run GROUP BY ALL ORDER BY ALL
 """
-TEST = f"""
+TEST = """
 SELECT t.run_id AS run, t.policy, t.step, t.gym, coalesce(t.tier, '') AS tier, t.task_id AS task, t.attempt, t.score, t.turns,
        t.return_sum, t.stop_reason
-FROM trajectories t WHERE t.phase = 'evaluate' AND t.admitted AND {OF_CLAIMS} ORDER BY ALL
+FROM trajectories t WHERE t.phase = 'evaluate' AND t.admitted AND t.run_id = $run ORDER BY ALL
 """
-STEPS = f"""
+STEPS = """
 SELECT t.run_id AS run, t.step, t.horizon, t.episodes AS conversations, t.all_tokens AS tokens, t.updates, t.cpu_seconds, t.entropy,
        t.signal_share AS signal
-FROM training_log() t WHERE {OF_CLAIMS} ORDER BY run, step
+FROM training_log() t WHERE t.run_id = $run ORDER BY run, step
 """
 FILES: Mapping[str, tuple[str, Sequence[str]]] = {
     "runs.csv": (RUNS, ("claim", "hash", "arm", "seed")),
@@ -61,20 +60,26 @@ def main() -> None:
     """Write the files from the homes that are named."""
     parser = argparse.ArgumentParser(description="Data of claims.")
     parser.add_argument("homes", nargs="+", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="CLAIM", help="claims to write; default: all")
     parser.add_argument("--to", type=Path, default=Path(__file__).parents[1] / "data" / "claims")
     given = parser.parse_args()
     for home in given.homes:
         with open_warehouse(home / "warehouse") as warehouse:
-            append(warehouse, given.to)
+            append(warehouse, given.to, given.only)
     for name in FILES:
         print(f"{given.to / name}: {(given.to / name).stat().st_size:,} bytes")
 
 
-def append(warehouse: Warehouse, folder: Path) -> None:
-    """Add the claims' runs of one warehouse to the files of a folder."""
+def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> None:
+    """Add the claims' runs of one warehouse to the files of a folder. only: some claims."""
     folder.mkdir(parents=True, exist_ok=True)
+    runs = warehouse.sql(RUNS).pl()
+    runs = runs.filter(pl.col("claim").is_in(only)) if only else runs
     for name, (query, key) in FILES.items():
-        path, rows = folder / name, warehouse.sql(query).pl()
+        path = folder / name
+        # Run by run: for a list of runs the query would join the turns of all of them in memory.
+        by_run = [] if query == RUNS else [warehouse.sql(query, run=run).pl() for run in runs["run"].unique()]
+        rows = pl.concat(by_run) if by_run else runs
         if path.is_file():
             earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
             rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
