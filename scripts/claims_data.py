@@ -47,13 +47,13 @@ SELECT t.run_id AS run, t.step, t.horizon, t.episodes AS conversations, t.all_to
        t.signal_share AS signal
 FROM training_log() t WHERE t.run_id = $run ORDER BY run, step
 """
-FILES: Mapping[str, tuple[str, Sequence[str]]] = {
-    "runs.csv": (RUNS, ("claim", "hash", "arm", "seed")),
+RUNS_KEY = ("claim", "hash", "arm", "seed")
+OF_A_RUN: Mapping[str, tuple[str, Sequence[str]]] = {
     "validation.parquet": (VALIDATION, ("run", "step", "gym", "tier")),
     "test.parquet": (TEST, ("run", "policy", "step", "gym", "task", "attempt")),
     "steps.parquet": (STEPS, ("run", "step")),
 }
-"""Query and key of every file."""
+"""Query and key of each file of single runs."""
 
 
 def main() -> None:
@@ -65,29 +65,37 @@ def main() -> None:
     given = parser.parse_args()
     for home in given.homes:
         with open_warehouse(home / "warehouse") as warehouse:
-            append(warehouse, given.to, given.only)
-    for name in FILES:
-        print(f"{given.to / name}: {(given.to / name).stat().st_size:,} bytes")
+            added = append(warehouse, given.to, given.only)
+        print(f"{home}: {added} runs")
+    for path in sorted(given.to.glob("*.parquet")):
+        print(f"{path}: {path.stat().st_size:,} bytes")
 
 
-def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> None:
-    """Add the claims' runs of one warehouse to the files of a folder. only: some claims."""
-    folder.mkdir(parents=True, exist_ok=True)
+def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> int:
+    """Add the claims' runs of one warehouse to the files of a folder. Return their number. only: these claims alone."""
     runs = warehouse.sql(RUNS).pl()
     runs = runs.filter(pl.col("claim").is_in(only)) if only else runs
-    for name, (query, key) in FILES.items():
-        path = folder / name
-        # Run by run: for a list of runs the query would join the turns of all of them in memory.
-        by_run = [] if query == RUNS else [warehouse.sql(query, run=run).pl() for run in runs["run"].unique()]
-        rows = pl.concat(by_run) if by_run else runs
-        if path.is_file():
-            earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
-            rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
-        rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
-        if path.suffix == ".csv":
-            rows.write_csv(path)
-        else:
-            rows.write_parquet(path, compression="zstd")
+    if runs.is_empty():
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    add(runs, folder / "runs.csv", RUNS_KEY)
+    ids = runs["run"].drop_nulls().unique()
+    for name, (query, key) in OF_A_RUN.items():
+        # One query for all runs would join the turns of all of them in memory.
+        add(pl.concat([warehouse.sql(query, run=run).pl() for run in ids]), folder / name, key)
+    return len(runs)
+
+
+def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
+    """Add rows to a file. A row with the same key is replaced."""
+    if path.is_file():
+        earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+        rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
+    rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
+    if path.suffix == ".csv":
+        rows.write_csv(path)
+    else:
+        rows.write_parquet(path, compression="zstd")
 
 
 if __name__ == "__main__":

@@ -12,23 +12,19 @@ Each finished run adds its row to data/horizon-rules/runs.csv. The arms of a see
 
 from __future__ import annotations
 
-from userrl.machine.home import quiet_process
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-quiet_process()
+from study_rows import DATA, VALIDATED, add_row, chosen, plan_hash, read_plan, study_arguments, study_request
 
-import sys  # noqa: E402  everything below sees the quiet environment
-from collections.abc import Iterator, Mapping  # noqa: E402
-from pathlib import Path  # noqa: E402
-from statistics import fmean  # noqa: E402
-from typing import Any  # noqa: E402
-
-from study_rows import DATA, VALIDATED, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
-
-from userrl.machine.home import warehouse_dir  # noqa: E402
-from userrl.run.plan import plan_run  # noqa: E402
-from userrl.run.request import TrainRequest  # noqa: E402
-from userrl.stages.here import train_here  # noqa: E402
-from warehouse import open_warehouse  # noqa: E402
+from userrl.machine.home import quiet_process, warehouse_dir
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
+from userrl.stages.here import train_here
+from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RUNS = DATA / "horizon-rules" / "runs.csv"
@@ -40,6 +36,7 @@ def main() -> int:
     parser = study_arguments("Rules for the horizon.")
     parser.add_argument("--block", choices=["primary", "secondary"], default="primary")
     given = parser.parse_args()
+    quiet_process()
     plan = read_plan(PLAN)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
     families = chosen(plan, given.family)
@@ -84,15 +81,7 @@ def asked(plan: Mapping[str, Any], family: str, reward: str, arm: str, seed: int
         **settings["settings"],
         **settings[reward],
     }
-    return TrainRequest(
-        recipe=plan["recipe"],
-        profile=plan["profile"],
-        seed=seed,
-        overrides=overrides,
-        until="rl-1",
-        share_cold_start=True,
-        wandb="off",
-    )
+    return study_request(plan, seed, overrides)
 
 
 def budget_scores(plan: Mapping[str, Any], run: str) -> dict[str, float]:

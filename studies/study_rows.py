@@ -15,6 +15,8 @@ from typing import Any
 import polars as pl
 import yaml
 
+from userrl.run.request import TrainRequest
+
 DATA = Path(__file__).parents[1] / "data"
 
 VALIDATED = """
@@ -50,6 +52,19 @@ def read_plan(path: Path) -> dict[str, Any]:
     """Return the plan of a study."""
     plan: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return plan
+
+
+def study_request(plan: Mapping[str, Any], seed: int, overrides: Mapping[str, Any]) -> TrainRequest:
+    """Return the request of one run, up to its last RL step. Runs of a seed with the same cold start train it once."""
+    return TrainRequest(
+        recipe=plan["recipe"],
+        profile=plan["profile"],
+        seed=seed,
+        overrides=dict(overrides),
+        until="rl-1",
+        share_cold_start=True,
+        wandb="off",
+    )
 
 
 def plan_hash(path: Path) -> str:

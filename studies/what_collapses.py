@@ -12,25 +12,21 @@ Each finished run adds its row to data/what-collapses/runs.csv. The cells of a s
 
 from __future__ import annotations
 
-from userrl.machine.home import quiet_process
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
 
-quiet_process()
+from study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments, study_request
 
-import sys  # noqa: E402  everything below sees the quiet environment
-from collections.abc import Iterator, Mapping  # noqa: E402
-from itertools import product  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
-
-from study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments  # noqa: E402
-
-from userrl.audits.credit import audit_checkpoint  # noqa: E402
-from userrl.machine.home import runs_dir, warehouse_dir  # noqa: E402
-from userrl.run.plan import plan_run  # noqa: E402
-from userrl.run.request import TrainRequest  # noqa: E402
-from userrl.stages.here import train_here  # noqa: E402
-from userrl_core.measure.collapse_rule import min_fall  # noqa: E402
-from warehouse import open_warehouse  # noqa: E402
+from userrl.audits.credit import audit_checkpoint
+from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
+from userrl.stages.here import train_here
+from userrl_core.measure.collapse_rule import min_fall
+from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RUNS, AUDITS = DATA / "what-collapses" / "runs.csv", DATA / "what-collapses" / "audits.csv"
@@ -44,6 +40,7 @@ def main() -> int:
     parser = study_arguments("Factorial: what collapses.")
     parser.add_argument("--audit", action="store_true")
     given = parser.parse_args()
+    quiet_process()
     plan = read_plan(PLAN)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
     families = chosen(plan, given.family)
@@ -94,15 +91,7 @@ def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, An
         **settings.get("settings", {}),
         **settings[cell["enabling_turn"]],
     }
-    return TrainRequest(
-        recipe=plan["recipe"],
-        profile=plan["profile"],
-        seed=seed,
-        overrides=overrides,
-        until="rl-1",
-        share_cold_start=True,
-        wandb="off",
-    )
+    return study_request(plan, seed, overrides)
 
 
 def row_of(family: str, seed: int, cell: Mapping[str, Any], run: str, spent: float) -> dict[str, Any]:

@@ -112,8 +112,9 @@ def primary_table(found: Primary, planned: int) -> list[str]:
 
 
 def cell_table(rows: Rows) -> list[str]:
-    """Return one row per family, form and pay, and for each gamma the collapsed runs and the mean change from the cold start
-    to the end with its standard error over seeds.
+    """Return one row per family, form and pay.
+
+    The cell of a gamma has the collapsed runs, and the mean change from the cold start to the end. Its error is over seeds.
     """
     gammas = sorted({row["gamma"] for row in rows})
     lines = [

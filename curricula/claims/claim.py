@@ -241,8 +241,8 @@ class Claim(Settings):
             if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or own or taught:
                 raise ConfigError(
                     "claim.bad_check",
-                    f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one, if they set no "
-                    "model and their arms no demonstrations.",
+                    f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one, unless they "
+                    "set keys of model, or an arm sets keys of demonstrations.",
                 )
             scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
             arms = {name: scaled.arms[name] for name in arms}

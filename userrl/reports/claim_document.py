@@ -124,16 +124,14 @@ def _exploratory(report: ClaimReport) -> Iterator[Line]:
 
 
 def scope(report: ClaimReport) -> str:
-    """Return the scope of the verdict: the task families and models that agree, and the learning rates at which its sign
-    changes.
-    """
+    """Return the scope of the verdict: the task families and models that agree, and the checks that change its sign."""
     verdict = report.verdict
     agree = {which for which, check in report.checks.items() if check.word == verdict.word != "undecided"}
     where = f"on {report.claim.family}"
     where += f" and {report.claim.check('second-family').family}" if "second-family" in agree else ""
     where += " and with a pretrained model of 135 million parameters" if "language-model" in agree else ""
-    rates = {which: check for which, check in report.checks.items() if which.endswith(("rate", "model"))}
-    turned = [CHECKS[which] for which, check in rates.items() if verdict.turns(check)]
+    same_family = ("half-rate", "double-rate", "language-model")
+    turned = [CHECKS[which] for which in same_family if which in report.checks and verdict.turns(report.checks[which])]
     return where + (f", but its sign changes {' and '.join(turned)}" if turned else "")
 
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,33 +38,10 @@ _NO_PART_OF_TRAINING = ("traj_id", "score")
 _NO_PART_OF_WEIGHTS = {"out_dir", "chats", "checkpoint_every", "keep_checkpoints"}
 
 
-def _code() -> str:
-    core = Path(str(userrl_core.__file__)).parent
-    return content_hash([[path.relative_to(core).as_posix(), file_hash(path)] for path in sorted(core.rglob("*.py"))])
-
-
-def _processor() -> str:
-    """Return the processor's name: sums in another order differ in their last bits."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return ""
-
-
-MAKERS = [
-    _code(),  # on import, as the trainer's modules are: a file that is edited later trained nothing
-    _processor(),
-    torch.backends.cpu.get_cpu_capability(),
-    *(version(package) for package in ("torch", "transformers", "tokenizers")),
-]
-"""What computes the weights, as a part of the hash."""
-
-
 def index_file(job: StageJob, settings: SftJob) -> Path | None:
     """Return the file that names a trained cold start for this job.
 
-    None for what is not shared: a start from a checkpoint, a GPU, adapters, a model that is no folder.
+    None if the job starts from a checkpoint, trains on a GPU or trains adapters, or if its model is not a local folder.
     """
     path = settings.model.path
     if settings.init is not None or settings.chats is None or settings.device != "cpu" or settings.sft.lora is not None:
@@ -79,7 +57,7 @@ def index_file(job: StageJob, settings: SftJob) -> Path | None:
     ]
     decisive = settings.model_dump(mode="json", exclude=_NO_PART_OF_WEIGHTS)
     del decisive["model"]["path"]
-    return _home(job) / FOLDER / f"{content_hash([decisive, chats, pretrained, MAKERS])}.json"
+    return _home(job) / FOLDER / f"{content_hash([decisive, chats, pretrained, _makers()])}.json"
 
 
 def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], TrainResult]) -> TrainResult:
@@ -110,9 +88,9 @@ def _alone_with(index: Path) -> Iterator[None]:
 
 
 def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:
-    """Link the cold start of an earlier run into the job's folder, and return what the index says of it.
+    """Link an earlier run's cold start into the job's folder, and return its entry in the index.
 
-    None if there is none, its files are gone or damaged, or the job has a checkpoint of its own.
+    Return None without a usable one, or if the job has a checkpoint already.
     """
     root, written = job.folder / "checkpoints", read_json(index)
     if written is None or any(root.glob("step-*")):
@@ -139,6 +117,24 @@ def leave(index: Path, job: StageJob, result: TrainResult, used: Mapping[str, fl
     named = {"checkpoint": checkpoint, "sha256": result.sha256, "run": job.run_id, "metrics": result.metrics, **used}
     with contextlib.suppress(OSError):  # the cold start is there, and the next run trains its own
         write_json(index, named)
+
+
+@cache
+def _makers() -> list[str]:
+    """Return what computes the weights, as a part of the hash: the core's source, the processor and the libraries."""
+    core = Path(str(userrl_core.__file__)).parent
+    code = [[path.relative_to(core).as_posix(), file_hash(path)] for path in sorted(core.rglob("*.py"))]
+    libraries = [version(package) for package in ("torch", "transformers", "tokenizers")]
+    return [content_hash(code), _processor(), torch.backends.cpu.get_cpu_capability(), *libraries]
+
+
+def _processor() -> str:
+    """Return the processor's name. Another one may sum in another order, which changes the last bits."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return ""
 
 
 def _home(job: StageJob) -> Path:

@@ -112,6 +112,10 @@ class TravelConfig(GymConfig):
             return _PRESET_CONFIGS[preset]
         return config._with_preset(preset)
 
+    def in_english(self, task: Task) -> bool:
+        """Return whether a task is played in English sentences of `english`."""
+        return task.tier == "tiny" and self.wording == "english"
+
     def possible(self) -> list[TravelConfig]:
         """Return all settings that tasks of different tiers have under this config."""
         if self.preset is not None:

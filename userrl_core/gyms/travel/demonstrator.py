@@ -29,7 +29,7 @@ class TravelDemonstrator:
         """Plan the calls from the task's preferences and options. skill: in [0, 1]."""
         self._rng = rng
         settings = TravelConfig.for_task(task, config)
-        english = task.tier == "tiny" and settings.wording == "english"
+        english = settings.in_english(task)
         self._words = Wordings(ACTS, task) if english else None
         if skill >= 1 and not english:
             self._plan = TravelGym.gold(task, settings)

@@ -98,7 +98,7 @@ class TravelGym(Gym[TravelConfig]):
     def opening(self) -> str:
         """Return the trip, without a preference."""
         self._opening = str(self.task.payload["opening"])
-        if self.task.tier == "tiny" and self.config.wording == "english":
+        if self.config.in_english(self.task):
             self._words = Wordings(ACTS, self.task)
             first, second = (preference.category for preference in self.world.preferences.values())
             self._opening = self._words.say("opening", first=first, second=second)
@@ -220,9 +220,9 @@ class TravelGym(Gym[TravelConfig]):
     async def _reveal(self, content: str, preference: Preference, *, asked: bool) -> str:
         """Return the user's hint at a preference, the rule user's as the wording says it."""
         text = await self._user.reveal(content, preference, self.history, asked=asked)
-        if not isinstance(self._user, RuleTravelUser):
+        if self._words is None or not isinstance(self._user, RuleTravelUser):
             return text
-        return self._say(text, "told", wish=WISHES.get(preference.category, "{value}").format(value=text))
+        return self._words.say("told", wish=WISHES[preference.category].format(value=text))
 
     async def _chat(self, content: str) -> str:
         text = await self._user.chat(content, self.history)
