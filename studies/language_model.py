@@ -1,0 +1,149 @@
+"""Run the study of language_model.yaml: does RL add to the cold start of a pretrained language model, on English gyms?
+
+    userrl model fetch smollm2-135m
+    python studies/language_model.py --list              # the runs that are planned, and the hash of the plan
+    python studies/language_model.py wish                # the seeds of a gym, one after another
+    python studies/language_model.py wish --seeds 4-5
+    python studies/language_model.py --tables            # the tables, from data/language-model alone
+
+Each seed is an ordinary run of the home in $USERRL_HOME, with all stages. Its policies are then played once more at temperature 1.
+Finished runs are not repeated, interrupted ones continue. Each adds its rows to data/language-model/scores.csv.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from study_rows import DATA, add_row, chosen, plan_hash, plans, read_plan, read_rows, study_arguments
+
+from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from userrl.run.plan import plan_run
+from userrl.run.request import EvaluateRequest, TrainRequest
+from userrl.stages.here import train_here
+from userrl_core.measure.interval import t_interval
+from userrl_core.number_format import with_error, with_limits
+from warehouse import open_warehouse
+
+PLAN = Path(__file__).with_suffix(".yaml")
+SCORES = DATA / "language-model" / "scores.csv"
+KEY = ("family", "seed", "policy", "temperature", "plan")
+BEFORE, BEST, LAST = "SFT", "RL", "RL, last step"
+
+PLAYED = """
+WITH asked AS (
+    SELECT traj_id, count(*) FILTER (choice = 'action') AS questions, count(*) FILTER (flags & 1 > 0) AS unreadable
+    FROM turns WHERE run_id = $run AND stage = 'evaluate' GROUP BY traj_id
+)
+SELECT policy, count(*) AS conversations, avg(score) AS score, stddev_samp(score) / sqrt(count(*)) AS error,
+       avg(turns) AS turns, avg(questions) AS questions, sum(unreadable) / sum(turns) AS unreadable
+FROM trajectories JOIN asked USING (traj_id)
+WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score IS NOT NULL GROUP BY policy ORDER BY policy
+"""
+
+
+def main() -> int:
+    """List or run the seeds of a gym, or print the tables."""
+    parser = study_arguments("A language model before and after RL.")
+    parser.add_argument("--tables", action="store_true")
+    given = parser.parse_args()
+    plan = read_plan(PLAN)
+    if given.tables:
+        print("\n".join(tables()))
+        return 0
+    quiet_process()
+    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
+    for family in chosen(plan, given.family):
+        for seed in seeds(plan, given.seeds):
+            request = asked(plan, family, seed)
+            if given.listed or not given.family:
+                print(family, seed, plan_run(request).run_id)
+            else:
+                done = train_here(plan_run(request), progress=_say)
+                add(family, seed, 0.0, done.run, sum(done.cpu_seconds.values()))
+                for policy, checkpoint in sampled_checkpoints(done.run):
+                    played = evaluate_here(plan_evaluation(sampled(checkpoint, seed)))
+                    add(family, seed, 1.0, played.run, sum(played.cpu_seconds.values()), policy)
+    return 0
+
+
+def seeds(plan: Mapping[str, Any], given: str | None) -> Iterator[int]:
+    """Yield the seeds of the plan, or those of the argument."""
+    first, last = map(int, given.split("-")) if given else (plan["seeds"]["first"], plan["seeds"]["last"])
+    yield from range(first, last + 1)
+
+
+def asked(plan: Mapping[str, Any], family: str, seed: int) -> TrainRequest:
+    """Return the request of a run, from demonstrations to the evaluation."""
+    return TrainRequest(
+        recipe=plan["recipe"],
+        profile=plan["profile"],
+        seed=seed,
+        overrides={**plan["settings"], **plan["families"][family]},
+        wandb="off",
+    )
+
+
+def sampled_checkpoints(run: str) -> Iterator[tuple[str, Path]]:
+    """Yield the policies that are played at temperature 1 too: the cold start and the last step of RL."""
+    for policy, stage in ((BEFORE, "sft"), (LAST, "rl-1")):
+        *_, last = sorted((runs_dir() / run / "stages" / stage / "checkpoints").glob("step-[0-9]*"))
+        yield policy, last
+
+
+def sampled(checkpoint: Path, seed: int) -> EvaluateRequest:
+    """Return the request to play a checkpoint's test tasks at the temperature of training."""
+    return EvaluateRequest(checkpoint=str(checkpoint), seed=seed, temperature=1.0)
+
+
+def add(family: str, seed: int, temperature: float, run: str, spent: float, policy: str | None = None) -> None:
+    """Add the rows of an evaluation, one for each policy. policy: its name here; None: those of the run."""
+    with open_warehouse(warehouse_dir(), run=frozenset([run])) as warehouse:
+        rows = warehouse.rows(PLAYED, run=run)
+    for row in rows:
+        named = {"family": family, "seed": seed, "policy": policy or row["policy"], "temperature": temperature}
+        found = {key: round(value, 4) for key, value in row.items() if key != "policy"}
+        add_row(SCORES, KEY, {**named, "plan": plan_hash(PLAN), "run": run, **found, "cpu_seconds": round(spent)})
+    print(f"{run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+
+
+def tables() -> Iterator[str]:
+    """Yield a table of every policy, and one of the gain from RL with Student's t limits over seeds."""
+    hashes = plans(PLAN)
+    rows = [row for row in read_rows(SCORES) if row["plan"] in hashes]
+    yield "| gym | seed | decoding | policy | score | turns | questions | unreadable turns |"
+    yield "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |"
+    for row in rows:
+        score = with_error(row["score"], row["error"], 3)
+        decoding = "sampled" if row["temperature"] else "greedy"
+        yield (
+            f"| {row['family']} | {row['seed']} | {decoding} | {row['policy']} | {score} | {row['turns']:.1f} "
+            f"| {row['questions']:.1f} | {row['unreadable']:.1%} |"
+        )
+    yield ""
+    yield "| gym | decoding | policy | gain over the cold start | each seed |"
+    yield "| --- | --- | --- | ---: | --- |"
+    scores = {tuple(row[key] for key in KEY[:4]): row["score"] for row in rows}
+    for family, temperature, policy in sorted({(row["family"], row["temperature"], row["policy"]) for row in rows}):
+        if policy not in (BEST, LAST):
+            continue
+        gains = [
+            scores[family, seed, policy, temperature] - scores[family, seed, BEFORE, temperature]
+            for seed in sorted({row["seed"] for row in rows})
+            if {(family, seed, policy, temperature), (family, seed, BEFORE, temperature)} <= scores.keys()
+        ]
+        decoding, each = "sampled" if temperature else "greedy", ", ".join(f"{gain:+.3f}" for gain in gains)
+        yield f"| {family} | {decoding} | {policy} | {with_limits(t_interval(np.array(gains)))} | {each} |"
+
+
+def _say(stage: str, line: dict[str, Any]) -> None:
+    if "step" in line:
+        print(stage, line["step"], line.get("score", ""), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
