@@ -4,6 +4,7 @@ userrl train equalized-r2g --profile laptop-lm --seed 1      # the settings were
 python studies/language_model_seeds.py wish                  # adds the home's runs to data/language-model/steps.csv
 python studies/language_model_seeds.py wish --draw 1         # the table of seed 1 in Markdown, from the data alone
 python studies/language_model_seeds.py wish --draw 0 --name line-1e-5     # of a trial of settings, a run with a name
+python studies/language_model_seeds.py wish --trials         # a row for each run: its first and last steps, signal, format errors
 python studies/language_model_seeds.py wish --unread         # share of answers that the user could not read, by trial
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from study_rows import DATA, add_row, read_rows
@@ -25,21 +27,30 @@ RECIPE, PROFILE = "equalized-r2g", "laptop-lm"
 STEPS = DATA / "language-model" / "steps.csv"
 SHOWN = (0, 1, 5, 10, 12, 14, 20, 22)
 """Steps in the tables, as far as a run has them."""
+FORMS = ("lean-2e-5", "line-1e-5")
+"""Trials that compare forms of a call."""
 UNNAMED = "-"
 """Name of the runs that were given none."""
 
 PLAYED = """
 WITH earned AS (
     SELECT traj_id, sum(reward) AS reward, count(*) FILTER (choice = 'action') AS questions,
-           count(*) FILTER (choice = 'answer') AS answers
+           count(*) FILTER (choice = 'answer') AS answers, count(*) FILTER (flags & 1 > 0) AS no_call
     FROM turns WHERE run_id = $run GROUP BY traj_id
+), differ AS (
+    SELECT phase, step, round(avg((least <> most)::INT), 3) AS signal
+    FROM (
+        SELECT phase, step, group_id, min(return_sum) AS least, max(return_sum) AS most
+        FROM trajectories WHERE run_id = $run AND gym = $gym AND phase = 'train' AND admitted GROUP BY phase, step, group_id
+    ) GROUP BY phase, step
 )
 SELECT phase, step, count(*) AS conversations, round(avg(score), 4) AS score,
        round(stddev_samp(score) / sqrt(count(*)), 4) AS error, round(avg(turns), 2) AS turns,
        round(avg((stop_reason = 'horizon')::INT), 3) AS cut_off, round(avg(reward), 4) AS reward,
        sum(questions)::INT AS questions, sum(answers)::INT AS answers,
-       (sum(answers) - count(*) FILTER (answers > 0 AND stop_reason <> 'horizon'))::INT AS unread
-FROM trajectories JOIN earned USING (traj_id)
+       (sum(answers) - count(*) FILTER (answers > 0 AND stop_reason <> 'horizon'))::INT AS unread,
+       round(sum(no_call) / sum(turns), 4) AS no_call, any_value(signal) AS signal
+FROM trajectories JOIN earned USING (traj_id) LEFT JOIN differ USING (phase, step)
 WHERE run_id = $run AND gym = $gym AND phase IN ('train', 'validate') AND admitted AND score IS NOT NULL
 GROUP BY phase, step ORDER BY phase, step
 """
@@ -50,11 +61,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A pretrained language model on an English gym, step by step.")
     parser.add_argument("gym")
     parser.add_argument("--draw", type=int, metavar="SEED", help="print the table of a seed, from the data alone")
+    parser.add_argument("--trials", action="store_true", help="print a row for each run, from the data alone")
     parser.add_argument(
         "--unread", action="store_true", help="print the share of unreadable answers, from the data alone"
     )
     parser.add_argument("--name", default=UNNAMED, help="name of the run to print")
     given = parser.parse_args()
+    if given.trials:
+        print("\n".join(trials(given.gym)))
+        return
     if given.unread:
         print("\n".join(unread_answers(given.gym)))
         return
@@ -105,9 +120,27 @@ def table(gym: str, seed: int, name: str = UNNAMED) -> Iterator[str]:
         yield f"| {step} | {' | '.join(cells)} |"
 
 
+def trials(gym: str) -> Iterator[str]:
+    """Yield a table with a row for each run that has the columns: the ends of its curve, signal and format errors."""
+    yield "| run | steps | score, first five steps | last five | turns, first | last | groups with signal | turns without a call |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(STEPS):
+        if row["gym"] == gym and row["phase"] == "train" and row.get("signal") is not None:
+            by_name.setdefault(f"{row['name']}, seed {row['seed']}", []).append(row)
+    for name, rows in sorted(by_name.items()):
+        rows.sort(key=lambda row: row["step"])
+        ends = rows[:5], rows[-5:]
+        score = " | ".join(f"{fmean(row['score'] for row in end):.2f}" for end in ends)
+        turns = " | ".join(f"{fmean(row['turns'] for row in end):.1f}" for end in ends)
+        shares = f"{fmean(row['signal'] for row in rows):.0%} | {fmean(row['no_call'] for row in rows):.1%}"
+        yield f"| {name} | {len(rows)} | {score} | {turns} | {shares} |"
+
+
 def unread_answers(gym: str) -> Iterator[str]:
     """Yield a table of the share of answers in training that did not end the conversation, by step and trial."""
-    rows = [row for row in read_rows(STEPS) if row["gym"] == gym and row["phase"] == "train" and row["answers"]]
+    trained = [row for row in read_rows(STEPS) if row["gym"] == gym and row["phase"] == "train"]
+    rows = [row for row in trained if row["name"] in FORMS and row["answers"]]
     shares = {(row["name"], row["step"]): row["unread"] / row["answers"] for row in rows}
     names = sorted({name for name, _ in shares})
     yield f"| step | {' | '.join(f'`{name}`' for name in names)} |"
