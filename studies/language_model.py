@@ -4,6 +4,7 @@
     python studies/language_model.py --list              # the runs that are planned, and the hash of the plan
     python studies/language_model.py wish                # the seeds of a gym, one after another
     python studies/language_model.py wish --seeds 4-5
+    python studies/language_model.py --forgetting        # perplexity of English text and an answer, of the runs in scores.csv
     python studies/language_model.py --tables            # the tables, from data/language-model alone
 
 Each seed is an ordinary run of the home in $USERRL_HOME, with all stages. Its policies are then played once more at temperature 1.
@@ -20,8 +21,10 @@ from typing import Any
 import numpy as np
 from study_rows import DATA, add_row, chosen, plan_hash, plans, read_plan, read_rows, study_arguments
 
+from curricula import load
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from userrl.machine.pretrained import model_path
 from userrl.run.plan import plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.stages.here import train_here
@@ -31,6 +34,7 @@ from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 SCORES = DATA / "language-model" / "scores.csv"
+FORGETTING = DATA / "language-model" / "forgetting.csv"
 KEY = ("family", "seed", "policy", "temperature", "plan")
 BEFORE, BEST, LAST = "SFT", "RL", "RL, last step"
 
@@ -50,12 +54,15 @@ def main() -> int:
     """List or run the seeds of a gym, or print the tables."""
     parser = study_arguments("A language model before and after RL.")
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--forgetting", action="store_true")
     given = parser.parse_args()
     plan = read_plan(PLAN)
     if given.tables:
         print("\n".join(tables()))
         return 0
     quiet_process()
+    if given.forgetting:
+        return forgetting(plan)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
     for family in chosen(plan, given.family):
         for seed in seeds(plan, given.seeds):
@@ -109,6 +116,24 @@ def add(family: str, seed: int, temperature: float, run: str, spent: float, poli
         found = {key: round(value, 4) for key, value in row.items() if key != "policy"}
         add_row(SCORES, KEY, {**named, "plan": plan_hash(PLAN), "run": run, **found, "cpu_seconds": round(spent)})
     print(f"{run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+
+
+def forgetting(plan: Mapping[str, Any]) -> int:
+    """Check the fetched model, and each run's cold start and last step: perplexity of a text, and a question's answer."""
+    from userrl_core.training.local.convert import check  # imports torch, which only this needs
+
+    played = {(row["family"], row["seed"], row["run"]) for row in read_rows(SCORES) if not row["temperature"]}
+    runs = sorted(row for row in played if (runs_dir() / row[2]).is_dir())
+    fetched = Path(model_path(load(plan["recipe"], profile=plan["profile"]).model.path or ""))
+    folders = [("", "", "fetched", fetched)]
+    folders += [(family, seed, *each) for family, seed, run in runs for each in sampled_checkpoints(run)]
+    for family, seed, policy, folder in folders:
+        found = check(folder)
+        row = {"family": family, "seed": seed, "policy": policy}
+        answer = {"perplexity": round(found.perplexity, 2), "answer": " ".join(found.answer.split())}
+        add_row(FORGETTING, ("family", "seed", "policy"), {**row, **answer})
+        print(*row.values(), *answer.values(), file=sys.stderr, flush=True)
+    return 0
 
 
 def tables() -> Iterator[str]:
