@@ -198,11 +198,7 @@ def prediction_table(found: Mapping[str, Prediction]) -> list[str]:
     for name, each in found.items():
         rank = "" if math.isnan(each.spearman) else f"{each.spearman:+.2f}"
         lines.append(f"| {name} | {each.brier:.3f} | {rank} |")
-    word = (
-        "below that of push"
-        if found["audit"].brier < found["push"].brier
-        else "not below that of push, so the audit fails"
-    )
+    word = "below push's" if found["audit"].brier < found["push"].brier else "not below push's, so the audit fails"
     return [*lines, "", f"The audit's Brier score is {word}."]
 
 
