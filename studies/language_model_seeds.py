@@ -25,12 +25,12 @@ from warehouse import open_warehouse
 
 RECIPE, PROFILE = "equalized-r2g", "laptop-lm"
 STEPS = DATA / "language-model" / "steps.csv"
-SHOWN = (0, 1, 5, 10, 12, 14, 20, 22)
+SHOWN = (0, 1, 5, 10, 12, 14, 16, 20, 22, 30, 32, 40)
 """Steps in the tables, as far as a run has them."""
 FORMS = ("lean-2e-5", "line-1e-5")
 """Trials that compare forms of a call."""
 UNNAMED = "-"
-"""Name of the runs that were given none."""
+"""Name in the data of runs without a name of their own."""
 
 PLAYED = """
 WITH earned AS (
@@ -93,7 +93,12 @@ def add(run: Run, gym: str) -> None:
     with open_warehouse(warehouse_dir(), run=frozenset([run.id])) as warehouse:
         rows = warehouse.rows(PLAYED, run=run.id, gym=gym)
     for row in rows:
-        named = {"gym": gym, "name": run.info.name or UNNAMED, "seed": run.info.seed, "run": run.id}
+        named = {
+            "gym": gym,
+            "name": UNNAMED if run.info.name in ("", RECIPE) else run.info.name,
+            "seed": run.info.seed,
+            "run": run.id,
+        }
         add_row(STEPS, ("gym", "name", "seed", "phase", "step"), {**named, **row})
 
 
