@@ -40,10 +40,11 @@ def main() -> None:
 
 
 def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each family, reward, budget and arm, and one for each rule's promise."""
+    """Return a line for each family, reward and budget, and one for each rule's promise. In brackets: limits, then seeds."""
+    arms = (*plan["rules"], *plan["baselines"])
     lines = [
-        "| family | reward | tokens | arm | seeds | lost to the best fixed [95 %] | chosen |",
-        "| --- | --- | ---: | --- | ---: | ---: | --- |",
+        f"| family | reward | tokens | best fixed | {' | '.join(f'`{arm}`' for arm in arms)} |",
+        "| --- | --- | ---: | --- |" + " ---: |" * len(arms),
     ]
     highest: dict[str, list[float]] = {rule: [] for rule in plan["rules"]}
     for family in plan["families"]:
@@ -54,17 +55,19 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[s
                 scores: dict[str, dict[int, float]] = {}
                 for row in own:
                     scores.setdefault(row["arm"], {})[row["seed"]] = row[f"at_{tokens}"]
-                for arm in (*plan["rules"], *plan["baselines"]):
+                best, cells_by_arm = "", []
+                for arm in arms:
                     found = lost(scores, plan["fixed"], arm)
                     if found is None:
+                        cells_by_arm.append("")
                         continue
                     loss, chosen = found
+                    best = ", ".join(chosen)
                     if arm in highest:
                         highest[arm].append(loss.high)
-                    limits = f"{loss.estimate:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}]"
-                    lines.append(
-                        f"| {family} | {reward} | {tokens:,} | `{arm}` | {loss.units} | {limits} | {', '.join(chosen)} |"
-                    )
+                    cells_by_arm.append(f"{loss.estimate:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}] ({loss.units})")
+                if best:
+                    lines.append(f"| {family} | {reward} | {tokens:,} | {best} | {' | '.join(cells_by_arm)} |")
     cells = len(plan["families"]) * 2 * len(plan["budgets"])
     return [*lines, "", *(promise(rule, highs, cells, plan["threshold"]) for rule, highs in highest.items())]
 
