@@ -36,7 +36,7 @@ PLAN = Path(__file__).with_suffix(".yaml")
 SCORES = DATA / "language-model" / "scores.csv"
 FORGETTING = DATA / "language-model" / "forgetting.csv"
 KEY = ("family", "seed", "policy", "temperature", "plan")
-BEFORE, BEST, LAST = "SFT", "RL", "RL, last step"
+BEFORE, BEST, LAST = "SFT", "RL", "RL last step"
 
 PLAYED = """
 WITH asked AS (
