@@ -29,14 +29,16 @@ from userrl.run.plan import plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.stages.here import train_here
 from userrl_core.measure.interval import t_interval
-from userrl_core.number_format import with_error, with_limits
+from userrl_core.number_format import with_error
 from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 SCORES = DATA / "language-model" / "scores.csv"
 FORGETTING = DATA / "language-model" / "forgetting.csv"
 KEY = ("family", "seed", "policy", "temperature", "plan")
-BEFORE, BEST, LAST = "SFT", "RL", "RL last step"
+DEMONSTRATOR, BEFORE, BEST, LAST = "demonstrator", "SFT", "RL", "RL last step"
+POLICIES = {DEMONSTRATOR: "demonstrator", BEFORE: "cold start", BEST: "RL, best on validation", LAST: "RL, last step"}
+"""Policies in the tables, with their titles."""
 
 PLAYED = """
 WITH asked AS (
@@ -137,32 +139,37 @@ def forgetting(plan: Mapping[str, Any]) -> int:
 
 
 def tables() -> Iterator[str]:
-    """Yield a table of every policy, and one of the gain from RL with Student's t limits over seeds."""
-    hashes = plans(PLAN)
-    rows = [row for row in read_rows(SCORES) if row["plan"] in hashes]
-    yield "| gym | seed | decoding | policy | score | turns | questions | unreadable turns |"
-    yield "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |"
-    for row in rows:
-        score = with_error(row["score"], row["error"], 3)
-        decoding = "sampled" if row["temperature"] else "greedy"
-        yield (
-            f"| {row['family']} | {row['seed']} | {decoding} | {row['policy']} | {score} | {row['turns']:.1f} "
-            f"| {row['questions']:.1f} | {row['unreadable']:.1%} |"
-        )
+    """Yield a table of the scores of each run, and one of the gain from RL with Student's t limits over seeds."""
+    rows = [row for row in read_rows(SCORES) if row["plan"] in plans(PLAN)]
+    found = {
+        (row["family"], row["seed"], row["temperature"], DEMONSTRATOR if "(" in row["policy"] else row["policy"]): row
+        for row in rows
+    }
+    yield f"| gym | seed | decoding | {' | '.join(POLICIES.values())} | turns | questions |"
+    yield "| --- | ---: | --- |" + " ---: |" * (len(POLICIES) + 2)
+    for run in sorted({key[:3] for key in found}):
+        played = [found.get((*run, policy)) for policy in POLICIES]
+        scores = " | ".join(with_error(row["score"], row["error"], 3) if row else "" for row in played)
+        ends = found[*run, BEFORE], found[*run, LAST]
+        changes = " | ".join(" to ".join(f"{row[key]:.1f}" for row in ends) for key in ("turns", "questions"))
+        yield f"| {run[0]} | {run[1]} | {_decoding(run[2])} | {scores} | {changes} |"
     yield ""
-    yield "| gym | decoding | policy | gain over the cold start | each seed |"
+    yield "| gym | decoding | policy | gain over the cold start [95 %] | each seed |"
     yield "| --- | --- | --- | ---: | --- |"
-    scores = {tuple(row[key] for key in KEY[:4]): row["score"] for row in rows}
-    for family, temperature, policy in sorted({(row["family"], row["temperature"], row["policy"]) for row in rows}):
-        if policy not in (BEST, LAST):
-            continue
-        gains = [
-            scores[family, seed, policy, temperature] - scores[family, seed, BEFORE, temperature]
-            for seed in sorted({row["seed"] for row in rows})
-            if {(family, seed, policy, temperature), (family, seed, BEFORE, temperature)} <= scores.keys()
-        ]
-        decoding, each = "sampled" if temperature else "greedy", ", ".join(f"{gain:+.3f}" for gain in gains)
-        yield f"| {family} | {decoding} | {policy} | {with_limits(t_interval(np.array(gains)))} | {each} |"
+    for family, temperature in sorted({(key[0], key[2]) for key in found}):
+        for policy in (LAST, BEST):
+            seeds = sorted(key[1] for key in found if (key[0], *key[2:]) == (family, temperature, policy))
+            pairs = [[found[family, seed, temperature, each]["score"] for each in (BEFORE, policy)] for seed in seeds]
+            gains = np.array([after - before for before, after in pairs])
+            if gains.size:
+                gain = t_interval(gains)
+                limits = f"{gain.estimate:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gains.size > 1 else ""
+                each = ", ".join(f"{value:+.3f}" for value in gains)
+                yield f"| {family} | {_decoding(temperature)} | {POLICIES[policy]} | {limits} | {each} |"
+
+
+def _decoding(temperature: float) -> str:
+    return "sampled" if temperature else "greedy"
 
 
 def _say(stage: str, line: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 sys.path.append(str(STUDIES))
 
 import horizon_rules_tables as horizons  # noqa: E402  scripts of the folder import each other by name
+import language_model as language_model_study  # noqa: E402
 import language_model_seeds as language_model  # noqa: E402
 import study_rows  # noqa: E402
 import what_collapses_tables as collapses  # noqa: E402
@@ -148,6 +149,14 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
     assert horizons.lost(made, FIXED, "either") is None
 
 
+def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
+    plan = study_rows.read_plan(horizons.PLAN)
+    page = (study_rows.DATA.parent / "docs" / "horizons.md").read_text(encoding="utf-8")
+    table, sentences = "\n".join(horizons.tables(plan, study_rows.read_rows(horizons.RUNS))).split("\n\n")
+    assert table in page
+    assert all(sentence in page for sentence in sentences.splitlines())
+
+
 def test_a_promise_needs_all_cells() -> None:
     assert horizons.promise("either", [0.049] * 30, 30, 0.05) == "`either` holds its promise in all 30 cells."
     assert "does not hold" in horizons.promise("either", [*[0.01] * 29, 0.05], 30, 0.05)
@@ -196,3 +205,4 @@ def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     assert "\n".join(language_model.unread_answers("wish")) in page
     for gym in ("wish", "errand"):
         assert "\n".join(language_model.trials(gym)) in page
+    assert "\n".join(language_model_study.tables()) in page
