@@ -60,7 +60,7 @@ def main() -> int:
     given = parser.parse_args()
     plan = read_plan(PLAN)
     if given.tables:
-        print("\n".join(tables()))
+        print("\n".join([*tables(), "", *forgotten()]))
         return 0
     quiet_process()
     if given.forgetting:
@@ -136,6 +136,17 @@ def forgetting(plan: Mapping[str, Any]) -> int:
         add_row(FORGETTING, ("family", "seed", "policy"), {**row, **answer})
         print(*row.values(), *answer.values(), file=sys.stderr, flush=True)
     return 0
+
+
+def forgotten() -> Iterator[str]:
+    """Yield a table of the checks of `forgetting`."""
+    yield "| gym | seed | policy | perplexity | answer |"
+    yield "| --- | ---: | --- | ---: | --- |"
+    for row in sorted(
+        read_rows(FORGETTING), key=lambda row: (row["family"] or "", row["seed"] or 0, row["policy"] != BEFORE)
+    ):
+        policy = POLICIES.get(row["policy"], row["policy"])
+        yield f"| {row['family'] or ''} | {row['seed'] or ''} | {policy} | {row['perplexity']:.1f} | {row['answer']} |"
 
 
 def tables() -> Iterator[str]:
