@@ -156,6 +156,9 @@ def tables() -> Iterator[str]:
         (row["family"], row["seed"], row["temperature"], DEMONSTRATOR if "(" in row["policy"] else row["policy"]): row
         for row in rows
     }
+    for family, seed, temperature, policy in list(found):  # the last step is not played twice if it is the best one
+        if policy == BEST:
+            found.setdefault((family, seed, temperature, LAST), found[family, seed, temperature, BEST])
     yield f"| gym | seed | decoding | {' | '.join(POLICIES.values())} | turns | questions |"
     yield "| --- | ---: | --- |" + " ---: |" * (len(POLICIES) + 2)
     for run in sorted({key[:3] for key in found}):
