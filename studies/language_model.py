@@ -3,7 +3,7 @@
     userrl model fetch smollm2-135m
     python studies/language_model.py --list              # the runs that are planned, and the hash of the plan
     python studies/language_model.py wish                # the seeds of a gym, one after another
-    python studies/language_model.py wish --seeds 4-5
+    python studies/language_model.py wish --seeds 7-8
     python studies/language_model.py --forgetting        # perplexity of English text and an answer, of the runs in scores.csv
     python studies/language_model.py --tables            # the tables, from data/language-model alone
 
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def seeds(plan: Mapping[str, Any], given: str | None) -> Iterator[int]:
-    """Yield the seeds of the plan, or those of the argument."""
+    """Yield the plan's seeds, or the argument's."""
     first, last = map(int, given.split("-")) if given else (plan["seeds"]["first"], plan["seeds"]["last"])
     yield from range(first, last + 1)
 
@@ -110,7 +110,7 @@ def sampled(checkpoint: Path, seed: int) -> EvaluateRequest:
 
 
 def add(family: str, seed: int, temperature: float, run: str, spent: float, policy: str | None = None) -> None:
-    """Add the rows of an evaluation, one for each policy. policy: its name here; None: those of the run."""
+    """Add the rows of an evaluation, one for each policy. policy: its name in the data. None: the run's names."""
     with open_warehouse(warehouse_dir(), run=frozenset([run])) as warehouse:
         rows = warehouse.rows(PLAYED, run=run)
     for row in rows:
@@ -151,7 +151,8 @@ def forgotten() -> Iterator[str]:
 
 def tables() -> Iterator[str]:
     """Yield a table of the scores of each run, and one of the gain from RL with Student's t limits over seeds."""
-    rows = [row for row in read_rows(SCORES) if row["plan"] in plans(PLAN)]
+    hashes = plans(PLAN)
+    rows = [row for row in read_rows(SCORES) if row["plan"] in hashes]
     found = {
         (row["family"], row["seed"], row["temperature"], DEMONSTRATOR if "(" in row["policy"] else row["policy"]): row
         for row in rows

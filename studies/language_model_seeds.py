@@ -30,7 +30,7 @@ SHOWN = (0, 1, 5, 10, 12, 14, 16, 20, 22, 30, 32, 40)
 FORMS = ("lean-2e-5", "line-1e-5")
 """Trials that compare forms of a call."""
 UNNAMED = "-"
-"""Name in the data of runs without a name of their own."""
+"""The name that the data give to an unnamed run."""
 
 PLAYED = """
 WITH earned AS (
@@ -126,7 +126,7 @@ def table(gym: str, seed: int, name: str = UNNAMED) -> Iterator[str]:
 
 
 def trials(gym: str) -> Iterator[str]:
-    """Yield a table with a row for each run that has the columns: the ends of its curve, signal and format errors."""
+    """Yield a table of runs: the ends of each curve, the groups with a signal, and the format errors."""
     yield "| run | steps | score, first five steps | last five | turns, first | last | groups with signal | turns without a call |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     by_name: dict[str, list[dict[str, Any]]] = {}

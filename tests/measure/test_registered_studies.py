@@ -1,4 +1,4 @@
-"""Analyses of the registered studies on made-up rows, and what their plans run."""
+"""Analyses of the registered studies on made-up rows, and the runs of their plans."""
 
 from __future__ import annotations
 
