@@ -254,7 +254,7 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
     assert all(list(check.arms) == ["em-r2g", "equalized-mean"] for check in checks.values())
     assert len({check.hash for check in (claim, *checks.values())}) == 7
     rates = {name: check.recipe_of(check.arms["em-r2g"]).algorithm.lr for name, check in checks.items()}
-    own = {"second-family": 0.001, "terminal-reward": 0.001, "follow-up": 0.001, "language-model": 1e-5}
+    own = {"second-family": 0.001, "terminal-reward": 0.001, "follow-up": 0.001, "language-model": 2e-5}
     assert rates == {"half-rate": 0.0005, "double-rate": 0.002, **own}
     assert checks["terminal-reward"].overrides["gyms.errand.config.reward"] == "terminal"
     assert (checks["second-family"].mix, checks["follow-up"].first_seed) == ({"wish": 1.0}, 201)
