@@ -56,14 +56,14 @@ check: $(VENV)/.dev
 	@$(VENV)/bin/lint-imports
 
 test: check
-	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
+	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations 15 --durations-min 5
 
 # tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile
+	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile --durations 30 --durations-min 10
 
 # The cases that `make test-slow` leaves out: tests with the marker full.
 test-full: $(VENV)/.dev
