@@ -4,7 +4,7 @@
     python studies/language_model.py --list              # the runs that are planned, and the hash of the plan
     python studies/language_model.py wish                # the seeds of a gym, one after another
     python studies/language_model.py wish --seeds 7-8
-    python studies/language_model.py --forgetting        # perplexity of English text and an answer, of the runs in scores.csv
+    python studies/language_model.py --forgetting        # perplexity of a text, divergence and an answer, of the runs in scores.csv
     python studies/language_model.py --tables            # the tables, from data/language-model alone
 
 Each seed is an ordinary run of the home in $USERRL_HOME, with all stages. Its policies are then played once more at temperature 1.
@@ -121,7 +121,11 @@ def add(family: str, seed: int, temperature: float, run: str, spent: float, poli
 
 
 def forgetting(plan: Mapping[str, Any]) -> int:
-    """Check the fetched model, and each run's cold start and last step: perplexity of a text, and a question's answer."""
+    """Check the fetched model, and each run's cold start and last step.
+
+    Measured: the perplexity of a fixed text, the answer to a question, and the divergence on the text from the fetched model and
+    from the run's cold start.
+    """
     from userrl_core.training.local.convert import check  # imports torch, which only this needs
 
     played = {(row["family"], row["seed"], row["run"]) for row in read_rows(SCORES) if not row["temperature"]}
@@ -129,24 +133,50 @@ def forgetting(plan: Mapping[str, Any]) -> int:
     fetched = Path(model_path(load(plan["recipe"], profile=plan["profile"]).model.path or ""))
     folders = [("", "", "fetched", fetched)]
     folders += [(family, seed, *each) for family, seed, run in runs for each in sampled_checkpoints(run)]
+    starts = {"fetched": fetched}
     for family, seed, policy, folder in folders:
         found = check(folder)
         row = {"family": family, "seed": seed, "policy": policy}
         answer = {"perplexity": round(found.perplexity, 2), "answer": " ".join(found.answer.split())}
-        add_row(FORGETTING, ("family", "seed", "policy"), {**row, **answer})
-        print(*row.values(), *answer.values(), file=sys.stderr, flush=True)
+        if policy == BEFORE:
+            starts[BEFORE] = folder
+        apart = {
+            f"from {name}": round(divergence(folder, start), 4) for name, start in starts.items() if start != folder
+        }
+        add_row(FORGETTING, ("family", "seed", "policy"), {**row, **answer, **apart})
+        print(*row.values(), *answer.values(), apart, file=sys.stderr, flush=True)
     return 0
+
+
+def divergence(policy: Path, start: Path) -> float:
+    """Return the Kullback-Leibler divergence of a policy from another one: nats per token, mean over the check's text."""
+    import torch
+
+    from userrl_core.training.config import ModelConfig
+    from userrl_core.training.local.convert import TEXT
+    from userrl_core.training.local.model import load_model
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
+
+    ids = torch.tensor([load_tokenizer(start).encode(TEXT, add_special_tokens=False)])
+    with torch.inference_mode():
+        ours, theirs = (
+            load_model(folder, ModelConfig(path=str(folder)))(input_ids=ids).logits[0].float().log_softmax(-1)
+            for folder in (policy, start)
+        )
+        return float((ours.exp() * (ours - theirs)).sum(-1).mean())
 
 
 def forgotten() -> Iterator[str]:
     """Yield a table of the checks of `forgetting`."""
-    yield "| gym | seed | policy | perplexity | answer |"
-    yield "| --- | ---: | --- | ---: | --- |"
+    yield "| gym | seed | policy | perplexity | KL from the fetched model | from the cold start | answer |"
+    yield "| --- | ---: | --- | ---: | ---: | ---: | --- |"
     for row in sorted(
         read_rows(FORGETTING), key=lambda row: (row["family"] or "", row["seed"] or 0, row["policy"] != BEFORE)
     ):
         policy = POLICIES.get(row["policy"], row["policy"])
-        yield f"| {row['family'] or ''} | {row['seed'] or ''} | {policy} | {row['perplexity']:.1f} | {row['answer']} |"
+        apart = (row.get(f"from {start}") for start in ("fetched", BEFORE))
+        cells = " | ".join("" if value is None else f"{value:.3f}" for value in apart)
+        yield f"| {row['family'] or ''} | {row['seed'] or ''} | {policy} | {row['perplexity']:.1f} | {cells} | {row['answer']} |"
 
 
 def tables() -> Iterator[str]:

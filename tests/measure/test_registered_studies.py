@@ -194,14 +194,15 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     page = (STUDIES.parent / "docs" / "language-model.md").read_text(encoding="utf-8")
     named = (
-        (1, language_model.UNNAMED),
-        (4, language_model.UNNAMED),
-        (0, "lean-2e-5"),
-        (0, "line-1e-5"),
-        (0, "wish-clean"),
+        ("wish", 1, language_model.UNNAMED),
+        ("wish", 4, language_model.UNNAMED),
+        ("wish", 0, "lean-2e-5"),
+        ("wish", 0, "line-1e-5"),
+        ("wish", 0, "wish-clean"),
+        ("errand", 0, "errand-3b"),
     )
-    for seed, name in named:
-        assert "\n".join(language_model.table("wish", seed, name)) in page
+    for gym, seed, name in named:
+        assert "\n".join(language_model.table(gym, seed, name)) in page
     assert "\n".join(language_model.unread_answers("wish")) in page
     for gym in ("wish", "errand"):
         assert "\n".join(language_model.trials(gym)) in page
