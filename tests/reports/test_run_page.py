@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.warehouse.makers import play
@@ -16,7 +18,11 @@ HOSTILE = "<img src=http://evil.test/x onerror=alert(1)>"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The page as text and as HTML, of a run that rose and collapsed."""
-    root = tmp_path_factory.mktemp("run")
+    return page(tmp_path_factory.mktemp("run"), {})
+
+
+def page(root: Path, further: dict[str, float]) -> tuple[str, str]:
+    """The page of the run in a new warehouse. further: metrics of every step beside its own."""
     with TurnLog.open(root, "r1", run_fields={"recipe": "mine", "shaping": "equalized", "score": "r2g"}) as log:
         for step in range(1, 7):
             stage = "rl-1" if step < 4 else "rl-2"
@@ -24,7 +30,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
                 play(log, [0.5, step / 10], stage=stage, step=step, attempt=attempt, score=step / 10, calls=1)
             level = step / 10 if step < 5 else 0.2
             play(log, [level], stage=stage, step=step, phase="validate", score=level)
-            log.metrics({"policy/entropy/mean": 1 / step, "rollout/waits/mean": 0.5}, stage=stage, step=step)
+            own = {"policy/entropy/mean": 1 / step, "rollout/waits/mean": 0.5}
+            log.metrics(own | further, stage=stage, step=step)
         place = {"stage": "evaluate", "phase": "evaluate", "split": "test"}
         for policy, solved in (("SFT", 8), ("RL", 20), ("RL last step", 10)):
             for task in range(20):
@@ -72,6 +79,18 @@ def test_stages_and_horizons_are_marked_in_the_curves(run: tuple[str, str]) -> N
     _, html = run
     assert "rl-1: 8 turns" in html
     assert "rl-2: 8 turns" in html
+
+
+def test_entropy_is_that_of_all_replies_and_not_zero_where_no_group_differs(tmp_path: Path) -> None:
+    drawn = [
+        page(tmp_path / name, further)[1].replace(str(tmp_path / name), "")
+        for name, further in (
+            ("all", {"policy/entropy/mean": 0.7}),
+            ("none-trained", {"policy/entropy/mean": 0.0, "rollout/entropy/mean": 0.7}),
+            ("collapsed", {"policy/entropy/mean": 0.0, "rollout/entropy/mean": 0.0}),
+        )
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_cost_is_split_by_role_and_by_point_gained(run: tuple[str, str]) -> None:

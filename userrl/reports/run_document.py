@@ -166,7 +166,8 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     )
     numbers = warehouse.sql(
         """SELECT stage, step, value, name FROM metrics WHERE run_id = $run AND stage LIKE 'rl-%'
-           AND name IN ('policy/entropy/mean', 'rollout/waits/mean', 'rollout/interventions/mean', 'judge/agreement/share')
+           AND name IN ('policy/entropy/mean', 'rollout/entropy/mean', 'rollout/waits/mean', 'rollout/interventions/mean',
+                        'judge/agreement/share')
            ORDER BY step""",
         run=report.run,
     )
@@ -174,11 +175,18 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     if not reply_rows:
         return
     yield Heading("Training dynamics")
+    # Of all that was sampled, where that is known. What was trained on is nothing in a step in which no group differs.
+    entropies = {
+        row[:2]: row[:3]
+        for name in ("policy/entropy/mean", "rollout/entropy/mean")
+        for row in measured
+        if row[3] == name
+    }
     ways = list(report.branches) or [""]
     of = {
         "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in reply_rows],
         "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in reply_rows],
-        "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
+        "entropy, nats": sorted(entropies.values(), key=lambda row: row[1]),
         "'wait' per reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
         "interrupted attempts per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
         "agreement of judge and rule judge, share of turns": [
