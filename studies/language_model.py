@@ -8,7 +8,7 @@
     python studies/language_model.py --tables            # the tables, from data/language-model alone
 
 Each seed is an ordinary run of the home in $USERRL_HOME, with all stages. Its policies are then played once more at temperature 1.
-Finished runs are not repeated, interrupted ones continue. Each adds its rows to data/language-model/scores.csv.
+Finished runs are not repeated, interrupted ones continue. Each adds its rows to scores.csv and tiers.csv in data/language-model.
 """
 
 from __future__ import annotations
@@ -34,11 +34,17 @@ from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 SCORES = DATA / "language-model" / "scores.csv"
+TIERS = DATA / "language-model" / "tiers.csv"
 FORGETTING = DATA / "language-model" / "forgetting.csv"
 KEY = ("family", "seed", "policy", "temperature", "plan")
 DEMONSTRATOR, BEFORE, BEST, LAST = "demonstrator", "SFT", "RL", "RL last step"
 POLICIES = {DEMONSTRATOR: "demonstrator", BEFORE: "cold start", BEST: "RL, best on validation", LAST: "RL, last step"}
 """Policies in the tables, with their titles."""
+
+BY_TIER = """
+SELECT policy, tier, count(*) AS conversations, avg(score) AS score, avg(turns) AS turns
+FROM trajectories WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
 
 PLAYED = """
 WITH asked AS (
@@ -60,7 +66,7 @@ def main() -> int:
     given = parser.parse_args()
     plan = read_plan(PLAN)
     if given.tables:
-        print("\n".join([*tables(), "", *forgotten()]))
+        print("\n".join([*tables(), "", *by_tier(), "", *forgotten()]))
         return 0
     quiet_process()
     if given.forgetting:
@@ -112,11 +118,18 @@ def sampled(checkpoint: Path, seed: int) -> EvaluateRequest:
 def add(family: str, seed: int, temperature: float, run: str, spent: float, policy: str | None = None) -> None:
     """Add the rows of an evaluation, one for each policy. policy: its name in the data. None: the run's names."""
     with open_warehouse(warehouse_dir(), run=frozenset([run])) as warehouse:
-        rows = warehouse.rows(PLAYED, run=run)
+        rows, tiers = warehouse.rows(PLAYED, run=run), warehouse.rows(BY_TIER, run=run)
+
+    def named(row: Mapping[str, Any]) -> dict[str, Any]:
+        own = {"family": family, "seed": seed, "policy": policy or row["policy"], "temperature": temperature}
+        return own | {"plan": plan_hash(PLAN)}
+
     for row in rows:
-        named = {"family": family, "seed": seed, "policy": policy or row["policy"], "temperature": temperature}
         found = {key: round(value, 4) for key, value in row.items() if key != "policy"}
-        add_row(SCORES, KEY, {**named, "plan": plan_hash(PLAN), "run": run, **found, "cpu_seconds": round(spent)})
+        add_row(SCORES, KEY, {**named(row), "run": run, **found, "cpu_seconds": round(spent)})
+    for row in tiers:
+        found = {key: round(row[key], 4) for key in ("conversations", "score", "turns")}
+        add_row(TIERS, (*KEY, "tier"), {**named(row), "tier": row["tier"], **found})
     print(f"{run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
 
 
@@ -211,6 +224,21 @@ def tables() -> Iterator[str]:
                 limits = f"{gain.estimate:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gains.size > 1 else ""
                 each = ", ".join(f"{value:+.3f}" for value in gains)
                 yield f"| {family} | {_decoding(temperature)} | {POLICIES[policy]} | {limits} | {each} |"
+
+
+def by_tier() -> Iterator[str]:
+    """Yield a table of the greedy scores by tier, one column a seed: the cold start and the last step."""
+    rows = [row for row in read_rows(TIERS) if row["plan"] in plans(PLAN) and not row["temperature"]]
+    found = {(row["family"], row["tier"], row["seed"], row["policy"]): row for row in rows}
+    seeds = sorted({row["seed"] for row in rows})
+    yield f"| gym | tier | tasks |{''.join(f' seed {seed} |' for seed in seeds)}"
+    yield "| --- | --- | ---: |" + " ---: |" * len(seeds)
+    for family, tier in sorted({key[:2] for key in found}):
+        of_seeds = [[found.get((family, tier, seed, policy)) for policy in (BEFORE, LAST, BEST)] for seed in seeds]
+        tasks = next(before["conversations"] for before, *_ in of_seeds if before)
+        ends = [(before, last or best) for before, last, best in of_seeds]
+        cells = " | ".join(f"{one['score']:.2f} to {two['score']:.2f}" if one and two else "" for one, two in ends)
+        yield f"| {family} | {tier} | {tasks} | {cells} |"
 
 
 def _decoding(temperature: float) -> str:

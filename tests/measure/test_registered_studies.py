@@ -207,4 +207,5 @@ def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     for gym in ("wish", "errand"):
         assert "\n".join(language_model.trials(gym)) in page
     assert "\n".join(language_model_study.tables()) in page
+    assert "\n".join(language_model_study.by_tier()) in page
     assert "\n".join(language_model_study.forgotten()) in page
