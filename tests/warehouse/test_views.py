@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests import metrics
@@ -103,6 +104,16 @@ def test_turns_that_earned_one_and_four_fifths_are_counted_as_the_released_evalu
             metrics.mean([metrics.number_of(0.8, t.rewards) for t in of_gym])
         )
         assert row["n"] == len(of_gym)
+
+
+def test_without_the_shipped_queries_the_logged_tables_are_there(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1", run_fields={"recipe": "mine"}) as log:
+        play(log, [0.5, 1.0], score=1.0)
+    with open_warehouse(tmp_path, queries=False) as warehouse:
+        assert warehouse.sql("select score, turns from trajectories").fetchall() == [(1.0, 2)]
+        assert warehouse.sql("select sum(reward) from turns").fetchall() == [(1.5,)]
+        with pytest.raises(duckdb.CatalogException, match="task_scores"):
+            warehouse.sql("from task_scores(run := 'r1')")
 
 
 def test_choices_of_two_trips_are_counted(tmp_path: Path) -> None:
