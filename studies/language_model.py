@@ -73,7 +73,7 @@ def main() -> int:
         return forgetting(plan)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
     for family in chosen(plan, given.family):
-        for seed in seeds(plan, given.seeds):
+        for seed in seeds(plan, family, given.seeds):
             request = asked(plan, family, seed)
             if given.listed or not given.family:
                 print(family, seed, plan_run(request).run_id)
@@ -86,9 +86,12 @@ def main() -> int:
     return 0
 
 
-def seeds(plan: Mapping[str, Any], given: str | None) -> Iterator[int]:
-    """Yield the plan's seeds, or the argument's."""
-    first, last = map(int, given.split("-")) if given else (plan["seeds"]["first"], plan["seeds"]["last"])
+def seeds(plan: Mapping[str, Any], family: str, given: str | None) -> Iterator[int]:
+    """Yield the plan's seeds of a gym, with those of a second look, or the argument's."""
+    if given:
+        first, last = map(int, given.split("-"))
+    else:
+        first, last = plan["seeds"]["first"], plan["second_look"].get(family, plan["seeds"])["last"]
     yield from range(first, last + 1)
 
 
