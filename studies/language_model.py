@@ -14,7 +14,7 @@ Finished runs are not repeated, interrupted ones continue. Each adds its rows to
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,18 +215,37 @@ def tables() -> Iterator[str]:
         changes = " | ".join(" to ".join(f"{row[key]:.1f}" for row in ends) for key in ("turns", "questions"))
         yield f"| {run[0]} | {run[1]} | {_decoding(run[2])} | {scores} | {changes} |"
     yield ""
-    yield "| gym | decoding | policy | gain over the cold start [95 %] | each seed |"
-    yield "| --- | --- | --- | ---: | --- |"
+    yield "| gym | decoding | policy | seeds | gain over the cold start [limits] | each seed |"
+    yield "| --- | --- | --- | --- | ---: | --- |"
     for family, temperature in sorted({(key[0], key[2]) for key in found}):
         for policy in (LAST, BEST):
-            seeds = sorted(key[1] for key in found if (key[0], *key[2:]) == (family, temperature, policy))
-            pairs = [[found[family, seed, temperature, each]["score"] for each in (BEFORE, policy)] for seed in seeds]
-            gains = np.array([after - before for before, after in pairs])
-            if gains.size:
-                gain = t_interval(gains)
+            runs = sorted(key[1] for key in found if (key[0], *key[2:]) == (family, temperature, policy))
+            for of_seeds, level in looks(read_plan(PLAN), family, runs):
+                pairs = [
+                    [found[family, seed, temperature, each]["score"] for each in (BEFORE, policy)] for seed in of_seeds
+                ]
+                gains = np.array([after - before for before, after in pairs])
+                gain = t_interval(gains, level)
                 limits = f"{gain.estimate:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gains.size > 1 else ""
                 each = ", ".join(f"{value:+.3f}" for value in gains)
-                yield f"| {family} | {_decoding(temperature)} | {POLICIES[policy]} | {limits} | {each} |"
+                yield (
+                    f"| {family} | {_decoding(temperature)} | {POLICIES[policy]} | {_span(of_seeds)}, {100 * level:g} % "
+                    f"| {limits} | {each} |"
+                )
+
+
+def looks(plan: Mapping[str, Any], family: str, runs: Sequence[int]) -> Iterator[tuple[Sequence[int], float]]:
+    """Yield the seeds that are taken together, with the level of their limits.
+
+    With a second look: the first seeds, the new ones, and all at the plan's level.
+    """
+    second = plan["second_look"].get(family)
+    new = [seed for seed in runs if second and seed >= second["first"]]
+    for of_seeds, level in (([seed for seed in runs if seed not in new], 0.95), (new, 0.95)):
+        if of_seeds:
+            yield of_seeds, level
+    if new:
+        yield runs, second["level"]
 
 
 def by_tier() -> Iterator[str]:
@@ -242,6 +261,10 @@ def by_tier() -> Iterator[str]:
         ends = [(before, last or best) for before, last, best in of_seeds]
         cells = " | ".join(f"{one['score']:.2f} to {two['score']:.2f}" if one and two else "" for one, two in ends)
         yield f"| {family} | {tier} | {tasks} | {cells} |"
+
+
+def _span(seeds: Sequence[int]) -> str:
+    return f"{seeds[0]} to {seeds[-1]}" if seeds[1:] else str(seeds[0])
 
 
 def _decoding(temperature: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -15,14 +16,23 @@ import pytest
 
 from curricula.gate import Gate
 from curricula.schedule import Adaptive
+from tests.llama import llama
 from tests.makers import raises
 from tests.verl.rig import TwoStages, make_job
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
+from userrl_core.distill import to_chat
 from userrl_core.errors import ConfigError
+from userrl_core.gyms import registry
+from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
-from userrl_core.training.config import Cluster
+from userrl_core.rollout import run_episodes
+from userrl_core.training.config import CallForm, Cluster
 from userrl_core.training.jobs import Best
+from userrl_core.training.local.text.calls import style_of
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import load_tokenizer
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
 from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
@@ -30,6 +40,7 @@ from userrl_core.training.verl.machine.folding import fold_adapters
 from userrl_core.training.verl.machine.heartbeat import HeartbeatWatch, start_heartbeat
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
+from userrl_core.training.verl.sft import prepared
 from userrl_core.training.verl.step_plan import decide_horizon, decided_horizon, plan_steps, read_tasks
 
 STAGES = [(1, 5), (6, 10)]
@@ -128,6 +139,37 @@ def test_conversations_with_and_without_tools_share_a_file(tmp_path: Path) -> No
     assert [row["tools"] for row in rows] == [[], [tool]]
     with raises("demonstrations.too_few"):
         write_sft_parquet(tmp_path / "empty.parquet", [])
+
+
+@pytest.mark.parametrize("prompt_style", ["brief", "full"])
+@pytest.mark.parametrize("form", ["json", "line"])
+def test_verls_cold_start_reads_the_tokens_that_the_local_one_reads(
+    tmp_path: Path, form: CallForm, prompt_style: PromptStyle
+) -> None:
+    folder = prepared(str(llama(tmp_path / "model")), form, tmp_path / "prepared")
+    tokenizer = load_tokenizer(folder)
+    tasks = registry.tasks("wish", "train")[:2]
+    shown = asyncio.run(run_episodes(tasks, ScriptedPolicy(1.0), horizon=6, prompt_style=prompt_style))
+    chats = [to_chat(trajectory) for trajectory in shown]
+    write_sft_parquet(tmp_path / "sft.parquet", chats, style_of(tokenizer))
+    for row, chat in zip(pq.read_table(tmp_path / "sft.parquet").to_pylist(), chats, strict=True):
+        text = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), tokenize=False)
+        ours = tokenizer.decode(ChatFormat(tokenizer).chat(chat).ids)
+        assert text.startswith(ours)
+        assert len(text) - len(ours) < len("<|im_start|>assistant") + 2
+        assert ("<tool_call>" in text) == (form == "json")
+        assert ("# Calls" in text) == (prompt_style == "full")
+
+
+def test_a_prepared_model_links_the_weights_and_is_prepared_again_after_a_kill(tmp_path: Path) -> None:
+    source = llama(tmp_path / "model")
+    template = load_tokenizer(source).chat_template
+    for _ in range(2):
+        folder = Path(prepared(str(source), "line", tmp_path / "prepared"))
+    assert (folder / "model.safetensors").resolve() == (source / "model.safetensors").resolve()
+    assert style_of(load_tokenizer(folder)).line
+    assert load_tokenizer(source).chat_template == template
+    assert prepared(str(source), "json", tmp_path / "none") == str(source)
 
 
 def test_the_stage_file_says_the_horizon_of_any_step(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The train flow with backend=verl: the same recipe, the same stages, the same report, on stock verl and a CPU."""
+"""The train flow with backend=verl: the same recipe, the same stages, the same report, on stock verl and a CPU.
+
+The model is a Llama whose template knows no tools, and its calls are lines.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.flows.small import result, start
-from tests.verl.rig import CPU, REPLIES, SFT_CPU, make_model, on_cpu
-from userrl_core.gyms import registry
+from tests.llama import llama
+from tests.verl.rig import CPU, REPLIES, SFT_CPU, on_cpu
+from userrl_core.training.local.text.calls import to_line
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -19,12 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 @pytest.fixture(scope="module")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
     home = tmp_path_factory.mktemp("verl-flow") / "home"
-    task = registry.tasks("travel", "train", tier="tiny")[0]
-    opening = [{"role": "user", "content": json.dumps(dict(task.payload), default=str)}]
-    spoken = [{"role": "assistant", "content": text} for text in REPLIES]
-    model = make_model(home.parent / "model", [{"messages": opening + spoken}])
+    model = llama(home.parent / "model")
     overrides = {
-        "model": {"path": str(model), "prompt_style": "brief"},
+        "model": {"path": str(model), "prompt_style": "brief", "calls": "line"},
         "demonstrations.episodes": 40,
         "demonstrations.top_k": 24,
         "demonstrations.horizon": 6,
@@ -54,6 +55,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     }
     with pytest.MonkeyPatch.context() as patch:
         on_cpu(patch)
+        patch.setenv("USERRL_TEST_REPLIES", json.dumps([to_line(reply) for reply in REPLIES]))
         done, said = result(start(home, flow=True, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
     return done, home, said
 
@@ -99,3 +101,14 @@ def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple
     assert {"scripted(skill=0.5)", "SFT", "RL"} <= policies <= {"scripted(skill=0.5)", "SFT", "RL", "RL last step"}
     # Math was trained on, so it is evaluated too.
     assert played == [(policy, gym, 4) for policy in sorted(policies) for gym in ("math", "travel")]
+
+
+def test_a_line_that_verl_spoke_is_stored_as_the_call_it_means(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    ((spoken, read, lines),) = rows(
+        home,
+        "SELECT count(*), count(*) FILTER (message LIKE '%<tool_call>%' AND choice IS NOT NULL), "
+        "count(*) FILTER (message LIKE 'action:%') FROM turns WHERE phase = 'train'",
+    )
+    assert read > spoken / 2
+    assert lines == 0

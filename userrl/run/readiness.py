@@ -245,12 +245,12 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             f"verl trains a checkpoint, and profile {recipe.profile} trains a model from scratch. Set "
             "model.path, or use a profile such as qwen3-8b.",
         )
-    if backend == "verl" and recipe.model.calls != "json":
+    if backend == "verl" and recipe.model.calls == "lean":
         raise _Refusal(
             "backend",
             "training.backend_cannot",
-            f"model.calls {recipe.model.calls} changes the model's tokenizer before training, which only the local backend "
-            "does; set it to json, or backend to local.",
+            "model.calls lean adds tokens to the model before training, which only the local backend does. Set it to line or "
+            "json, or backend to local.",
         )
     if backend == "verl" and recipe.evolve is not None:
         raise _Refusal(

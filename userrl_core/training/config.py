@@ -68,7 +68,8 @@ class ModelConfig(Settings):
 
     calls: CallForm = "json"
     """Form of a checkpoint's calls: json (a Hermes tool call, about 40 tokens), lean (3 or 4 tokens that are added to
-    its vocabulary; needs a longer cold start) or line (``action: content``). The stored text is the same for all three."""
+    its vocabulary; needs a longer cold start and the local backend) or line (``action: content``). The stored text is the
+    same for all three."""
 
     thinking: bool | None = None
     """Turns a checkpoint's thinking on or off (Qwen3's enable_thinking); none follows its chat template. Thinking

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.verl.rig import ROOT
+from tests.verl.rig import CPU, ROOT, on_cpu
 from userrl_core.distill import write_chats
 from userrl_core.gyms import registry
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -28,6 +29,18 @@ WITH_CALLS = """\
 {%- endfor %}
 {{- '<|im_end|>\\n' }}"""
 """Calls that a server took out of a reply stand in the next prompt as they were spoken, as in Qwen's own template."""
+
+ENGINE = (
+    *(override for override in CPU if "load_format" not in override),
+    "actor_rollout_ref.rollout.load_format=dummy",
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+    "actor_rollout_ref.rollout.max_num_seqs=16",
+    "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=64",
+)
+"""Overrides of verl for vLLM on a CPU."""
 
 
 def mixed_tasks() -> list[Task]:
@@ -62,3 +75,18 @@ def speaker(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     tokenizer.chat_template = TEMPLATE.replace(SPOKEN, WITH_CALLS)
     tokenizer.save_pretrained(checkpoint)
     return checkpoint
+
+
+@pytest.fixture(scope="module")
+def on_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The trainer's interpreter; its processes find the CPU's platform, and the folder that says when to die."""
+    with pytest.MonkeyPatch.context() as patch:
+        on_cpu(patch)
+        patch.delenv("USERRL_TEST_REPLIES")
+        patch.setenv("VERL_USE_EXTERNAL_MODULES", "tests.verl.vllm.cpu_engine")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        patch.setenv("VLLM_NO_USAGE_STATS", "1")
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        patch.setenv("USERRL_TEST_KILL", str(tmp_path_factory.mktemp("kill")))
+        yield vllm_python

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.verl.rig import CPU, TwoStages, cluster, make_job, on_cpu, warehouse_sink
+from tests.verl.rig import TwoStages, cluster, make_job, warehouse_sink
 from tests.verl.test_verl_stages import RUN, in_log, kill_one, leftovers
+from tests.verl.vllm.conftest import ENGINE
 from userrl.run.alarms import SERIES, alarm_rules, tripped
 from userrl_core.distill import write_chats
 from userrl_core.errors import TrainingError
@@ -32,16 +33,6 @@ from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
-ENGINE = (
-    *(override for override in CPU if "load_format" not in override),
-    "actor_rollout_ref.rollout.load_format=dummy",
-    "actor_rollout_ref.rollout.enforce_eager=True",
-    "actor_rollout_ref.rollout.free_cache_engine=False",
-    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
-    "actor_rollout_ref.rollout.max_num_seqs=16",
-    "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
-    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=64",
-)
 PACKED = (
     "actor_rollout_ref.model.use_remove_padding=True",
     "actor_rollout_ref.actor.use_dynamic_bsz=True",
@@ -63,21 +54,6 @@ class Story:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with open_warehouse(self.root / "warehouse") as warehouse:
             return warehouse.sql(sql).fetchall()
-
-
-@pytest.fixture(scope="module")
-def on_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The trainer's interpreter; its processes find the CPU's platform, and the folder that says when to die."""
-    with pytest.MonkeyPatch.context() as patch:
-        on_cpu(patch)
-        patch.delenv("USERRL_TEST_REPLIES")
-        patch.setenv("VERL_USE_EXTERNAL_MODULES", "tests.verl.vllm.cpu_engine")
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        patch.setenv("VLLM_NO_USAGE_STATS", "1")
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
-        patch.setenv("USERRL_TEST_KILL", str(tmp_path_factory.mktemp("kill")))
-        yield vllm_python
 
 
 def stage(

@@ -38,6 +38,7 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
+from userrl_core.training.local.text.calls import style_of
 from userrl_core.training.local.text.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
@@ -115,6 +116,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)
         self._control = control_tokens(self.tokenizer)
+        self._style = style_of(self.tokenizer)
         judge = self.stage.job.judge
         self._judge = None if judge is None else TurnJudge(judge, self.stage.job.gym_config)
         watched = self.stage.job.intervention
@@ -243,8 +245,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
         # A gym that breaks at its opening has no messages; verl needs a prompt even for a trajectory that is rejected.
         opening = self._harmless(await episode.begin() or [{"role": "user", "content": "."}])
-        tools = tools_for(episode.trajectory.task.gym, opening) or None
-        tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
+        opening, offered = self._style.opening(opening, tools_for(episode.trajectory.task.gym, opening))
+        tools = [dict(tool) for tool in offered] or None
+        tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), opening)
         request = uuid4().hex
         while not episode.finished:
             room = min(self.stage.job.algorithm.max_tokens, self.room - len(tokens.mask))
@@ -306,7 +309,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     ) -> bool:
         """Add the observation. Return False, and add nothing, when no reply would fit after it."""
         before: list[Message] = [*tokens.messages, {"role": "assistant", "content": reply}]
-        after = [*before, *new]
+        after = [*before, *map(self._style.following, new)]
         merged, mask, logprobs = await self.ct_merge_context_msg(
             before, after, tokens.ids, tokens.mask, tokens.logprobs or None, tools=tools
         )
@@ -413,8 +416,10 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return prompt_ids
 
     def _text(self, ids: Sequence[int]) -> str:
-        body = ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
-        return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        ended = bool(ids) and ids[-1] == self.tokenizer.eos_token_id
+        body = ids[:-1] if ended else ids
+        spoken = str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return self._style.read(spoken) if ended else spoken
 
     def _harmless(self, messages: Sequence[Message]) -> list[Message]:
         return [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]

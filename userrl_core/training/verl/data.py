@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from userrl_core.errors import TaskError
 from userrl_core.records import Message, Phase, Task
+
+if TYPE_CHECKING:
+    from userrl_core.training.local.text.calls import CallStyle
 
 AGENT = "userrl"
 
@@ -56,12 +59,12 @@ def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase, tasks_file
     return len(rows)
 
 
-def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
+def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]], style: CallStyle | None = None) -> int:
     """Write conversations (`userrl_core.distill.to_chat`) in the format of verl's SFT trainer. Return their number.
 
-    Raises TaskError without conversations.
+    style: of the model that reads them; None: calls in JSON, tools for the template. Raises TaskError without conversations.
     """
-    rows = [{"messages": [_plain(message) for message in chat["messages"]], "tools": _tools(chat)} for chat in chats]
+    rows = [_sft_row(chat, style) for chat in chats]
     if not rows:
         raise TaskError("demonstrations.too_few", "There are no demonstrations to train on. Distil some first.")
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
@@ -71,6 +74,15 @@ def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
         columns["tools"] = pa.array([row["tools"] for row in rows])
     _write(path, pa.table(columns))
     return len(rows)
+
+
+def _sft_row(chat: Mapping[str, Any], style: CallStyle | None) -> dict[str, list[Any]]:
+    messages = [_plain(message) for message in chat["messages"]]
+    if style is None:
+        return {"messages": messages, "tools": _tools(chat)}
+    first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    opening, tools = style.opening(messages[:first], _tools(chat))
+    return {"messages": [*opening, *map(style.following, messages[first:])], "tools": tools}
 
 
 def _plain(message: Mapping[str, Any]) -> Message:

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from userrl_core import processes
 from userrl_core.distill import read_chats
@@ -14,15 +14,20 @@ from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
+from userrl_core.training.config import CallForm
 from userrl_core.training.finite import check_losses
 from userrl_core.training.jobs import StageResult
 from userrl_core.training.local.threads import SETTINGS
+from userrl_core.training.model_files import local_folder
 from userrl_core.training.protocols import Progress
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import sft_overrides
 from userrl_core.training.verl.data import write_sft_parquet
 from userrl_core.training.verl.job import VerlSftJob
 from userrl_core.training.verl.machine.attention import chosen_attention
+
+if TYPE_CHECKING:
+    from userrl_core.training.local.text.calls import CallStyle
 
 NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean", "train/lr": "sft/lr/value"}
 
@@ -40,6 +45,7 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
         raise TrainingError(
             "training.backend_cannot", "verl trains a checkpoint. Set model.path to a Hugging Face folder or name."
         )
+    model = prepared(model, job.model.calls, folder / "model")
     if not job.sft.enabled:
         return _untrained(model)
     if job.chats is None:
@@ -49,7 +55,7 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     from userrl_core.training.local.model import check_elsewhere
 
     check_elsewhere(model)
-    rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats))
+    rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats), _style(model))
     overrides = sft_overrides(job, folder, model, rows, chosen_attention(job.cluster))
     (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
     steps = next(int(o.partition("=")[2]) for o in overrides if o.startswith("trainer.total_training_steps="))
@@ -71,6 +77,35 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     path = files.hf_folder(last)
     sink.checkpoint(CheckpointRecord(card.id, str(path), job.stage, card.step, card.sha256))
     return StageResult(checkpoint=path, id=card.id, sha256=card.sha256, step=steps, metrics=numbers)
+
+
+def prepared(model: str, calls: CallForm, folder: Path) -> str:
+    """Return the model whose calls have this form: a folder with links to its files and a tokenizer that says the form.
+
+    With json the model is returned as it is.
+    """
+    if calls == "json":
+        return model
+    from userrl_core.training.local.text.calls import set_form
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    set_form(None, tokenizer, calls)
+    tokenizer.save_pretrained(folder)
+    for file in (local_folder(model) or Path(model)).iterdir():
+        if not (folder / file.name).exists():
+            (folder / file.name).symlink_to(file.resolve())
+    return str(folder)
+
+
+def _style(model: str) -> CallStyle | None:
+    """Return the style of a model on this machine. None: its name is on the hub, and it was not fetched."""
+    if local_folder(model) is None:
+        return None
+    from userrl_core.training.local.text.calls import style_of
+    from userrl_core.training.local.text.tokenizer import load_tokenizer
+
+    return style_of(load_tokenizer(model))
 
 
 def _untrained(model: str) -> StageResult:

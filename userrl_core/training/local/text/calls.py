@@ -8,7 +8,7 @@ forms can be chosen (`ModelConfig.calls`):
   the turn.
 - line: ``action: content``, one line.
 
-The text of a reply is always the Hermes call: `ChatFormat` translates, so the stored text does not depend on the form.
+The text of a reply is always the Hermes call: `CallStyle` translates, so the stored text does not depend on the form.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,11 +25,53 @@ from tokenizers import AddedToken
 from userrl_core.interact import CHOICES, TOOL_NAME, InteractCall, parse_text, render_call
 from userrl_core.records import Message
 from userrl_core.training.config import CallForm
-from userrl_core.training.local.text.tokenizer import END, LINE_MARK, PLAIN, START, call_parts, rendered
+from userrl_core.training.local.text.tokenizer import END, LINE_MARK, PLAIN, START, TEMPLATES, call_parts, rendered
 
 _PROBE = [{"role": "user", "content": "."}]
 _PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "", "parameters": {}}}
 _LINE = re.compile(rf"^({'|'.join(CHOICES)}):[ ]?", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CallStyle:
+    """How a tokenizer's model learns of calls and writes them.
+
+    line: one line in place of a Hermes call. told: the template ignores tools, so the syntax of a call is part of the
+    system message. observed: the role of observations, ``user`` where such a template has no role ``tool``.
+    """
+
+    line: bool = False
+    told: bool = False
+    observed: str = "tool"
+
+    def opening(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[Message], list[Mapping[str, Any]]]:
+        """Return the messages of an opening, and the tools that the template gets with them."""
+        if tools and self.told:
+            return with_syntax(messages, tools, "line" if self.line else "json"), []
+        return list(messages), list(tools)
+
+    def following(self, message: Message) -> Message:
+        """Return a message after the opening, a demonstrated reply or what followed it, as the template renders it."""
+        if message["role"] == "assistant":
+            return {**message, "content": self.written(message["content"])}
+        return {**message, "role": self.observed} if message["role"] == "tool" else message
+
+    def written(self, reply: str) -> str:
+        """Return a reply in the model's form."""
+        return to_line(reply) if self.line else reply
+
+    def read(self, spoken: str) -> str:
+        """Return what a model said, with a Hermes call."""
+        return from_line(spoken) if self.line else spoken
+
+
+def style_of(tokenizer: Any) -> CallStyle:
+    """Return the style that a tokenizer's chat template asks for."""
+    template = str(tokenizer.chat_template)
+    told = template not in TEMPLATES.values() and ignores_tools(tokenizer)
+    return CallStyle(template.startswith(LINE_MARK), told, "tool" if not told or has_tool_role(tokenizer) else "user")
 
 
 def ignores_tools(tokenizer: Any) -> bool:

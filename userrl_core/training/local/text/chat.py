@@ -14,8 +14,8 @@ from typing import Any
 
 from userrl_core.errors import TrainingError
 from userrl_core.records import Message
-from userrl_core.training.local.text.calls import from_line, has_tool_role, ignores_tools, to_line, with_syntax
-from userrl_core.training.local.text.tokenizer import LINE_MARK, TEMPLATES, rendered
+from userrl_core.training.local.text.calls import style_of
+from userrl_core.training.local.text.tokenizer import rendered
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
@@ -66,11 +66,8 @@ class ChatFormat:
             raise TrainingError(
                 "checkpoint.bad_tokenizer", "This tokenizer has no end-of-turn token. Set its eos_token."
             )
-        self._line = str(tokenizer.chat_template).startswith(LINE_MARK)
-        # Such a model has never been shown a call, and the template would render the role of an observation as it is.
-        self._tells_syntax = tokenizer.chat_template not in TEMPLATES.values() and ignores_tools(tokenizer)
-        between = None if self._tells_syntax and not has_tool_role(tokenizer) else self._between("tool")
-        between = between or self._between("user")
+        self._style = style_of(tokenizer)
+        between = self._between(self._style.observed) or self._between("user")
         if between is None:
             raise TrainingError(
                 "checkpoint.bad_tokenizer",
@@ -82,14 +79,13 @@ class ChatFormat:
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
-        if tools and self._tells_syntax:
-            return self._encode(rendered(self.tokenizer, with_syntax(safe, tools, "line" if self._line else "json")))
-        return self._encode(rendered(self.tokenizer, safe, list(tools) or None))
+        told, offered = self._style.opening(safe, tools)
+        return self._encode(rendered(self.tokenizer, told, offered or None))
 
     def reply(self, text: str) -> list[int]:
         """Return the ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
-        text = to_line(text) if self._line else text.removesuffix(self._ending)
-        return [*self._encode(harmless(text, self._control)), self.end_id]
+        text = harmless(self._style.written(text).removesuffix(self._ending), self._control)
+        return [*self._encode(text), self.end_id]
 
     def after_reply(self, observation: str) -> list[int]:
         """Return the ids between a reply's end token and the next reply: the environment's observation."""
@@ -104,9 +100,7 @@ class ChatFormat:
         body = self.tokenizer.decode(
             list(ids[:-1] if ended else ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-        if ended and self._line:
-            return from_line(body)
-        return f"{body}{self._ending}" if ended else str(body)
+        return f"{self._style.read(body)}{self._ending}" if ended else str(body)
 
     def chat(self, chat: Mapping[str, Any], cutoff: int | None = None) -> Encoded:
         """Encode a whole conversation (`userrl_core.distill.to_chat`), cut after cutoff tokens."""
