@@ -161,7 +161,7 @@ def _rows(root: Path) -> Rows:
     sources = {table: f"FROM store.{table}" for table in (*schema.LOGGED, "runs", "trials")}
     sources["turns"] = "SELECT * EXCLUDE (shaped, advantage) FROM store.turns"
     sources["credits"] = "SELECT traj_id, turn, shaped, advantage FROM store.credited_turns WHERE shaped IS NOT NULL"
-    with Connection(root, queries=False) as stored:
+    with Connection(root) as stored:
 
         def rows(text: str) -> list[tuple[object, ...]]:
             return stored.steady(lambda cursor, _: cursor.execute(text).fetchall())

@@ -108,7 +108,7 @@ def test_the_text_index_reads_turns_in_batches_of_few_bytes_and_in_order(tmp_pat
     long_turns(tmp_path, 3)
     if packed:
         compact(tmp_path, index=False)
-    with Warehouse(tmp_path, queries=False) as warehouse:
+    with Warehouse(tmp_path) as warehouse:
         stored = warehouse.turns_beyond(frozenset(), most_bytes=5_000)
         assert stored is not None
         batches = [list(batch) for batch in stored.batches]

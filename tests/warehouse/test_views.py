@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from tests import metrics
@@ -106,14 +105,31 @@ def test_turns_that_earned_one_and_four_fifths_are_counted_as_the_released_evalu
         assert row["n"] == len(of_gym)
 
 
-def test_without_the_shipped_queries_the_logged_tables_are_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from reward_counts",
+        'select * from "Reward_Counts"',
+        "from query_table('reward_' || 'counts')",
+        "select 1 from information_schema.tables where table_name = 'reward_counts'",
+        "select 1 from duckdb_views() where view_name = 'reward_counts'",
+    ],
+)
+def test_a_shipped_query_is_there_at_its_first_use(tmp_path: Path, text: str) -> None:
     with TurnLog.open(tmp_path, "r1", run_fields={"recipe": "mine"}) as log:
-        play(log, [0.5, 1.0], score=1.0)
-    with open_warehouse(tmp_path, queries=False) as warehouse:
-        assert warehouse.sql("select score, turns from trajectories").fetchall() == [(1.0, 2)]
+        play(log, [0.5, 1.0], score=1.0, phase="evaluate")
+    with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql("select sum(reward) from turns").fetchall() == [(1.5,)]
-        with pytest.raises(duckdb.CatalogException, match="task_scores"):
-            warehouse.sql("from task_scores(run := 'r1')")
+        assert len(warehouse.sql(text).fetchall()) == 1
+        assert len(warehouse.rows(text)) == 1
+
+
+def test_a_scratch_view_may_use_a_shipped_query(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [0.5, 1.0], score=1.0, phase="evaluate")
+    with open_warehouse(tmp_path, read_only=False) as warehouse:
+        warehouse.sql("create view mine as from reward_counts")
+        assert len(warehouse.sql("from mine").fetchall()) == 1
 
 
 def test_choices_of_two_trips_are_counted(tmp_path: Path) -> None:

@@ -114,20 +114,20 @@ def runs_of(names: Iterable[str]) -> set[str]:
     """Return the runs behind the tables of these claims and of their checks, and the registers."""
     registers = {f"claim-{each}" for name in names for each in (name, *(f"{name}.{which}" for which in CHECKS))}
     text = "SELECT DISTINCT fields->>'run' AS run FROM events WHERE kind = 'claim_arm'"
-    with open_warehouse(warehouse_dir(), run=registers, queries=False) as warehouse:
+    with open_warehouse(warehouse_dir(), run=registers) as warehouse:
         return registers | {row["run"] for row in warehouse.rows(text)}
 
 
 def _code_of(run: str) -> str | None:
     """Return the code hash of a run that another claim started, or None if no claim of this home started it."""
     text = "SELECT max(fields->>'code') AS code FROM events WHERE kind = 'claim_arm' AND fields->>'run' = $run"
-    with open_warehouse(warehouse_dir(), queries=False) as warehouse:
+    with open_warehouse(warehouse_dir()) as warehouse:
         return str(code) if (code := warehouse.rows(text, run=run)[0]["code"]) else None
 
 
 def _events(name: str) -> list[tuple[str, float, dict[str, Any]]]:
     """Return kind, time and fields of the claim's events, oldest first."""
-    with open_warehouse(warehouse_dir(), run=f"claim-{name}", queries=False) as warehouse:
+    with open_warehouse(warehouse_dir(), run=f"claim-{name}") as warehouse:
         rows = warehouse.rows(
             """SELECT kind, logged_at, fields FROM events WHERE run_id = $run AND kind IN ('claim', 'claim_arm')
                ORDER BY incarnation, seq""",

@@ -26,7 +26,7 @@ def stored_conversations(
     text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
                     and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
     turns_sql = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
-    with open_warehouse(warehouse_dir(), run=run_id, queries=False) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
         turns: dict[int, list[Any]] = {}
         for row in warehouse.sql(turns_sql, run=run_id, phase=phase).pl().to_dicts():
@@ -43,7 +43,7 @@ def stored_conversation(traj_id: int) -> tuple[Any, str]:
     from userrl_core.errors import ConfigError
     from warehouse import open_warehouse
 
-    with open_warehouse(warehouse_dir(), queries=False) as warehouse:
+    with open_warehouse(warehouse_dir()) as warehouse:
         rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=traj_id).pl().to_dicts()
         turns_sql = f"{SAID}, token_ids from turns where traj_id = $id order by turn"
         turns = warehouse.sql(turns_sql, id=traj_id).pl().to_dicts()

@@ -323,7 +323,7 @@ class AlarmWatch:
 
     def _incarnation(self) -> int | None:
         """Return the attempt of the run that the alarm is about."""
-        with open_warehouse(self._job.warehouse, run=self._job.run_id, queries=False) as warehouse:
+        with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
             newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
             found: int | None = newest.fetchall()[0][0]
             return found

@@ -82,7 +82,7 @@ def money_spent(run_id: str, warehouse: Path) -> float:
     """Return the cost of the run's model calls so far, in US dollars."""
     if not warehouse.is_dir():
         return 0.0
-    with open_warehouse(warehouse, run=run_id, queries=False) as opened:
+    with open_warehouse(warehouse, run=run_id) as opened:
         question = "select coalesce(sum(price), 0) from model_calls_all where run_id = $run"
         return float(opened.sql(question, run=run_id).fetchall()[0][0])
 

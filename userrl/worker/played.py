@@ -82,7 +82,7 @@ def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
                       horizon, coalesce(stop_reason = 'success', false), flags & $format > 0
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
                     and list_contains($starts, incarnation)"""
-    with open_warehouse(job.warehouse, run=job.run_id, queries=False) as warehouse:
+    with open_warehouse(job.warehouse, run=job.run_id) as warehouse:
         attempts = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
         incarnations = [row[0] for row in attempts]
         if not incarnations:

@@ -8,7 +8,7 @@ import duckdb
 
 from warehouse import schema
 from warehouse.query import dictionary
-from warehouse.query.connection import Connection, QueriedFiles, alias, definitions
+from warehouse.query.connection import Connection, QueriedFiles, alias, logged_tables, shipped_queries
 from warehouse.query.scan import read_lines
 from warehouse.schema import literal
 
@@ -20,6 +20,7 @@ def attach_script(root: Path) -> str:
     """
     root = root.absolute()
     with Connection(root) as connection:
+        connection.define_queries()
 
         def script(state: QueriedFiles) -> list[str]:
             packs = [
@@ -30,7 +31,7 @@ def attach_script(root: Path) -> str:
             if files:
                 runs = f"SELECT {', '.join(schema.types('runs'))} {read_lines('runs', files)}"
             stored = [*packs, f"CREATE VIEW store.runs AS {runs}", *connection.stored(state.snapshot)]
-            return definitions(stored, state.rewinds)
+            return [*logged_tables(stored, state.rewinds), *shipped_queries()]
 
         def told(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[str]:
             return [*script(state), *dictionary.statements(cursor)]

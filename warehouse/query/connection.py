@@ -51,33 +51,36 @@ class QueriedFiles:
     rewinds: list[Rewind]
 
 
-def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bool = True) -> list[str]:
-    """Return SQL that shows a warehouse in an empty in-memory database, from the SQL of the tables of schema `store`.
-
-    queries: include the shipped queries and published tables; without them only the logged tables exist.
-    """
-    base, *topics = views.scripts()
-    if not queries:
-        topics = []
-    optional = [query.name for query in views.queries().values() if None not in query.params.values()]
+def logged_tables(stored: Iterable[str], rewinds: Sequence[Rewind]) -> list[str]:
+    """Return SQL that shows the logged tables in an empty in-memory database, from the SQL of the tables of schema `store`."""
     return [
         "CREATE SCHEMA store; CREATE SCHEMA template; CREATE SCHEMA reference",
         "USE template",
         *(text for _, text in schema.scripts()),
         "USE main",
-        *(reference.statements() if queries else ()),
         *stored,
-        base,
+        views.scripts()[0],
         *superseded.definitions(rewinds),
-        *topics,
-        *(f"CREATE OR REPLACE VIEW {name} AS FROM {name}()" for name in optional if queries),
+    ]
+
+
+def shipped_queries() -> list[str]:
+    """Return SQL of the shipped queries and published tables, to run after `logged_tables`."""
+    optional = [query.name for query in views.queries().values() if None not in query.params.values()]
+    return [
+        *reference.statements(),
+        *views.scripts()[1:],
+        *(f"CREATE OR REPLACE VIEW {name} AS FROM {name}()" for name in optional),
     ]
 
 
 class Connection:
-    """A thread-safe connection: each query has its own cursor. Raises ConfigError for a missing warehouse."""
+    """A thread-safe connection: each query has its own cursor. Raises ConfigError for a missing warehouse.
 
-    def __init__(self, root: Path, *, queries: bool = True, runs: Set[str] | None = None) -> None:
+    At first only the logged tables exist: the shipped queries take four fifths of the time to open a warehouse.
+    """
+
+    def __init__(self, root: Path, *, runs: Set[str] | None = None) -> None:
         """Open the warehouse. runs: show only the files of these runs."""
         check_exists(root)
         self.root = root
@@ -102,8 +105,17 @@ class Connection:
         # Everything is defined over no files first: files that vanish meanwhile then concern queries alone, which take a
         # new snapshot and try again.
         empty = "CREATE TABLE store.runs AS FROM template.runs"
-        for statement in definitions([empty, *self.stored(Snapshot())], [], queries=queries):
+        for statement in logged_tables([empty, *self.stored(Snapshot())], []):
             self._con.execute(statement)
+        self._has_queries = False
+
+    def define_queries(self) -> None:
+        """Define the shipped queries and published tables, once."""
+        with self._lock:
+            if not self._has_queries:
+                for statement in shipped_queries():
+                    self._con.execute(statement)
+                self._has_queries = True
 
     def describe(self) -> None:
         """Add comments to everything, and create the view `dictionary`. It takes a quarter of a second, for texts
@@ -112,6 +124,7 @@ class Connection:
         Repeated each time, because DuckDB forgets the comments of a view when its sources are replaced.
         """
         with self._lock:
+            self.define_queries()
             for statement in dictionary.statements(self._con):
                 self._con.execute(statement)
 
@@ -132,9 +145,11 @@ class Connection:
                     with self._lock:
                         moved = self._rewound_since(latest, state.rewinds)
             except duckdb.CatalogException:
-                # Perhaps a view or a pack that another thread replaced in this moment; alone, only a real error is left.
+                # Perhaps a shipped query, or a view or pack that another thread replaced in this moment. Alone, only a
+                # real error is left.
                 if alone:
                     raise
+                self.define_queries()
                 alone = True
             except duckdb.Error as error:
                 if not may_be_of_a_file(error):

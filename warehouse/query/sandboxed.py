@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 
 from userrl_core.errors import ConfigError, LogError, Refused, UserRLError
-from warehouse import reference, views
+from warehouse import reference
 from warehouse.query import dictionary
 from warehouse.query.connection import TRIES, UNPINNED_TRIES, Connection
 from warehouse.query.run_names import with_run_ids
@@ -92,15 +92,16 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the connection says the same
         text = with_run_ids(Path(), text)
-    every = dictionary.concerns(text) or names_queries(text)
     for attempt in range(TRIES):
         as_of = time.time()
         try:
             with (
                 warnings.catch_warnings(record=True) as notes,
-                Connection(Path(), queries=every) as connection,
+                Connection(Path()) as connection,
             ):
                 warnings.simplefilter("always")
+                if dictionary.needs_queries(text):
+                    connection.define_queries()
                 columns, types, rows = connection.fetch_locked(
                     text, request["params"], max_rows + 1, settings, limit, pin=attempt >= UNPINNED_TRIES
                 )
@@ -120,12 +121,6 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
                 "notes": note_texts,
             }
     raise Refused("warehouse.busy", "The warehouse is changing too quickly. Ask again in a moment.")
-
-
-def names_queries(text: str) -> bool:
-    """Return True if a text may use one of the shipped views and queries, whose definition takes a tenth of a second."""
-    words = set(re.findall(r"\w+", text.lower()))
-    return not words.isdisjoint(views.topic_names() | {"reference"})
 
 
 def without_path(text: str) -> str:

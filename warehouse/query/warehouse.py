@@ -46,33 +46,27 @@ def open_warehouse(
     path: Path | str | None = None,
     read_only: bool = True,
     run: str | Collection[str] | None = None,
-    queries: bool = True,
 ) -> Warehouse:
     """Open the warehouse at `path` (default: `default_root()`).
 
     read_only: True accepts only queries (SELECT, DESCRIBE, EXPLAIN ...); False also allows scratch tables and views.
     These exist in memory only: stored rows never change. run: one or more ids, to query only these runs and not pay
-    for the others. Rows of other runs may or may not be present. queries: False leaves out the shipped queries and
-    views, and opens in a fifth of the time; the logged tables are there. Raises ConfigError for a missing warehouse.
+    for the others. Rows of other runs may or may not be present. Raises ConfigError for a missing warehouse.
     """
     runs = frozenset([run]) if isinstance(run, str) else None if run is None else frozenset(run)
-    return Warehouse(
-        Path(path) if path is not None else default_root(), read_only=read_only, queries=queries, runs=runs
-    )
+    return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only, runs=runs)
 
 
 class Warehouse:
     """A warehouse opened for reading. Thread-safe."""
 
-    def __init__(
-        self, root: Path, *, read_only: bool = True, queries: bool = True, runs: Set[str] | None = None
-    ) -> None:
-        """Open the warehouse. queries: include the shipped queries and views; maintenance skips them and saves a
-        quarter of a second.
-        """
+    def __init__(self, root: Path, *, read_only: bool = True, runs: Set[str] | None = None) -> None:
+        """Open the warehouse. The shipped queries are defined when a text first needs them."""
         self.root = root
         self.read_only = read_only
-        self._connection = Connection(root, queries=queries, runs=runs)
+        self._connection = Connection(root, runs=runs)
+        if not read_only:  # a scratch view may use them, and its own text does not show it
+            self._connection.define_queries()
         # Results live in a database of their own, so that a relation outlives the warehouse it came from.
         self._results = duckdb.connect(":memory:")
         self._trajectory_columns: list[str] = []
@@ -95,10 +89,12 @@ class Warehouse:
                 self._connection.describe()
             return fetch(cursor, text, params)
 
+        self._define(text)
         return self._connection.steady(ask)
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
         """Return the rows of one statement of ours. It is planned once, so it is faster than `arrow` for few rows."""
+        self._define(sql)
         return self._connection.steady(lambda cursor, _: _dictionaries(cursor.execute(sql, params or None)))
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
@@ -260,6 +256,10 @@ class Warehouse:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _define(self, text: str) -> None:
+        if dictionary.needs_queries(text):
+            self._connection.define_queries()
 
     def _relation(self, table: pa.Table) -> duckdb.DuckDBPyRelation:
         return self._results.cursor().from_arrow(table)

@@ -401,7 +401,7 @@ def _newer(version: int) -> str:
 
 
 def _contents(root: Path, report: Report) -> None:
-    with Warehouse(root, queries=False) as warehouse:
+    with Warehouse(root) as warehouse:
         for table in schema.LOGGED:
             report.rows[table] = warehouse.arrow(f"SELECT count(*) FROM store.{table}").column(0)[0].as_py()
         problems = [

@@ -112,7 +112,7 @@ def compact(
         if index:
             # Before they are packed: a pack then never mixes segments that the index has with others that it lacks.
             try:
-                with Warehouse(root, queries=False) as warehouse:
+                with Warehouse(root) as warehouse:
                     result.indexed = update_index(root, warehouse.turns_beyond)
             except (sqlite3.Error, duckdb.Error, OSError, MemoryError) as error:
                 failure = error
