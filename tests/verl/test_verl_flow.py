@@ -15,6 +15,8 @@ from tests.flows.small import result, start
 from tests.llama import llama
 from tests.verl.rig import CPU, REPLIES, SFT_CPU, on_cpu
 from userrl_core.training.local.text.calls import to_line
+from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.tokenizer import load_tokenizer
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -112,3 +114,23 @@ def test_a_line_that_verl_spoke_is_stored_as_the_call_it_means(flow: tuple[dict[
     )
     assert read > spoken / 2
     assert lines == 0
+
+
+def test_verl_reads_the_conversation_token_by_token_as_the_cold_start_did(
+    flow: tuple[dict[str, Any], Path, str],
+) -> None:
+    _, home, _ = flow
+    ((checkpoint,),) = rows(home, "SELECT path FROM checkpoints WHERE stage = 'sft'")
+    chat = ChatFormat(load_tokenizer(checkpoint))
+    turns = rows(
+        home,
+        "SELECT traj_id, turn, prompt_tokens, token_ids, observation, messages FROM turns JOIN (SELECT traj_id, messages "
+        "FROM trajectories) USING (traj_id) WHERE phase <> 'evaluate' AND stage <> 'distill' ORDER BY traj_id, turn",
+    )
+    assert len(turns) > 30
+    read: list[int] = []
+    for _, turn, prompt, spoken, heard, messages in turns:
+        if turn == 1:
+            read = chat.opening(json.loads(messages)[:1])
+        assert prompt == len(read)
+        read = [*read, *spoken, *chat.after_reply(heard)]

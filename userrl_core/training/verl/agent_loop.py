@@ -44,6 +44,7 @@ from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credi
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
 from userrl_core.training.verl.machine.heartbeat import start_heartbeat
+from userrl_core.training.verl.newlines import known_type
 from userrl_core.training.verl.step_plan import decided_horizon, read_tasks
 from userrl_core.training.waits import waits
 
@@ -110,8 +111,9 @@ class _Tokens:
 class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     """A player of one trajectory. The agents file names it with ``stage_file``, the path of a `StageFile`."""
 
-    def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, *, stage_file: str, **keywords: Any) -> None:
+        model_type = known_type(keywords["tokenizer"], keywords.pop("hf_model_type", None))
+        super().__init__(hf_model_type=model_type, **keywords)
         self.stage: StageFile = read_stage_file(stage_file)
         start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)

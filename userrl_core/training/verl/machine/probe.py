@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from userrl_core.interact import InteractCall, render_call, tool_schema
+from userrl_core.training.verl.newlines import known_type
 
 WORKER = 300.0
 """Seconds for a Ray worker, which runs at low priority, to import verl."""
@@ -151,7 +152,7 @@ def template(asked: dict[str, Any]) -> str:
         kind = AutoConfig.from_pretrained(asked["model"], local_files_only=True).model_type
     except (OSError, ValueError) as error:
         raise Missing(f"{asked['model']} is not on this disk; 'hf download {asked['model']}' first") from error
-    builder = create_continuous_token_builder(tokenizer, hf_model_type=kind)
+    builder = create_continuous_token_builder(tokenizer, hf_model_type=known_type(tokenizer, kind))
     tools, opening = [tool_schema()], [{"role": "system", "content": "Help."}, {"role": "user", "content": "A trip?"}]
     call_text = render_call(InteractCall("action", "When?"))
     ids, messages = builder.build_initial_tokens(opening, tools=tools), opening
