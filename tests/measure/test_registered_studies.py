@@ -200,6 +200,8 @@ def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
         ("wish", 0, "line-1e-5"),
         ("wish", 0, "wish-clean"),
         ("errand", 0, "errand-3b"),
+        ("errand", 0, "errand-2e-5"),
+        ("errand", 0, "errand-8e-5"),
     )
     for gym, seed, name in named:
         assert "\n".join(language_model.table(gym, seed, name)) in page
