@@ -50,8 +50,11 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[tuple[str, str], Verdict]:
-    return {pair: ask(*pair) for pair in MATRIX}
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Verdict]:
+    """In a home without a model: the checkout's own may have one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USERRL_HOME", str(tmp_path_factory.mktemp("home")))
+        return {pair: ask(*pair) for pair in MATRIX}
 
 
 def ask(name: str, profile: str) -> Verdict:
