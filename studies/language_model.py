@@ -187,7 +187,7 @@ def forgotten() -> Iterator[str]:
     yield "| gym | seed | policy | perplexity | KL from the fetched model | from the cold start | answer |"
     yield "| --- | ---: | --- | ---: | ---: | ---: | --- |"
     for row in sorted(
-        read_rows(FORGETTING), key=lambda row: (row["family"] or "", row["seed"] or 0, row["policy"] != BEFORE)
+        read_rows(FORGETTING), key=lambda row: (row["family"] or "", int(row["seed"] or 0), row["policy"] != BEFORE)
     ):
         policy = POLICIES.get(row["policy"], row["policy"])
         apart = (row.get(f"from {start}") for start in ("fetched", BEFORE))
@@ -197,7 +197,7 @@ def forgotten() -> Iterator[str]:
 
 def tables() -> Iterator[str]:
     """Yield a table of the scores of each run, and one of the gain from RL with Student's t limits over seeds."""
-    hashes = plans(PLAN)
+    plan, hashes = read_plan(PLAN), plans(PLAN)
     rows = [row for row in read_rows(SCORES) if row["plan"] in hashes]
     found = {
         (row["family"], row["seed"], row["temperature"], DEMONSTRATOR if "(" in row["policy"] else row["policy"]): row
@@ -220,7 +220,7 @@ def tables() -> Iterator[str]:
     for family, temperature in sorted({(key[0], key[2]) for key in found}):
         for policy in (LAST, BEST):
             runs = sorted(key[1] for key in found if (key[0], *key[2:]) == (family, temperature, policy))
-            for of_seeds, level in looks(read_plan(PLAN), family, runs):
+            for of_seeds, level in looks(plan, family, runs):
                 pairs = [
                     [found[family, seed, temperature, each]["score"] for each in (BEFORE, policy)] for seed in of_seeds
                 ]

@@ -172,6 +172,15 @@ def test_a_prepared_model_links_the_weights_and_is_prepared_again_after_a_kill(t
     assert prepared(str(source), "json", tmp_path / "none") == str(source)
 
 
+def test_a_prepared_model_follows_its_source_to_another_folder(tmp_path: Path) -> None:
+    prepared(str(llama(tmp_path / "model")), "line", tmp_path / "prepared")
+    moved = (tmp_path / "model").rename(tmp_path / "moved")
+    folder = Path(prepared(str(moved), "line", tmp_path / "prepared"))
+    assert (folder / "model.safetensors").resolve() == (moved / "model.safetensors").resolve()
+    with raises("checkpoint.missing", "hf download"):
+        prepared("nobody/nothing", "line", tmp_path / "none")
+
+
 def test_the_stage_file_says_the_horizon_of_any_step(tmp_path: Path) -> None:
     plan = plan_steps(tmp_path, TwoStages(), 1, 4, 2)
     written = stage_file(make_job(tmp_path, tmp_path), plan, tmp_path)

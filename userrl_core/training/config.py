@@ -67,8 +67,8 @@ class ModelConfig(Settings):
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 
     calls: CallForm = "json"
-    """Form of a checkpoint's calls: json (a Hermes tool call, about 40 tokens), lean (3 or 4 tokens that are added to
-    its vocabulary; needs a longer cold start and the local backend) or line (``action: content``). The stored text is the
+    """Form of a checkpoint's calls. json: a Hermes tool call, about 40 tokens. line: ``action: content``. lean: 3 or 4
+    tokens that are added to the vocabulary. It needs a longer cold start and the local backend. The stored text is the
     same for all three."""
 
     thinking: bool | None = None

@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -38,7 +39,7 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
-from userrl_core.training.local.text.calls import style_of
+from userrl_core.training.local.text.calls import CallStyle, style_of
 from userrl_core.training.local.text.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
@@ -112,13 +113,12 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     """A player of one trajectory. The agents file names it with ``stage_file``, the path of a `StageFile`."""
 
     def __init__(self, *, stage_file: str, **keywords: Any) -> None:
-        model_type = known_type(keywords["tokenizer"], keywords.pop("hf_model_type", None))
+        self._style, model_type = _of_tokenizer(keywords["tokenizer"], keywords.pop("hf_model_type", None))
         super().__init__(hf_model_type=model_type, **keywords)
         self.stage: StageFile = read_stage_file(stage_file)
         start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)
         self._control = control_tokens(self.tokenizer)
-        self._style = style_of(self.tokenizer)
         judge = self.stage.job.judge
         self._judge = None if judge is None else TurnJudge(judge, self.stage.job.gym_config)
         watched = self.stage.job.intervention
@@ -425,6 +425,12 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     def _harmless(self, messages: Sequence[Message]) -> list[Message]:
         return [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
+
+
+@lru_cache(maxsize=1)
+def _of_tokenizer(tokenizer: Any, model_type: str | None) -> tuple[CallStyle, str | None]:
+    """Return the style of calls, and the model type for verl. Rendered once: all trajectories of a process share a tokenizer."""
+    return style_of(tokenizer), known_type(tokenizer, model_type)
 
 
 def _phase(row: dict[str, Any]) -> Phase:

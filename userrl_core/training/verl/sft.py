@@ -82,19 +82,27 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
 def prepared(model: str, calls: CallForm, folder: Path) -> str:
     """Return the model whose calls have this form: a folder with links to its files and a tokenizer that says the form.
 
-    With json the model is returned as it is.
+    With json the model is returned as it is. Raises TrainingError for a model that is not on this machine.
     """
     if calls == "json":
         return model
+    source = local_folder(model)
+    if source is None:
+        raise TrainingError(
+            "checkpoint.missing", f"{model} is not on this machine. Download it first: hf download {model}."
+        )
     from userrl_core.training.local.text.calls import set_form
     from userrl_core.training.local.text.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(source)
     set_form(None, tokenizer, calls)
     tokenizer.save_pretrained(folder)
-    for file in (local_folder(model) or Path(model)).iterdir():
-        if not (folder / file.name).exists():
-            (folder / file.name).symlink_to(file.resolve())
+    for file in source.iterdir():
+        link = folder / file.name
+        if link.is_symlink():  # of an earlier start, and the model may have moved since
+            link.unlink()
+        if not link.exists():
+            link.symlink_to(file.resolve())
     return str(folder)
 
 
