@@ -1,14 +1,13 @@
 """Speed of a pretrained language model on this machine's CPU: this trainer beside plain transformers.
 
     python -m benchmarks.language_model [--conversations 16] [--turns 6] [--threads 1 2] [--dtypes float32 bfloat16]
-    python -m benchmarks.language_model --vllm .venv-verl-cpu/bin/python       # beside vLLM too, after `make venv-verl-cpu`
 
 Needs `userrl model fetch smollm2-135m`. Each row is a process of its own, and its memory is that process's peak.
 
 - forward: log-probabilities of 16 conversations of 100 tokens, without gradients;
 - update: loss, gradients and one step of AdamW on the same conversations. ours trains on every fourth token (the agent's).
   plain takes logits of all tokens and torch's AdamW, in bfloat16 without master weights;
-- decoding: 16 replies of 24 tokens to a prompt of 64. This is all that vLLM does;
+- decoding: 16 replies of 24 tokens to a prompt of 64;
 - step: one RL step. Conversations of an opening of 40 tokens, then turns of 6 sampled and 8 read tokens, and an update on
   them. plain sends the whole conversation through `generate` each turn.
 
@@ -22,15 +21,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import random
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from userrl_core.training.local.threads import quiet_threads
@@ -52,7 +48,6 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
-    parser.add_argument("--vllm", metavar="PYTHON", help="interpreter of an environment with vLLM for CPUs")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -69,9 +64,6 @@ def main() -> None:
             f"{row['decoding']:,.0f} | {row['step']:.1f} | {row['memory']:.1f} |",
             flush=True,
         )
-    for dtype, threads in product(given.dtypes, given.threads) if given.vllm else ():
-        rate = vllm_decoding(given.vllm, dtype, threads)
-        print(f"| {dtype} | {threads} | vLLM | | | | {rate:,.0f} | | |", flush=True)
     print("\nforward, update and decoding in tokens per second; the best of three\n")
     print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 6}")
     for dtype, threads in product(given.dtypes, given.threads):
@@ -92,29 +84,6 @@ def child(dtype: str, threads: int, loop: str, given: argparse.Namespace) -> dic
     return row
 
 
-def vllm_decoding(python: str, dtype: str, threads: int) -> float:
-    """Return the tokens that vLLM writes per second. Its settings are the defaults for CPUs, with one engine process."""
-    from userrl.machine.pretrained import model_path
-
-    given = {"model": str(model_path(MODEL)), "dtype": dtype, "prompts": prompts(), "reply": REPLY}
-    own = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    done = subprocess.run(
-        [python, str(Path(__file__).with_name("vllm_decoding.py")), json.dumps(given)],
-        env={**os.environ, **own, **offline},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return BATCH * REPLY / float(json.loads(done.stdout.splitlines()[-1])["seconds"])
-
-
-def prompts() -> list[list[int]]:
-    """Return the prompts of the decoding, the same for each loop."""
-    chosen = random.Random(0)
-    return [[chosen.randrange(1000, 40_000) for _ in range(PROMPT)] for _ in range(BATCH)]
-
-
 def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int) -> dict[str, float]:
     """Measure one loop in this process. Rates are tokens per second."""
     import torch
@@ -130,10 +99,11 @@ def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int
         return operations(model)
     speed = (Ours if loop == "ours" else Plain)(model)
     ids = torch.randint(1000, 40_000, (BATCH, LENGTH)).tolist()
+    prompts = torch.randint(1000, 40_000, (BATCH, PROMPT)).tolist()
     agent = [[0 if column % 4 == 1 else -1 for column in range(LENGTH)]] * BATCH
     forward = best(lambda: speed.forward(ids, agent))
     update = best(lambda: speed.update(ids, agent))
-    decoding = best(lambda: speed.replies(prompts(), REPLY))
+    decoding = best(lambda: speed.replies(prompts, REPLY))
     step = best(lambda: rl_step(speed, conversations, turns), times=2)
     return {
         "forward": BATCH * LENGTH / forward,
