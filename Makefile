@@ -8,6 +8,7 @@ SAY := @printf '%s\n'
 
 help:
 	$(SAY) 'make run        install the packages of a run and run train/horizon-fork (parameters: make run seed=1)'
+	$(SAY) '                profile=laptop-lm trains a pretrained language model, after userrl model fetch smollm2-135m'
 	$(SAY) 'make test       install the packages of tests; check style, types and import contracts; run the tests'
 	$(SAY) 'make test-fast  run the tests without server, Ray and browser: a minute or two on two cores'
 	$(SAY) 'make test-slow  run the tests that kill processes, wait for schedules or train for a while'

@@ -1,6 +1,6 @@
 """``make run``: start server, worker and deployment, train with live progress, show the result, and stop what was started.
 
-``python -m flows.cli.quickstart [--deployment train/horizon-fork] [[-p] KEY=VALUE ...]``. Exit status: that of the run
+``python -m flows.cli.quickstart [--deployment train/equalized-r2g] [[-p] KEY=VALUE ...]``. Exit status: that of the run
 (0 done, 1 failed).
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from curricula.validation import validated
-from flows.cli.invocation import DEPLOYMENT, again, deployments
+from flows.cli.invocation import again, deployments, usual
 from flows.cli.result import show_result
 from flows.cli.server import taken_sentence
 from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, server_state
@@ -99,7 +99,9 @@ class Services:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one deployment, from starting the server to printing the result."""
     parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
-    parser.add_argument("--deployment", default=DEPLOYMENT)
+    parser.add_argument(
+        "--deployment", help="default: train/horizon-fork, and train/equalized-r2g with another profile than laptop"
+    )
     parser.add_argument(
         "-p",
         "--param",
@@ -115,14 +117,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` makes a process ignore it
     try:
         parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
-        if (run := check(arguments.deployment, parameters)) is not None:
+        deployment = arguments.deployment or usual(parameters)
+        if (run := check(deployment, parameters)) is not None:
             print(f"run      {run.id} is already finished: every stage is reused, and no server was started")
-            show_result(run, arguments.deployment, parameters)
+            show_result(run, deployment, parameters)
             return 0
-        with services(arguments.deployment) as running:
-            return _run(running, arguments.deployment, parameters)
+        with services(deployment) as running:
+            return _run(running, deployment, parameters)
     except KeyboardInterrupt:
-        print(f"\nstopped; `{again(arguments.deployment, parameters)}` continues from the last checkpoint")
+        stopped = again(arguments.deployment or usual(parameters), parameters)
+        print(f"\nstopped; `{stopped}` continues from the last checkpoint")
         return 130
     except UserRLError as error:
         print(error.line, file=sys.stderr)

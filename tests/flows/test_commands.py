@@ -32,6 +32,7 @@ BAD_INPUT = [
     (["-p", "until=rl-9"], "until is 'rl-9'"),
     (["-p", 'budget={"hours": 0}'], "budget.hours"),
     (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
+    (["profile=laptop-lm"], "userrl model fetch smollm2-135m"),
     (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop trains a model from scratch"),
     (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
     (["-p", "seed=-1"], "below 2 to the 63rd"),
@@ -99,6 +100,7 @@ def test_the_command_that_goes_on_repeats_every_parameter():
         *("seed=3", "name=a b", 'overrides={"credit.gamma": 0.5}'),
     ]
     assert again("train/horizon-fork", {}) == "make run"
+    assert again("train/equalized-r2g", {"profile": "laptop-lm"}) == "make run profile=laptop-lm"
 
 
 def test_a_recipe_shown_names_the_command_that_trains_it(tmp_path):
