@@ -1,39 +1,43 @@
-"""Write the claims' tables of docs/reproduction.md from data/claims alone.
+"""Write the claims' tables of docs/reproduction.md and docs/language-model.md from data/claims alone.
 
 python scripts/claims_page.py
 
 A claim with runs in runs.csv (`scripts/claims_data.py`) is measured from them, by the rule of
-`userrl_core.measure.verdict`. The other claims have only their published tables (published_arms.csv,
-published_contrasts.csv). The script computes all results that follow from those tables, and says which results are
-missing without the runs.
+`userrl_core.measure.verdict`. Its checks follow it. The other claims have only their published tables
+(published_arms.csv, published_contrasts.csv). The script computes all results that follow from those tables, and
+says which results are missing without the runs.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scipy import stats
 
-from curricula.claims import Claim, claim_names, load_claim
+from curricula.claims import CHECKS, Claim, claim_names, load_claim
 from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
 from userrl_core.measure.interval import Interval, share_interval
-from userrl_core.measure.verdict import ALPHA, compare_shares, score_word
+from userrl_core.measure.verdict import ALPHA, ClaimVerdict, compare_shares, score_word
 from userrl_core.number_format import limits, p_value, with_limits
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
 MARK = "<!-- From here on written by scripts/claims_page.py -->"
+MODEL_PAGE = ROOT / "docs" / "language-model.md"
+BOTH_SIZES = re.compile(r"(<!-- claims at both sizes -->\n).*?(<!-- /claims -->)", re.DOTALL)
 Row = Mapping[str, str]
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(PAGE.read_text(), DATA))
-    print(f"wrote {PAGE}")
+    """Write both pages."""
+    for path, written in ((PAGE, page), (MODEL_PAGE, model_page)):
+        path.write_text(written(path.read_text(), DATA))
+        print(f"wrote {path}")
 
 
 def page(text: str, data: Path) -> str:
@@ -46,7 +50,74 @@ def page(text: str, data: Path) -> str:
         for claim in (load_claim(name) for name in claim_names()):
             if claim.kind == kind:
                 lines += ["", *section(claim, runs, arms, contrasts)]
+                for check in checks(claim, runs):
+                    lines += checked(check, runs)
     return text.partition(MARK)[0] + "\n".join(lines) + "\n"
+
+
+def model_page(text: str, data: Path) -> str:
+    """Return the page of the language model with a new table of the claims that were run with it."""
+    table = "\n".join(both_sizes(rows(data / "runs.csv")))
+    return BOTH_SIZES.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+
+
+def both_sizes(runs: Sequence[Row]) -> Iterator[str]:
+    """Yield a row for each claim that was run with the language model: its contrast at either size."""
+    yield "| claim | difference | at 0.1 M | at 135 M |"
+    yield "| --- | --- | --- | --- |"
+    for claim in (load_claim(name) for name in claim_names()):
+        large = next((check for check in checks(claim, runs) if check.name.endswith(".language-model")), None)
+        if large is not None and results_of(large, runs):
+            difference = f"`{claim.contrast.more}` less `{claim.contrast.than}`"
+            yield f"| `{claim.name}` | {difference} | {in_short(claim, runs)} | {in_short(large, runs)} |"
+
+
+def in_short(claim: Claim, runs: Sequence[Row]) -> str:
+    """Return the means of both arms with their seeds, the parts of the verdict, and the verdict, as the cell of a table."""
+    results = results_of(claim, runs)
+    if not results:
+        return "not recomputed yet"
+    found = verdict_of(claim, results)
+    said = []
+    for arm in (claim.contrast.more, claim.contrast.than):
+        values = [value for each in results if each.arm == arm and (value := each.value("score")) is not None]
+        said.append(f"{sum(values) / len(values):.3f}" if values else "–")
+    text = f"{found.seeds} seeds: {said[0]} and {said[1]}"
+    text += "" if found.scores is None else f", {with_limits(found.scores.interval)} ({found.scores.level:.0%})"
+    text += "" if found.shares is None else f"; collapsed {found.shares}"
+    return f"{text}: {found}"
+
+
+def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
+    """Yield the checks of the claim that were run."""
+    ran = {row["claim"] for row in runs}
+    yield from (claim.check(which) for which in CHECKS if f"{claim.name}.{which}" in ran)
+
+
+def results_of(claim: Claim, runs: Sequence[Row]) -> list[SeedResult]:
+    """Return the results of a claim or check. If runs of several codes exist, the registered code's runs count."""
+    own = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
+    if not own:
+        return []  # a hash needs every recipe
+    own = [row for row in own if row["hash"] in (claim.hash, claim.as_published.hash)]
+    newest = [row for row in own if row["hash"] == claim.hash] or own
+    return [result(row) for row in newest if row["code"] == newest[0]["code"]]
+
+
+def verdict_of(claim: Claim, results: Sequence[SeedResult]) -> ClaimVerdict:
+    """Return the verdict on the claim's contrast."""
+    contrast = claim.contrast
+    return contrast_verdict(results, claim.metric, contrast.more, contrast.than, claim.delta, claim.interval)
+
+
+def checked(check: Claim, runs: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a check; none if it was not run."""
+    if not (results := results_of(check, runs)):
+        return
+    which = check.name.rpartition(".")[2]
+    model = "with a pretrained model of 135 M parameters" if which == "language-model" else "in miniature"
+    yield from ("", f"#### {check.name}", "", f"{CHECKS[which].capitalize()}. Hash `{check.hash}`.", "")
+    yield from from_results(check, results, model)
 
 
 def rows(path: Path) -> list[Row]:
@@ -63,12 +134,11 @@ def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: S
     yield ""
     yield f"{claim.text} ({claim.paper})"
     yield ""
-    hashes = (claim.hash, claim.as_published.hash)
-    measured = [row for row in runs if row["claim"] == claim.name and row["hash"] in hashes and not row["exploratory"]]
+    measured = results_of(claim, runs)
     published = [row for row in arms if row["claim"] == claim.name]
     yield from design(claim, "" if measured or not published else published[0]["registered"])
     if measured:
-        yield from from_runs(claim, measured)
+        yield from from_results(claim, measured, f"in miniature{also_at_135_million(claim, measured, runs)}")
     elif published:
         yield from from_tables(claim, published, [row for row in contrasts if row["claim"] == claim.name])
     else:
@@ -85,11 +155,18 @@ def design(claim: Claim, registered: str) -> Iterator[str]:
     yield ""
 
 
-def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
-    """Yield the table and the verdict from single runs. If runs of several codes exist, the registered code's runs count."""
-    newest = [row for row in runs if row["hash"] == claim.hash] or runs
-    code = newest[0]["code"]
-    results = [result(row) for row in newest if row["code"] == code]
+def also_at_135_million(claim: Claim, results: Sequence[SeedResult], runs: Sequence[Row]) -> str:
+    """Return the words for a verdict that the check with the language model shares, else nothing."""
+    word = verdict_of(claim, results).word
+    for check in checks(claim, runs):
+        large = results_of(check, runs) if check.name.endswith(".language-model") else []
+        if large and word != "undecided" and verdict_of(check, large).word == word:
+            return ", at 0.1 M and at 135 M parameters"
+    return ""
+
+
+def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Iterator[str]:
+    """Yield the table and the verdict from single runs."""
     yield "| arm | seeds | score [95 %] | collapsed | forgot | crashed | by seed |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for arm in claim.arms:
@@ -99,9 +176,7 @@ def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
             share = with_limits(found.collapsed)
             cells = (str(len(own)), with_limits(found.score), share, str(found.forgot), str(found.crashed), values)
             yield f"| `{arm}` | {' | '.join(cells)} |"
-    verdict = contrast_verdict(
-        results, claim.metric, claim.contrast.more, claim.contrast.than, claim.delta, claim.interval
-    )
+    verdict = verdict_of(claim, results)
     yield ""
     yield f"`{claim.contrast.more}` less `{claim.contrast.than}`:"
     yield ""
@@ -111,7 +186,7 @@ def from_runs(claim: Claim, runs: Sequence[Row]) -> Iterator[str]:
         paired = "" if scores.paired is None else f", paired {limits(scores.paired)}"
         yield f"- {claim.metric}: {with_limits(scores.welch)} by Welch{paired}, p {p_value(scores.p)}: {scores.word}."
     yield ""
-    yield f"**{str(verdict).capitalize()}, in miniature, on {claim.family}.**"
+    yield f"**{str(verdict).capitalize()}, {where}, on {claim.family}.**"
 
 
 def result(row: Row) -> SeedResult:

@@ -246,7 +246,8 @@ class Claim(Settings):
                 )
             scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
             arms = {name: scaled.arms[name] for name in arms}
-            changed["overrides"] = {"algorithm.batch_tokens": 4096, **self.overrides}
+            # A claim has one hash on every machine, and the profile's number format depends on the CPU.
+            changed["overrides"] = {"algorithm.batch_tokens": 4096, "model.dtype": "float32", **self.overrides}
             changed.update(_LANGUAGE_MODEL)
         return self.model_copy(update={"name": f"{self.name}.{which}", "arms": arms, **changed})
 

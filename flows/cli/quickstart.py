@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
     """Validate the request before anything is started. Return the run if it is already finished.
 
-    Raises ConfigError or CheckpointError with one sentence.
+    Prints the estimate of a long run. Raises ConfigError or CheckpointError with one sentence.
     """
     known_deployments = deployments()
     if deployment not in known_deployments:
@@ -160,7 +160,11 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
         request = validated(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself prints them
-            return finished(plan_run(request))
+            plan = plan_run(request)
+        done = finished(plan)
+        if done is None and plan.estimate is not None:
+            print(plan.estimate, flush=True)
+        return done
     return None
 
 

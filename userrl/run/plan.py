@@ -89,10 +89,15 @@ class RunPlan:
         return self.recipe.model.path is None and self.init_from is None
 
     @property
+    def estimate(self) -> str | None:
+        """Return how long the run will take, as a sentence; None for a short run and with a GPU."""
+        return warning(self.recipe, here().gpus)
+
+    @property
     def says(self) -> tuple[str, ...]:
         """The messages before the start: a long run's estimate, additional evaluations, and the replaced values."""
         recipe = self.recipe
-        long = warning(recipe, here().gpus)
+        long = self.estimate
         also = [
             f"also evaluated, because the model was trained on it: {gym}"
             for r in self.families
