@@ -50,19 +50,31 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
     claim = load_claim(written(tmp_path))
     for run, score in (("a", 1.0), ("b", 0.0)):
         trained(home / "warehouse", run, {("RL", 100): [score] * 4})
-    with registered(claim, changed_budget=False) as register:
-        for seed in range(101, 109):
-            for arm, run in (("r2g", "a"), ("mean", "b")):
-                register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
+    check = claim.check("language-model")
+    for each in (claim, check):
+        with registered(each, changed_budget=False) as register:
+            for seed in range(101, 109):
+                for arm, run in (("r2g", "a"), ("mean", "b")):
+                    register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
     for _ in range(2):  # a second time adds nothing
         with open_warehouse(home / "warehouse") as warehouse:
             claims_data.append(warehouse, data)
-    assert len(pl.read_csv(data / "runs.csv")) == 16
+    assert len(pl.read_csv(data / "runs.csv")) == 32  # eight seeds of two arms, of the claim and of its check
     validation = pl.read_parquet(data / "validation.parquet")
     assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
     assert len(pl.read_parquet(data / "test.parquet")) == 8
     assert len(pl.read_parquet(data / "steps.parquet")) == 6
-    said = "\n".join(claims_page.section(claim, claims_page.rows(data / "runs.csv"), [], []))
+    runs = claims_page.rows(data / "runs.csv")
+    assert [each.name for each in claims_page.checks(claim, runs)] == ["tiny.language-model"]
+    said = "\n".join(claims_page.section(claim, runs, [], []))
     assert "- collapsed 0 of 8 against 0 of 8: 0.000 [−0.453, 0.453], Fisher's p 1: undecided." in said
-    assert "**Reproduced, in miniature, on errand.**" in said
+    assert "**Reproduced, in miniature, at 0.1 M and at 135 M parameters, on errand.**" in said
     assert "1.000 1.000 1.000" in said
+    assert "**Reproduced, in miniature, on errand.**" in "\n".join(
+        claims_page.section(claim, [row for row in runs if row["claim"] == claim.name], [], [])
+    )
+    said = "\n".join(claims_page.checked(check, runs))
+    assert "#### tiny.language-model\n\nWith a pretrained language model. Hash" in said
+    assert "**Reproduced, with a pretrained model of 135 M parameters, on errand.**" in said
+    assert claims_page.in_short(check, runs).startswith("8 seeds: 1.000 and 0.000, 1.000 [")
+    assert claims_page.in_short(check, []) == "not recomputed yet"
