@@ -10,9 +10,11 @@ import sys
 
 import pytest
 
-from flows.cli.invocation import again
+from flows.cli.invocation import again, usual
+from flows.cli.quickstart import check
 from flows.server.own_server import server_state
 from tests.flows.small import OVERRIDES
+from tests.llama import llama
 from tests.ports import free_port
 from userrl.run.job import StageJob
 
@@ -73,6 +75,14 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(tmp_path):
         assert line.startswith("error: ")
         assert sentence in line
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_run_of_a_language_model_says_how_long_it_takes_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    asked = {"profile": "laptop-lm", "overrides": {"model.path": str(llama(tmp_path / "llama"))}}
+    assert check(usual(asked), asked) is None
+    assert "this run will take about" in capsys.readouterr().out
+    assert not (tmp_path / "home" / "logs").exists()
 
 
 def test_make_run_does_not_wait_for_the_interpreter_to_be_taken_down():
