@@ -44,8 +44,8 @@ _REWARD = "gyms.errand.config.reward"
 _FRESH = 100
 """Distance of a follow-up's seeds from the claim's."""
 
-_LANGUAGE_MODEL: Mapping[str, Any] = {"profile": "laptop-lm", "tokens": 120_000, "every": 2, "test_tasks": 90}
-"""Changes of a check with the language model, whose runs are slow: 29 steps, three evaluations in their last fifth."""
+_LANGUAGE_MODEL: Mapping[str, Any] = {"profile": "laptop-lm", "tokens": 100_000, "every": 2, "test_tasks": 90}
+"""Changes of a check with the language model, whose runs are slow: 24 steps, three evaluations in their last fifth."""
 
 _LATER = ("interval", "test_tasks", "published")
 """Fields that claims did not have at first. They enter the hash where they differ from their default; `published` never does."""
@@ -247,7 +247,8 @@ class Claim(Settings):
             scaled = self.with_tokens(_LANGUAGE_MODEL["tokens"])  # with schedules that count steps
             arms = {name: scaled.arms[name] for name in arms}
             # A claim has one hash on every machine, and the profile's number format depends on the CPU.
-            changed["overrides"] = {"algorithm.batch_tokens": 4096, "model.dtype": "float32", **self.overrides}
+            sizes = {"algorithm.batch_tokens": 4096, "evaluate.validation_tasks": 24, "model.dtype": "float32"}
+            changed["overrides"] = {**sizes, **self.overrides}
             changed.update(_LANGUAGE_MODEL)
         return self.model_copy(update={"name": f"{self.name}.{which}", "arms": arms, **changed})
 
