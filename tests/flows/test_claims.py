@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.claims.code import measuring_code, registration, statements, training_code
 from userrl.claims.register import as_registered, registered
-from userrl.claims.reproduction import asked, request_of
+from userrl.claims.reproduction import asked, next_run, request_of
 from userrl.reports.claim_document import claim_document
 from userrl.reports.claim_report import claim_report
 from userrl.run.plan import plan_run
@@ -279,6 +280,17 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
         load_claim("short-plateaus.half-rate.follow-up")
     with raises("file.unknown_name", "'r2g-above-sum.other'"):
         load_claim("r2g-above-sum.other")
+
+
+def test_a_second_arm_waits_until_the_first_one_of_its_seed_is_over_while_other_seeds_wait() -> None:
+    waiting = deque((seed, arm) for seed in (101, 102, 103) for arm in ("paid", "unpaid"))
+    assert next_run(waiting, set()) == (101, "paid")
+    assert next_run(waiting, {101}) == (102, "paid")
+    assert next_run(waiting, {102}) == (101, "unpaid")
+    assert next_run(waiting, {101}) == (102, "unpaid")
+    assert next_run(waiting, {102}) == (103, "paid")
+    assert next_run(waiting, {103}) == (103, "unpaid")  # no other seed is left
+    assert not waiting
 
 
 def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path, home: Path) -> None:

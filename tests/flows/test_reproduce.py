@@ -37,7 +37,18 @@ def begun() -> Iterator[list[subprocess.Popen[str]]]:
 
 def begin(home: Path, claim: Path, *, apart: bool = False) -> subprocess.Popen[str]:
     home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "flows.cli.main", "reproduce", str(claim), "--seeds", "2", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "flows.cli.main",
+        "reproduce",
+        str(claim),
+        "--seeds",
+        "2",
+        "--parallel",
+        "1",
+        "--json",
+    ]
     return subprocess.Popen(
         command,
         env=environment(home),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +125,16 @@ def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
     )
 
 
+def next_run(waiting: deque[tuple[int, str]], running: Collection[int]) -> tuple[int, str]:
+    """Remove and return the first waiting run of a seed that is not running, else the first.
+
+    The arms of a seed share a cold start. An arm that began beside the first one would wait for it and leave a core idle.
+    """
+    chosen = next((run for run in waiting if run[0] not in running), waiting[0])
+    waiting.remove(chosen)
+    return chosen
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A running run. starts: how often it was started."""
@@ -138,7 +148,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs of a claim, seed by seed, so that an interrupted claim has whole pairs."""
+    """The runs of a claim, nearly seed by seed, so that an interrupted claim has whole pairs (`next_run`)."""
 
     register: Register
     launcher: RunLauncher
@@ -152,7 +162,7 @@ class _Runs:
         try:
             while waiting or active:
                 while waiting and len(active) < parallel:
-                    seed, arm = waiting.popleft()
+                    seed, arm = next_run(waiting, {place.seed for place in active})
                     if (place := self._begin(seed, arm)) is not None:
                         active.append(place)
                 if active:
