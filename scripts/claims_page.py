@@ -1,4 +1,4 @@
-"""Write the claims' tables of docs/reproduction.md and docs/language-model.md from data/claims alone.
+"""Write the claims' tables of docs/reproduction.md from data/claims alone.
 
 python scripts/claims_page.py
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,16 +27,13 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
 MARK = "<!-- From here on written by scripts/claims_page.py -->"
-MODEL_PAGE = ROOT / "docs" / "language-model.md"
-BOTH_SIZES = re.compile(r"(<!-- claims at both sizes -->\n).*?(<!-- /claims -->)", re.DOTALL)
 Row = Mapping[str, str]
 
 
 def main() -> None:
-    """Write both pages."""
-    for path, written in ((PAGE, page), (MODEL_PAGE, model_page)):
-        path.write_text(written(path.read_text(), DATA))
-        print(f"wrote {path}")
+    """Write the page."""
+    PAGE.write_text(page(PAGE.read_text(), DATA))
+    print(f"wrote {PAGE}")
 
 
 def page(text: str, data: Path) -> str:
@@ -55,39 +51,6 @@ def page(text: str, data: Path) -> str:
     return text.partition(MARK)[0] + "\n".join(lines) + "\n"
 
 
-def model_page(text: str, data: Path) -> str:
-    """Return the page of the language model with a new table of the claims that were run with it."""
-    table = "\n".join(both_sizes(rows(data / "runs.csv")))
-    return BOTH_SIZES.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
-
-
-def both_sizes(runs: Sequence[Row]) -> Iterator[str]:
-    """Yield a row for each claim that was run with the language model: its contrast at either size."""
-    yield "| claim | difference | at 0.1 M | at 135 M |"
-    yield "| --- | --- | --- | --- |"
-    for claim in (load_claim(name) for name in claim_names()):
-        large = next((check for check in checks(claim, runs) if check.name.endswith(".language-model")), None)
-        if large is not None and results_of(large, runs):
-            difference = f"`{claim.contrast.more}` less `{claim.contrast.than}`"
-            yield f"| `{claim.name}` | {difference} | {in_short(claim, runs)} | {in_short(large, runs)} |"
-
-
-def in_short(claim: Claim, runs: Sequence[Row]) -> str:
-    """Return the means of both arms with their seeds, the parts of the verdict, and the verdict, as the cell of a table."""
-    results = results_of(claim, runs)
-    if not results:
-        return "not recomputed yet"
-    found = verdict_of(claim, results)
-    said = []
-    for arm in (claim.contrast.more, claim.contrast.than):
-        values = [value for each in results if each.arm == arm and (value := each.value("score")) is not None]
-        said.append(f"{sum(values) / len(values):.3f}" if values else "–")
-    text = f"{found.seeds} seeds: {said[0]} and {said[1]}"
-    text += "" if found.scores is None else f", {with_limits(found.scores.interval)} ({found.scores.level:.0%})"
-    text += "" if found.shares is None else f"; collapsed {found.shares}"
-    return f"{text}: {found}"
-
-
 def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
     """Yield the checks of the claim that were run."""
     ran = {row["claim"] for row in runs}
@@ -95,7 +58,7 @@ def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
 
 
 def results_of(claim: Claim, runs: Sequence[Row]) -> list[SeedResult]:
-    """Return the results of a claim or check. If runs of several codes exist, the registered code's runs count."""
+    """Return the results of a claim or check, [] if it was not run. Of runs of several codes, the registered code's count."""
     own = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
     if not own:
         return []  # a hash needs every recipe
@@ -111,13 +74,13 @@ def verdict_of(claim: Claim, results: Sequence[SeedResult]) -> ClaimVerdict:
 
 
 def checked(check: Claim, runs: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a check; none if it was not run."""
+    """Yield the lines of a check; none if it was not run in its present form."""
     if not (results := results_of(check, runs)):
         return
     which = check.name.rpartition(".")[2]
-    model = "with a pretrained model of 135 M parameters" if which == "language-model" else "in miniature"
+    where = "with a pretrained model of 135 M parameters" if which == "language-model" else "in miniature"
     yield from ("", f"#### {check.name}", "", f"{CHECKS[which].capitalize()}. Hash `{check.hash}`.", "")
-    yield from from_results(check, results, model)
+    yield from from_results(check, results, where)
 
 
 def rows(path: Path) -> list[Row]:

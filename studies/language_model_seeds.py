@@ -5,6 +5,7 @@ python studies/language_model_seeds.py wish                  # adds the home's r
 python studies/language_model_seeds.py wish --draw 1         # the table of seed 1 in Markdown, from the data alone
 python studies/language_model_seeds.py wish --draw 0 --name line-1e-5     # of a trial of settings, a run with a name
 python studies/language_model_seeds.py wish --trials         # a row for each run: its first and last steps, signal, format errors
+python studies/language_model_seeds.py wish --validations elicitation-pay-paid-2e-5      # of trials on seed 0: scores by step
 python studies/language_model_seeds.py wish --unread         # share of answers that the user could not read, by trial
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -65,10 +66,14 @@ def main() -> None:
     parser.add_argument(
         "--unread", action="store_true", help="print the share of unreadable answers, from the data alone"
     )
+    parser.add_argument("--validations", nargs="+", metavar="NAME", help="print the validations of trials on seed 0")
     parser.add_argument("--name", default=UNNAMED, help="name of the run to print")
     given = parser.parse_args()
     if given.trials:
         print("\n".join(trials(given.gym)))
+        return
+    if given.validations:
+        print("\n".join(validations(given.gym, given.validations)))
         return
     if given.unread:
         print("\n".join(unread_answers(given.gym)))
@@ -123,6 +128,23 @@ def table(gym: str, seed: int, name: str = UNNAMED) -> Iterator[str]:
             else ["", ""]
         )
         yield f"| {step} | {' | '.join(cells)} |"
+
+
+def validations(gym: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield a table of trials on seed 0 that have the same steps: validation scores, and turns before and after."""
+    found = {
+        name: sorted(
+            (row for row in read_rows(STEPS) if (row["gym"], row["name"], row["phase"]) == (gym, name, "validate")),
+            key=lambda row: int(row["step"]),
+        )
+        for name in names
+    }
+    steps = [row["step"] for row in found[names[0]]]
+    yield f"| run | {' | '.join(f'step {step}' for step in steps)} | turns, first | last |"
+    yield "| --- |" + " ---: |" * (len(steps) + 2)
+    for name, rows in found.items():
+        scores = [with_error(row["score"], row["error"], 2) for row in rows]
+        yield f"| `{name}` | {' | '.join(scores)} | {rows[0]['turns']:.1f} | {rows[-1]['turns']:.1f} |"
 
 
 def trials(gym: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ ANY_PROFILE = "train/equalized-r2g"
 """The deployment that `make run` starts by default with another profile."""
 
 
-def usual(parameters: Mapping[str, Any]) -> str:
+def default_deployment(parameters: Mapping[str, Any]) -> str:
     """Return the deployment that `make run` starts if none is named."""
     return DEPLOYMENT if parameters.get("profile") in (None, "laptop") else ANY_PROFILE
 
@@ -30,6 +30,6 @@ def deployments() -> list[str]:
 
 def again(deployment: str, parameters: Mapping[str, Any]) -> str:
     """Return the shell command that starts a deployment with these parameters."""
-    other = [] if deployment == usual(parameters) else [f"ARGS='--deployment {deployment}'"]
+    other = [] if deployment == default_deployment(parameters) else [f"ARGS='--deployment {deployment}'"]
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in parameters.items()}
     return " ".join(["make run", *other, *(f"{key}={shlex.quote(text)}" for key, text in texts.items())])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from curricula.validation import validated
-from flows.cli.invocation import again, deployments, usual
+from flows.cli.invocation import again, default_deployment, deployments
 from flows.cli.result import show_result
 from flows.cli.server import taken_sentence
 from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, server_state
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` makes a process ignore it
     try:
         parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
-        deployment = arguments.deployment or usual(parameters)
+        deployment = arguments.deployment or default_deployment(parameters)
         if (run := check(deployment, parameters)) is not None:
             print(f"run      {run.id} is already finished: every stage is reused, and no server was started")
             show_result(run, deployment, parameters)
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with services(deployment) as running:
             return _run(running, deployment, parameters)
     except KeyboardInterrupt:
-        stopped = again(arguments.deployment or usual(parameters), parameters)
+        stopped = again(arguments.deployment or default_deployment(parameters), parameters)
         print(f"\nstopped; `{stopped}` continues from the last checkpoint")
         return 130
     except UserRLError as error:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from flows.cli.invocation import again, usual
+from flows.cli.invocation import again, default_deployment
 from flows.cli.quickstart import check
 from flows.server.own_server import server_state
 from tests.flows.small import OVERRIDES
@@ -80,7 +80,7 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(tmp_path):
 def test_a_run_of_a_language_model_says_how_long_it_takes_before_anything_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
     asked = {"profile": "laptop-lm", "overrides": {"model.path": str(llama(tmp_path / "llama"))}}
-    assert check(usual(asked), asked) is None
+    assert check(default_deployment(asked), asked) is None
     assert "this run will take about" in capsys.readouterr().out
     assert not (tmp_path / "home" / "logs").exists()
 

@@ -37,18 +37,8 @@ def begun() -> Iterator[list[subprocess.Popen[str]]]:
 
 def begin(home: Path, claim: Path, *, apart: bool = False) -> subprocess.Popen[str]:
     home.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "flows.cli.main",
-        "reproduce",
-        str(claim),
-        "--seeds",
-        "2",
-        "--parallel",
-        "1",
-        "--json",
-    ]
+    options = ["--seeds", "2", "--parallel", "1", "--json"]
+    command = [sys.executable, "-m", "flows.cli.main", "reproduce", str(claim), *options]
     return subprocess.Popen(
         command,
         env=environment(home),
