@@ -261,7 +261,7 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
     assert (checks["second-family"].mix, checks["follow-up"].first_seed) == ({"wish": 1.0}, 201)
     pretrained = checks["language-model"].recipe_of(checks["language-model"].arms["em-r2g"])
     assert (pretrained.model.path, pretrained.stages[0].tokens) == ("smollm2-135m", 100_000)
-    assert pretrained.model.dtype == "float32"  # on every machine, so that the check has one hash
+    assert pretrained.model.dtype == "bfloat16"  # on every machine, so that the check has one hash
     assert (pretrained.evaluate.tasks, pretrained.evaluate.every, pretrained.evaluate.horizon) == (90, 2, 16)
     assert load_claim(f"{written(tmp_path)}.half-rate").name == "tiny.half-rate"
     with raises("claim.bad_check", "'elicitation-pay'"):

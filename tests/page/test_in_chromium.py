@@ -321,10 +321,15 @@ def test_a_person_labels_a_conversation_and_a_turn(viewer: Viewer, home: Path, m
     viewer.open(f"/trajectory/{traj_id}")
 
     def label(what: str, value: str) -> None:
+        def fields(name: str) -> list[WebElement]:
+            return viewer.driver.find_elements(By.CSS_SELECTOR, f'[aria-label="{name}"]')
+
+        forms = len(fields("Your name"))
         viewer.click(f"Label this {what}")
+        # The form of the conversation stays open above the form of the turn.
+        viewer.until(lambda: len(fields("Label set")) == len(fields("Your name")) == forms + 1)
         for field, text in (("Label set", "helpful"), ("Your name", "Ada")):
-            fields = viewer.until(lambda f=field: viewer.driver.find_elements(By.CSS_SELECTOR, f'[aria-label="{f}"]'))
-            fields[-1].send_keys(text)
+            fields(field)[-1].send_keys(text)
         viewer.click(value)
         viewer.sees(f"Stored: {value.lower()}.")
 
