@@ -117,13 +117,14 @@ def main() -> int:
 
 def run(plan: PriceAndPay, seeds: int, parallel: int) -> int:
     """Train and evaluate what is missing, and write the data to the study's folder. Return 1 if a run crashed."""
+    numbers = range(plan.first_seed, plan.first_seed + seeds)
     with ExitStack() as stack:
         folder = stack.enter_context(claim_at_work(plan))
-        register = train_arms(plan, seeds, ProcessLauncher, log_line, parallel=parallel)
+        register = train_arms(plan, numbers, ProcessLauncher, log_line, parallel=parallel)
         rows, crashed = [], 0
         workers = stack.enter_context(Workers())
         workers.warm_up()
-        for seed in range(plan.first_seed, plan.first_seed + seeds):
+        for seed in numbers:
             for price, pay in pairs(plan):
                 noted = register.rows[arm(price, pay), seed]
                 if noted["state"] == CRASHED:

@@ -17,7 +17,7 @@ from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.claims.code import measuring_code, registration, statements, training_code
 from userrl.claims.register import as_registered, registered
-from userrl.claims.reproduction import asked, next_run, request_of
+from userrl.claims.reproduction import asked, next_run, request_of, seeds_of
 from userrl.reports.claim_document import claim_document
 from userrl.reports.claim_report import claim_report
 from userrl.run.plan import plan_run
@@ -187,6 +187,15 @@ def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp
         "mean": "the run began before the claim was registered",
         "mine": "an arm of one's own",
     }
+
+
+def test_a_machine_can_run_later_seeds_of_a_claim_but_none_before_its_first(tmp_path: Path) -> None:
+    name = str(written(tmp_path))
+    claim = load_claim(name)
+    assert seeds_of(claim, ReproduceRequest(claim=name, seeds=3)) == range(101, 104)
+    assert seeds_of(claim, ReproduceRequest(claim=name, seeds=2, first_seed=105)) == range(105, 107)
+    with raises("argument.out_of_range", "begin at 101"):
+        seeds_of(claim, ReproduceRequest(claim=name, seeds=2, first_seed=100))
 
 
 def test_an_arm_of_ones_own_is_laid_over_what_all_arms_share(tmp_path: Path) -> None:

@@ -40,13 +40,19 @@ class ReproducedClaim:
 
 
 def reproduce(
-    claim: str, *, seeds: int = 8, arm: str | None = None, tokens: int | None = None, parallel: int = 2
+    claim: str,
+    *,
+    seeds: int = 8,
+    first_seed: int | None = None,
+    arm: str | None = None,
+    tokens: int | None = None,
+    parallel: int = 2,
 ) -> ReproducedClaim:
     """Run every arm of a claim over its seeds and return the table. Called again, it continues where it stopped.
 
     claim: a shipped name, a check of one (``NAME.half-rate``), or a YAML file. seeds: per arm; verdicts are given at 8, 16
-    and 24. arm: a YAML file with an additional arm. tokens: another budget per run. Results with arm or tokens are
-    exploratory. Raises ConfigError with one sentence.
+    and 24. first_seed: the first of them, instead of the claim's first. arm: a YAML file with an additional arm.
+    tokens: another budget per run. Results with arm or tokens are exploratory. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
     from userrl.api.progress import log_line
@@ -59,6 +65,7 @@ def reproduce(
     values = {
         "claim": claim,
         "seeds": seeds,
+        "first_seed": first_seed,
         "arm": arm,
         "tokens": tokens,
         "parallel": parallel,

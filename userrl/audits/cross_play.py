@@ -6,7 +6,7 @@ evaluations, which are reused and resumed in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def play_study(
     A second call continues where the first stopped. Raises ConfigError if no seed has all of its runs.
     """
     study = load_cross_play(request.file)
-    seeds = request.seeds or study.seeds
+    seeds = range(study.first_seed, study.first_seed + (request.seeds or study.seeds))
     with claim_at_work(study) as folder:
         register = train_arms(
             study, seeds, launcher_of, say, parallel=request.parallel, poll_seconds=request.poll_seconds
@@ -70,11 +70,11 @@ class PlayedCell:
 
 
 def _evaluated(
-    study: CrossPlay, register: Register, seeds: int, say: Callable[..., None], workers: Workers
+    study: CrossPlay, register: Register, seeds: Sequence[int], say: Callable[..., None], workers: Workers
 ) -> Iterator[PlayedCell]:
     """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
-    done, of = 0, seeds * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
-    for seed in range(study.first_seed, study.first_seed + seeds):
+    done, of = 0, len(seeds) * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
+    for seed in seeds:
         noted = {name: register.rows.get((name, seed)) for name in study.arms}
         if crashed := [name for name, row in noted.items() if row is None or row["state"] == CRASHED]:
             say("seed %d is left out: %s crashed", seed, ", ".join(crashed))

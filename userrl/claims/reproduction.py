@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ def reproduce_claim(
     with claim_at_work(claim) as folder:
         register = train_arms(
             claim,
-            request.seeds,
+            seeds_of(claim, request),
             launcher_of,
             say,
             parallel=request.parallel,
@@ -81,7 +81,7 @@ def claim_at_work(claim: Claim) -> Iterator[Path]:
 
 def train_arms(
     claim: Claim,
-    seeds: int,
+    seeds: Sequence[int],
     launcher_of: Callable[..., RunLauncher],
     say: Callable[..., None],
     *,
@@ -95,14 +95,24 @@ def train_arms(
     own: a person's arms. Raises ConfigError for an arm that cannot run, before the first one starts.
     """
     arms = {**claim.arms, **(own or {})}
-    numbers = range(claim.first_seed, claim.first_seed + seeds)
-    requests = {(seed, name): request_of(claim, arm, seed) for seed in numbers for name, arm in arms.items()}
+    requests = {(seed, name): request_of(claim, arm, seed) for seed in seeds for name, arm in arms.items()}
     for name in arms:
-        plan_run(requests[numbers[0], name])
+        plan_run(requests[seeds[0], name])
     with registered(claim, changed_budget=changed_budget) as register:
         launcher = launcher_of(claim, say, home() / "claims")
         _Runs(register, launcher, requests, frozenset(own or ()), say).run(parallel, poll_seconds)
     return register
+
+
+def seeds_of(claim: Claim, request: ReproduceRequest) -> range:
+    """Return the seeds to run. Raises ConfigError for seeds before the claim's first: settings may have been tuned on them."""
+    first = request.first_seed or claim.first_seed
+    if first < claim.first_seed:
+        raise ConfigError(
+            "argument.out_of_range",
+            f"first_seed is {first}. The seeds of claim '{claim.name}' begin at {claim.first_seed}.",
+        )
+    return range(first, first + request.seeds)
 
 
 def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:

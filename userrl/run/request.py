@@ -218,6 +218,9 @@ class ReproduceRequest(Request):
     seeds: PositiveInt = 8
     """Seeds per arm. Verdicts are given at 8, 16 and 24."""
 
+    first_seed: PositiveInt | None = None
+    """First seed to run, instead of the claim's first. So another machine can run seeds that this one leaves out."""
+
     arm: str | None = None
     """A YAML file with an additional arm (recipe, overrides). The result is exploratory."""
 

@@ -18,6 +18,9 @@ def reproduce(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every claim.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm. Verdicts are given at 8, 16 and 24.")] = 8,
+    first_seed: Annotated[
+        int | None, typer.Option(min=1, help="First seed to run, instead of the claim's first.")
+    ] = None,
     arm: Annotated[
         str | None, typer.Option(help="A YAML file with an additional arm; the result is exploratory.")
     ] = None,
@@ -45,5 +48,5 @@ def reproduce(
     from userrl.machine.interrupts import leave_on_term
 
     leave_on_term()
-    done = userrl.reproduce(claim, seeds=seeds, arm=arm, tokens=tokens, parallel=parallel)
+    done = userrl.reproduce(claim, seeds=seeds, first_seed=first_seed, arm=arm, tokens=tokens, parallel=parallel)
     print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)))
