@@ -11,6 +11,7 @@ import pytest
 STUDIES = Path(__file__).parents[2] / "studies"
 sys.path.append(str(STUDIES))
 
+import claim_turns  # noqa: E402
 import horizon_rules_tables as horizons  # noqa: E402  scripts of the folder import each other by name
 import language_model as language_model_study  # noqa: E402
 import language_model_seeds as language_model  # noqa: E402
@@ -208,7 +209,8 @@ def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     for gym, seed, name in named:
         assert "\n".join(language_model.table(gym, seed, name)) in trials
     claims = ("elicitation-pay-paid-2e-5", "elicitation-pay-unpaid-2e-5", "unpaid-search-own-2e-5")
-    assert "\n".join(language_model.validations("wish", claims)) in page
+    assert "\n".join(language_model.validations("wish", claims)) in trials
+    assert "\n".join(claim_turns.table("elicitation-pay.language-model")) in page
     assert "\n".join(language_model.unread_answers("wish")) in page
     for gym in ("wish", "errand"):
         assert "\n".join(language_model.trials(gym)) in trials
