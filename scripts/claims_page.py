@@ -20,7 +20,7 @@ from scipy import stats
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
 from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
 from userrl_core.measure.interval import Interval, share_interval
-from userrl_core.measure.verdict import ALPHA, ClaimVerdict, compare_shares, score_word
+from userrl_core.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
 from userrl_core.number_format import limits, p_value, with_limits
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +148,8 @@ def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Ite
     if (scores := verdict.scores) is not None:
         paired = "" if scores.paired is None else f", paired {limits(scores.paired)}"
         yield f"- {claim.metric}: {with_limits(scores.welch)} by Welch{paired}, p {p_value(scores.p)}: {scores.word}."
+    if verdict.seeds < LOOKS[0]:
+        yield f"- These words count from the first look on, at {LOOKS[0]} seeds."
     yield ""
     yield f"**{str(verdict).capitalize()}, {where}, on {claim.family}.**"
 
