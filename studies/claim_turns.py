@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from statistics import fmean
 
 import polars as pl
 from study_rows import DATA
+
+from curricula.claims import load_claim
 
 START, LAST = "SFT", "RL last step"
 
@@ -34,10 +37,10 @@ def table(claim: str) -> Iterator[str]:
     yield "| --- |" + " ---: |" * (2 * len(arms) + 3)
     for seed, row in zip(seeds, cells, strict=True):
         yield line(str(seed), row)
-    average = [
-        tuple(sum(part) / len(seeds) for part in zip(*column, strict=True)) for column in zip(*cells, strict=True)
-    ]
-    yield line("mean", [(score, turns) for score, turns in average])
+    columns = zip(*cells, strict=True)
+    yield line(
+        "mean", [(fmean(score for score, _ in column), fmean(turns for _, turns in column)) for column in columns]
+    )
 
 
 def line(name: str, row: list[tuple[float, float]]) -> str:
@@ -48,7 +51,8 @@ def line(name: str, row: list[tuple[float, float]]) -> str:
 
 def read_means(claim: str) -> dict[tuple[str, int, str], tuple[float, float]]:
     """Return mean score and mean turns over the test tasks, by arm, seed and policy."""
-    runs = pl.read_csv(DATA / "claims" / "runs.csv").filter(pl.col("claim") == claim).select("run", "arm", "seed")
+    rows = pl.read_csv(DATA / "claims" / "runs.csv", infer_schema_length=None)
+    runs = rows.filter(pl.col("hash") == load_claim(claim).hash).select("run", "arm", "seed")
     played = pl.read_parquet(DATA / "claims" / "test.parquet").join(runs, on="run")
     found = played.group_by("arm", "seed", "policy").agg(pl.col("score").mean(), pl.col("turns").mean())
     return {(arm, seed, policy): (score, turns) for arm, seed, policy, score, turns in found.iter_rows()}
