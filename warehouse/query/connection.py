@@ -112,10 +112,20 @@ class Connection:
     def define_queries(self) -> None:
         """Define the shipped queries and published tables, once."""
         with self._lock:
-            if not self._has_queries:
-                for statement in shipped_queries():
-                    self._con.execute(statement)
-                self._has_queries = True
+            for tried in range(TRIES):
+                if self._has_queries:
+                    return
+                try:
+                    if tried:
+                        self._shown = None
+                        self._show(take_snapshot(self.root, self._runs))
+                    for statement in shipped_queries():
+                        self._con.execute(statement)
+                    self._has_queries = True
+                except duckdb.IOException:
+                    # A new view reads the files that are shown at that moment, and they may have moved since.
+                    if tried == TRIES - 1:
+                        raise
 
     def describe(self) -> None:
         """Add comments to everything, and create the view `dictionary`. It takes a quarter of a second, for texts
@@ -137,13 +147,14 @@ class Connection:
         latest = Snapshot()
         for tried in range(TRIES):
             pin = may_pin and tried >= UNPINNED_TRIES
+            state: QueriedFiles | None = None
             try:
                 with self._lock if alone or pin else contextlib.nullcontext(), self._files(pin=pin) as (latest, files):
                     with self._lock:
                         state, cursor = self._show(files), self._con.cursor()
                     answer = ask(cursor, state)
                     with self._lock:
-                        moved = self._rewound_since(latest, state.rewinds)
+                        moved = self._shown is not state.snapshot or self._rewound_since(latest, state.rewinds)
             except duckdb.CatalogException:
                 # Perhaps a shipped query, or a view or pack that another thread replaced in this moment. Alone, only a
                 # real error is left.
@@ -154,6 +165,9 @@ class Connection:
             except duckdb.Error as error:
                 if not may_be_of_a_file(error):
                     raise
+                # Another thread may have pointed the views at an older snapshot. With links the lock excludes that.
+                if not pin and state is not None and self._shown is not state.snapshot:
+                    continue
                 self._raise_unless_moved(error, latest)
             else:
                 if not moved:
@@ -378,9 +392,6 @@ class Connection:
 
     def _rewound_since(self, latest: Snapshot, rewinds: list[Rewind]) -> bool:
         """Return True if a rewind may have arrived since the snapshot: the answer could contain rows after it."""
-        if self._shown is None:
-            # Another thread's query found files gone.
-            return True
         known_segments = {segment_of(path) for form in (latest.live, latest.sealed) for path in form.get("events", [])}
         now = take_snapshot(self.root, self._runs)
         added = [path for path in now.live.get("events", []) if segment_of(path) not in known_segments]
