@@ -18,6 +18,7 @@ from pathlib import Path
 from scipy import stats
 
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
+from userrl.reports.claim_document import size
 from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
 from userrl_core.measure.interval import Interval, share_interval
 from userrl_core.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
@@ -78,9 +79,8 @@ def checked(check: Claim, runs: Sequence[Row]) -> Iterator[str]:
     if not (results := results_of(check, runs)):
         return
     which = check.name.rpartition(".")[2]
-    where = "with a pretrained model of 135 M parameters" if which == "language-model" else "in miniature"
     yield from ("", f"#### {check.name}", "", f"{CHECKS[which].capitalize()}. Hash `{check.hash}`.", "")
-    yield from from_results(check, results, where)
+    yield from from_results(check, results, size(check))
 
 
 def rows(path: Path) -> list[Row]:

@@ -258,6 +258,13 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert "**Undecided (3 of 8 seeds), in miniature, on errand.**" in claim_document(table).markdown()
 
 
+def test_a_check_with_the_language_model_is_not_called_miniature(tmp_path: Path) -> None:
+    check = load_claim("unpaid-search.language-model")
+    with TurnLog.open(tmp_path, "r1"), open_warehouse(tmp_path) as warehouse:
+        shown = claim_document(claim_report(warehouse, check)).markdown()
+    assert "**Undecided (0 of 8 seeds), with a pretrained model of 135 M parameters, on wish.**" in shown
+
+
 def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
     claim = load_claim("turn-shaping-matters-less")
     checks = {which: load_claim(f"turn-shaping-matters-less.{which}") for which in CHECKS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from curricula.claims import CHECKS
+from curricula.claims import CHECKS, Claim
 from userrl.reports.claim_report import METRICS, ArmRow, ClaimReport
 from userrl.reports.document import Block, Code, Document, Inline, Items, Line, TableBlock, Text
 from userrl_core.measure.verdict import ClaimVerdict
@@ -20,10 +20,16 @@ def claim_document(report: ClaimReport, adjusted: float | None = None) -> Docume
     return Document(f"Claim {report.claim.name}", tuple(_blocks(report, adjusted)))
 
 
+def size(claim: Claim) -> str:
+    """Return the words for the size of a claim's model."""
+    of_language_model = claim.name.endswith(".language-model")
+    return "with a pretrained model of 135 M parameters" if of_language_model else "in miniature"
+
+
 def _blocks(report: ClaimReport, adjusted: float | None) -> Iterator[Block]:
     yield _arms(report)
     yield from _contrast(report, adjusted)
-    yield Text(f"{str(report.verdict).capitalize()}, in miniature, {scope(report)}.", strong=True)
+    yield Text(f"{str(report.verdict).capitalize()}, {size(report.claim)}, {scope(report)}.", strong=True)
     if said := [*_exploratory(report), *_checked(report), *_by_seed(report), *report.says, *_other_code(report)]:
         yield Items(tuple(said))
 
