@@ -208,9 +208,10 @@ def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
     )
     for gym, seed, name in named:
         assert "\n".join(language_model.table(gym, seed, name)) in trials
-    claims = ("elicitation-pay-paid-2e-5", "elicitation-pay-unpaid-2e-5", "unpaid-search-own-2e-5")
-    assert "\n".join(language_model.validations("wish", claims)) in trials
-    assert "\n".join(claim_turns.table("elicitation-pay.language-model")) in page
+    trained = ("elicitation-pay-paid-2e-5", "elicitation-pay-unpaid-2e-5", "unpaid-search-own-2e-5")
+    assert "\n".join(language_model.validations("wish", trained)) in trials
+    for claim in ("elicitation-pay", "unpaid-search"):
+        assert "\n".join(claim_turns.table(f"{claim}.language-model")) in page
     assert "\n".join(language_model.unread_answers("wish")) in page
     for gym in ("wish", "errand"):
         assert "\n".join(language_model.trials(gym)) in trials
