@@ -31,7 +31,7 @@ def attach_script(root: Path) -> str:
             if files:
                 runs = f"SELECT {', '.join(schema.types('runs'))} {read_lines('runs', files)}"
             stored = [*packs, f"CREATE VIEW store.runs AS {runs}", *connection.stored(state.snapshot)]
-            return [*logged_tables(stored, state.rewinds), *shipped_queries()]
+            return [*logged_tables(stored, state.rewinds), *shipped_queries().values()]
 
         def told(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[str]:
             return [*script(state), *dictionary.statements(cursor)]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -43,6 +45,9 @@ MAX_THREADS = 8
 """Maximum threads of an untrusted query, whose memory is limited."""
 
 
+_WORD = re.compile(r"\w+")
+
+
 @dataclass(frozen=True, slots=True)
 class QueriedFiles:
     """The input of a query: the files, and the rewinds that hide rows in them."""
@@ -64,20 +69,44 @@ def logged_tables(stored: Iterable[str], rewinds: Sequence[Rewind]) -> list[str]
     ]
 
 
-def shipped_queries() -> list[str]:
-    """Return SQL of the shipped queries and published tables, to run after `logged_tables`."""
-    optional = [query.name for query in views.queries().values() if None not in query.params.values()]
-    return [
-        *reference.statements(),
-        *views.scripts()[1:],
-        *(f"CREATE OR REPLACE VIEW {name} AS FROM {name}()" for name in optional),
-    ]
+@cache
+def shipped_queries() -> dict[str, str]:
+    """Return SQL of each shipped query and published table by name, in the order to run it in after `logged_tables`.
+
+    A query that needs no parameter is defined twice: as a macro and as a view.
+    """
+    statements = reference.definitions() | views.definitions()
+    for query in views.queries().values():
+        if query.name in statements and None not in query.params.values():
+            statements[query.name] += f"CREATE OR REPLACE VIEW {query.name} AS FROM {query.name}();\n"
+    return statements
+
+
+def used_queries(text: str) -> list[str]:
+    """Return the names in `shipped_queries` that a text may use, and those that they use, in their order.
+
+    Each word that is such a name counts, so the list may be too long. A text that puts a name together gets too few.
+    """
+    words = _words()
+    used: set[str] = set()
+    unread = _WORD.findall(text.lower())
+    while unread := [name for name in unread if name in words and name not in used]:
+        used.update(unread)
+        unread = [word for name in unread for word in words[name]]
+    return [name for name in words if name in used]
+
+
+@cache
+def _words() -> dict[str, frozenset[str]]:
+    texts = {name: re.sub("--.*", "", text.lower()) for name, text in shipped_queries().items()}
+    return {name: frozenset(_WORD.findall(text)) for name, text in texts.items()}
 
 
 class Connection:
     """A thread-safe connection: each query has its own cursor. Raises ConfigError for a missing warehouse.
 
-    At first only the logged tables exist: the shipped queries take four fifths of the time to open a warehouse.
+    At first only the logged tables exist: all shipped queries take four fifths of the time to open a warehouse, and a
+    text uses one or two of them.
     """
 
     def __init__(self, root: Path, *, runs: Set[str] | None = None) -> None:
@@ -107,21 +136,23 @@ class Connection:
         empty = "CREATE TABLE store.runs AS FROM template.runs"
         for statement in logged_tables([empty, *self.stored(Snapshot())], []):
             self._con.execute(statement)
-        self._has_queries = False
+        self._defined: set[str] = set()
 
-    def define_queries(self) -> None:
-        """Define the shipped queries and published tables, once."""
+    def define_queries(self, text: str | None = None) -> None:
+        """Define the shipped queries and published tables that a text may use, each once. text: None for all of them."""
+        statements = shipped_queries()
+        names = list(statements) if text is None or dictionary.concerns(text) else used_queries(text)
         with self._lock:
             for tried in range(TRIES):
-                if self._has_queries:
-                    return
                 try:
                     if tried:
                         self._shown = None
                         self._show(take_snapshot(self.root, self._runs))
-                    for statement in shipped_queries():
-                        self._con.execute(statement)
-                    self._has_queries = True
+                    for name in names:
+                        if name not in self._defined:
+                            self._con.execute(statements[name])
+                            self._defined.add(name)
+                    return
                 except duckdb.IOException:
                     # A new view reads the files that are shown at that moment, and they may have moved since.
                     if tried == TRIES - 1:

@@ -30,12 +30,6 @@ def concerns(text: str) -> bool:
     return bool(_CONCERNS.search(text))
 
 
-def needs_queries(text: str) -> bool:
-    """Return True if a text may use a shipped query, or ask what exists."""
-    words = set(re.findall(r"\w+", text.lower()))
-    return concerns(text) or not words.isdisjoint(views.topic_names() | {"reference"})
-
-
 def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
     """Return SQL that describes the contents of a connection with the shipped queries."""
     columns = [

@@ -100,8 +100,7 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
                 Connection(Path()) as connection,
             ):
                 warnings.simplefilter("always")
-                if dictionary.needs_queries(text):
-                    connection.define_queries()
+                connection.define_queries(text)
                 columns, types, rows = connection.fetch_locked(
                     text, request["params"], max_rows + 1, settings, limit, pin=attempt >= UNPINNED_TRIES
                 )

@@ -89,12 +89,12 @@ class Warehouse:
                 self._connection.describe()
             return fetch(cursor, text, params)
 
-        self._define(text)
+        self._connection.define_queries(text)
         return self._connection.steady(ask)
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
         """Return the rows of one statement of ours. It is planned once, so it is faster than `arrow` for few rows."""
-        self._define(sql)
+        self._connection.define_queries(sql)
         return self._connection.steady(lambda cursor, _: _dictionaries(cursor.execute(sql, params or None)))
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
@@ -256,10 +256,6 @@ class Warehouse:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _define(self, text: str) -> None:
-        if dictionary.needs_queries(text):
-            self._connection.define_queries()
 
     def _relation(self, table: pa.Table) -> duckdb.DuckDBPyRelation:
         return self._results.cursor().from_arrow(table)

@@ -5,15 +5,17 @@ Files are named ``<paper>_<table>.csv``; scores are as printed, in the unit of t
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from warehouse.schema import literal
 
 
-def statements() -> list[str]:
-    """Return SQL that creates one table per CSV file."""
-    return [
-        f"CREATE OR REPLACE TABLE reference.{file.stem} AS "
-        f"FROM read_csv({literal(str(file))}, header = true, all_varchar = false)"
+@cache
+def definitions() -> dict[str, str]:
+    """Return SQL that creates the table of each CSV file, by its name without the schema."""
+    return {
+        file.stem: f"CREATE OR REPLACE TABLE reference.{file.stem} AS "
+        f"FROM read_csv({literal(str(file))}, header = true, all_varchar = false);\n"
         for file in sorted(Path(__file__).parent.glob("*.csv"))
-    ]
+    }

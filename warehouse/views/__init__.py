@@ -46,9 +46,15 @@ def queries() -> dict[str, Query]:
 
 
 @cache
-def topic_names() -> frozenset[str]:
-    """Return every view and macro except those over single tables (the first file's)."""
-    return frozenset(name for text in scripts()[1:] for name in _DEFINED.findall(text))
+def definitions() -> dict[str, str]:
+    """Return the SQL text of each view and macro except those over single tables (the first file's), by name, in order."""
+    texts = {}
+    for script in scripts()[1:]:
+        starts = [*_DEFINED.finditer(script)]
+        ends = [*(start.start() for start in starts[1:]), len(script)]
+        for start, end in zip(starts, ends, strict=True):
+            texts[start[1]] = script[start.start() : end]
+    return texts
 
 
 def _params(signature: str) -> dict[str, str | None]:
