@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.times import Times
+
 settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("explore", settings.get_profile("same"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -42,6 +44,8 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.xmlpath:
+        config.pluginmanager.register(Times())
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
         config.option.loadscopereorder = False
 
