@@ -156,7 +156,7 @@ class Merged:
             into[key] = _copied(value)
             self._forget(".".join(here))
             for leaf, _ in _leaves({key: value}, path):
-                self._note(leaf, _origin(leaf, layer), layer.rank)
+                self.origins[leaf], self._ranks[leaf] = _origin(leaf, layer), layer.rank
 
     def _note(self, key: str, origin: Origin, rank: Rank) -> None:
         self._forget(key)
