@@ -31,8 +31,6 @@ $(VENV)/.run: $(PROJECTS) constraints.txt requirements.lock | $(VENV)/bin/python
 $(VENV)/.dev: $(PROJECTS) constraints.txt requirements.lock requirements-dev.lock | $(VENV)/bin/python
 	$(SAY) 'installing the packages of tests (once; one to five minutes)'
 	@$(INSTALL) requirements.lock requirements-dev.lock
-	@$(VENV)/bin/python -c 'import pytest, verl'
-	@$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # uv does not compile, and tests start many processes
 	@touch $@ $(VENV)/.run
 
 install: $(VENV)/.run
@@ -50,11 +48,19 @@ PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
 run: $(VENV)/.run
 	@$(VENV)/bin/python -m flows.cli.make_run $(ARGS) $(PARAMETERS)
 
+# Types take a core for a minute. Beside them, imports compile the packages that tests start processes with: uv compiles nothing.
 check: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-rest
+
+.PHONY: check-types check-rest
+check-types:
+	@$(VENV)/bin/mypy
+
+check-rest:
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --quiet .
-	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/python -c 'import flows.train, pytest, userrl.worker.train, verl'
 
 test: check
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations 15 --durations-min 5
