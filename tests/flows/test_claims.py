@@ -16,7 +16,7 @@ from flows.cli.main import app
 from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.claims.code import measuring_code, registration, statements, training_code
-from userrl.claims.register import as_registered, registered
+from userrl.claims.register import Register, as_registered, registered
 from userrl.claims.reproduction import asked, next_run, request_of, seeds_of
 from userrl.reports.claim_document import claim_document
 from userrl.reports.claim_report import claim_report
@@ -56,6 +56,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
     (tmp_path / "home" / "warehouse").mkdir(parents=True)
     return tmp_path / "home"
+
+
+def ended(register: Register, arm: str, seed: int, run: str) -> None:
+    """Note a run as a claim does it: when it starts and when it ends."""
+    for state in ("started", "ended"):
+        register.note(arm, seed, run=run, began=register.registered + 1, state=state)
 
 
 @pytest.mark.parametrize("name", claim_names())
@@ -105,7 +111,7 @@ def test_runs_of_other_code_are_listed_apart_and_in_no_verdict(
     with registered(claim, changed_budget=False) as register:
         register.note("r2g", 101, run="a", began=register.registered + 1, state="started")
         monkeypatch.setattr("userrl.claims.register.training_code", lambda: "other")
-        register.note("r2g", 101, run="a", began=register.registered + 1, state="ended")
+        ended(register, "r2g", 101, "a")
         for arm in ("r2g", "mean"):
             register.note(arm, 102, run=f"b-{arm}", began=register.registered + 1, state="started")
             register.note(arm, 102, run=f"b-{arm}", began=register.registered + 1, state="crashed")
@@ -230,10 +236,10 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     trained(home / "warehouse", "b", {("SFT", 0): [1.0] * 4, ("RL", 100): [1.0, 1.0, 1.0, 0.0], **last})
     with registered(claim, changed_budget=False) as register:
         for seed in (101, 102):
-            register.note("r2g", seed, run="a", began=register.registered + 1, state="ended")
-            register.note("mean", seed, run="b", began=register.registered + 1, state="ended")
+            ended(register, "r2g", seed, "a")
+            ended(register, "mean", seed, "b")
         register.note("r2g", 103, run="gone", began=register.registered + 1, state="crashed")
-        register.note("mean", 103, run="b", began=register.registered + 1, state="ended")
+        ended(register, "mean", 103, "b")
         register.note("r2g", 104, run="a", began=register.registered + 1, state="started")
     with open_warehouse(home / "warehouse") as warehouse:
         table = claim_report(warehouse, claim)
@@ -327,7 +333,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
             for seed in range(claim.first_seed, claim.first_seed + seeds):
                 for arm in claim.arms:
                     run = "good" if arm == better else "bad"
-                    register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
+                    ended(register, arm, seed, run)
     with open_warehouse(home / "warehouse") as warehouse:
         table = claim_report(warehouse, load_claim(path))
     assert {which: str(found) for which, found in table.checks.items()} == {
@@ -357,7 +363,7 @@ def test_processor_time_to_a_score_that_was_reached(tmp_path: Path, home: Path) 
     claim: Claim = load_claim(written(tmp_path, metric="cpu_seconds", target=0.5))
     trained(home / "warehouse", "a", {("RL", 100): [1.0] * 4})
     with registered(claim, changed_budget=False) as register:
-        register.note("r2g", 101, run="a", began=register.registered + 1, state="ended")
+        ended(register, "r2g", 101, "a")
     with open_warehouse(home / "warehouse") as warehouse:
         (row,) = warehouse.rows("from claim_arms()")
     assert (row["reached_step"], row["cpu_seconds"]) == (20, 4.0)

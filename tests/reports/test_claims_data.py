@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from curricula.claims import load_claim
-from tests.flows.test_claims import trained, written
+from tests.flows.test_claims import ended, trained, written
 from userrl.claims.register import registered
 from warehouse import open_warehouse
 
@@ -55,7 +55,7 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
         with registered(each, changed_budget=False) as register:
             for seed in range(101, 109):
                 for arm, run in (("r2g", "a"), ("mean", "b")):
-                    register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
+                    ended(register, arm, seed, run)
     for _ in range(2):  # a second time adds nothing
         with open_warehouse(home / "warehouse") as warehouse:
             claims_data.append(warehouse, data)
