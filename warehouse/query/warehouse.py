@@ -268,6 +268,7 @@ class Warehouse:
             turns = self._connection.turns_of(state, [traj_id], columns, f"traj_id = {traj_id}")
             return fetch_turns(cursor, f"SELECT {', '.join(columns)} FROM ({turns}) ORDER BY turn", columns)
 
+        self._connection.define_queries("trajectory")
         return self._connection.steady(ask)
 
 
