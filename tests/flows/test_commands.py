@@ -160,15 +160,30 @@ def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     assert run("userrl.worker.main", home=tmp_path).returncode == 2
 
 
-def test_help_loads_neither_torch_nor_prefect_nor_duckdb_and_no_recipe_or_gym(tmp_path):
-    heavy = ("torch", "prefect", "duckdb", "transformers", "numpy", "pydantic", "curricula", "userrl_core.gyms")
+HEAVY = {"torch", "prefect", "duckdb", "transformers", "numpy", "rich", "asyncio", "curricula", "userrl_core.gyms"}
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata", "userrl", "flows.cli.runs"}),
+        (["runs", "--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata"}),
+    ],
+)
+def test_a_quick_command_loads_what_it_needs_and_no_more(tmp_path, words, heavy):
     code = (
-        "import sys; sys.argv = ['userrl', '--help']\n"
-        "try:\n    from flows.cli.main import main; main()\nexcept SystemExit: pass\n"
-        f"print('HEAVY', [name for name in {heavy} if name in sys.modules])"
+        "import sys; from flows.cli.start import main\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "print(); print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "HEAVY []" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "USERRL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert heavy & set(done.stdout.splitlines()[-1].split()) == set()
 
 
 def test_a_command_that_starts_a_run_loads_no_statistics():
