@@ -92,6 +92,11 @@ class Commands(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = dict.fromkeys(COMMANDS)  # typer looks for "did you mean" among these
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the command."""
+        _ungiven_is_false(self, ctx)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return every command, in the order of the help text."""
         return list(COMMANDS)
@@ -109,14 +114,24 @@ class Commands(TyperGroup):
         command = get_command(group)
         inner = command.commands.get(cmd_name, command) if isinstance(command, TyperGroup) else command
         inner.name = cmd_name
-        for below in inner.commands.values() if isinstance(inner, TyperGroup) else ():
+        commands = inner.commands.values() if isinstance(inner, TyperGroup) else ()
+        for below in commands:
             below.short_help = first_sentence(below.help)  # otherwise cut at the end of the line
+        for each in (inner, *commands) if ctx is not None else ():
+            _ungiven_is_false(each, ctx)
         return inner
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _ungiven_is_false(command: Any, ctx: Any) -> None:
+    """Set the default of --help and the options of completion: typer imports pydantic to make a bool of None."""
+    for option in command.get_params(ctx):
+        if option.default is None and not option.expose_value:
+            option.default = False
 
 
 def first_sentence(help_text: str | None) -> str:

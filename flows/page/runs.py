@@ -17,7 +17,8 @@ from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
-from userrl.run.ending import Ended, Ending, endings, in_a_word
+from userrl.run.ended import Ended, in_a_word
+from userrl.run.ending import Ending, endings
 from userrl.run.listed import measured_ends, reported_ends, validation_scores
 from userrl.run.outcome import opening_words
 from userrl.run.run import Run, all_runs

@@ -168,6 +168,10 @@ HEAVY = {"torch", "prefect", "duckdb", "transformers", "numpy", "rich", "asyncio
     [
         (["--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata", "userrl", "flows.cli.runs"}),
         (["runs", "--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata"}),
+        (
+            ["runs", "list"],
+            HEAVY | {"pydantic", "yaml", "psutil", "importlib.metadata", "userrl.api", "userrl_core.records"},
+        ),
     ],
 )
 def test_a_quick_command_loads_what_it_needs_and_no_more(tmp_path, words, heavy):

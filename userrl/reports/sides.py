@@ -17,7 +17,8 @@ from typing import Any
 
 import polars as pl
 
-from userrl.run.ending import TRAINED, last_step
+from userrl.run.ended import TRAINED
+from userrl.run.ending import last_step
 from userrl.run.results import chosen_so_far
 from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError
