@@ -8,6 +8,7 @@ modules, such as torch or verl, are imported after the environment is settled.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -70,9 +71,14 @@ def preload() -> None:
     """Import the modules of the local trainer's stages."""
     quiet_process()
     quiet_threads()
-    _leave_out_unused()
+    _leave_out(*UNUSED, "scipy")
+    gc.disable()  # it would look through what the imports made, again and again: a tenth of their time
     from userrl.worker import evaluate, explore, train  # noqa: F401
     from userrl_core.training.local import loop, sft  # noqa: F401
+
+    gc.enable()
+    if sys.modules["scipy"] is None:  # transformers has it for object detection, and a gym for its search
+        del sys.modules["scipy"]
 
 
 def run(job: StageJob) -> None:
@@ -113,15 +119,15 @@ def _void_earlier_start(job: StageJob, sink: Sink) -> None:
     marker.write_text(job.key)
 
 
-UNUSED = ("sklearn", "accelerate")
-"""Packages that transformers imports if installed, for features that we do not use: a fifth of the CPU time of all imports.
-Only peft needs the second, for training adapters.
+UNUSED = ("sklearn", "accelerate", "dill", "h2", "trio")
+"""Packages that transformers, torch and httpx import if installed, for features that we do not use: a fifth of the CPU time of
+all imports. Only peft needs the second, for training adapters.
 """
 
 
 def _work(job: StageJob) -> Any:
     if job.backend == "local":
-        _leave_out_unused()
+        _leave_out(*UNUSED)
     if job.kind == "distill":
         if job.inputs.before is not None:
             from userrl.worker.explore import explore
@@ -137,14 +143,15 @@ def _work(job: StageJob) -> Any:
     if job.backend == "verl":
         from userrl.worker import train_verl as trainer
     else:
+        preload()
         if job.recipe.cold_start.lora is not None or job.recipe.algorithm.lora is not None:
             sys.modules.pop("accelerate", None)  # peft imports it
         from userrl.worker import train as trainer  # type: ignore[no-redef]
     return trainer.sft if job.kind == "sft" else trainer.rl
 
 
-def _leave_out_unused() -> None:
-    for package in UNUSED:
+def _leave_out(*packages: str) -> None:
+    for package in packages:
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # makes Python's import fail in this process
 
 
