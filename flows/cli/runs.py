@@ -36,7 +36,7 @@ def list_runs(as_json: Json = False) -> None:
     if problem:
         print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
-        print(json.dumps([asdict(row) for row in (*imports, *rows)], indent=1, default=str))
+        print(json.dumps([*map(asdict, imports), *map(asdict, rows)], indent=1, default=str))
         return
     if imports:
         print(f"{'imported conversations':44} name")
@@ -127,7 +127,7 @@ def stop_run(run: RunName = "latest") -> None:
     Example: userrl runs stop latest
     """
     from userrl.run.run import DIED, find
-    from userrl.run.stop import stop
+    from userrl.stages.stop import stop
 
     target_run = find(run)
     state = target_run.status.state

@@ -196,6 +196,31 @@ def test_a_command_that_starts_a_run_loads_no_statistics():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
+def loaded_by(code: str) -> set[str]:
+    code = f"import sys\n{code}\nprint(); print(*(name for name, module in sys.modules.items() if module))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_worker_loads_none_of_what_its_libraries_import_if_it_is_installed():
+    loaded = loaded_by("import gc, userrl.worker.main as worker; worker.preload(); assert gc.isenabled()")
+    unwanted = {
+        "sklearn",
+        "scipy",
+        "accelerate",
+        "dill",
+        "h2",
+        "trio",
+        "userrl_core.gyms.tau.tasks",
+        "curricula.claims",
+    }
+    assert loaded & {"torch", "transformers", *unwanted} == {"torch", "transformers"}
+
+
+def test_the_process_that_starts_verl_loads_no_torch():
+    assert "torch" not in loaded_by("import userrl.worker.train_verl")
+
+
 def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_path):
     from curricula import load
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from userrl.run.ended import TRAINED, Ended
+from userrl_core.measure.ended import TRAINED, Ended
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, WORSE, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of

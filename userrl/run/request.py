@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from curricula import profile_names, recipe_names
-from curricula.claims import claim_names
 from curricula.host import AUTO
 from curricula.validation import validated
+from curricula.yaml_files import claim_names
 from userrl.run.keys import refuse_keys
 from userrl_core.settings import Settings
 

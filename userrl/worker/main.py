@@ -24,6 +24,7 @@ from userrl_core.fork_server import serve
 from userrl_core.processes import die_with_parent
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import begun_marker
+from userrl_core.training.left_out import left_out
 from userrl_core.training.local.threads import quiet_threads
 
 
@@ -71,14 +72,12 @@ def preload() -> None:
     """Import the modules of the local trainer's stages."""
     quiet_process()
     quiet_threads()
-    _leave_out(*UNUSED, "scipy")
+    _leave_out_unused()
     gc.disable()  # it would look through what the imports made, again and again: a tenth of their time
-    from userrl.worker import evaluate, explore, train  # noqa: F401
-    from userrl_core.training.local import loop, sft  # noqa: F401
-
+    with left_out("scipy"):  # transformers has it for object detection; a gym's search may want it later
+        from userrl.worker import evaluate, explore, train  # noqa: F401
+        from userrl_core.training.local import loop, sft  # noqa: F401
     gc.enable()
-    if sys.modules["scipy"] is None:  # transformers has it for object detection, and a gym for its search
-        del sys.modules["scipy"]
 
 
 def run(job: StageJob) -> None:
@@ -127,7 +126,7 @@ all imports. Only peft needs the second, for training adapters.
 
 def _work(job: StageJob) -> Any:
     if job.backend == "local":
-        _leave_out(*UNUSED)
+        _leave_out_unused()
     if job.kind == "distill":
         if job.inputs.before is not None:
             from userrl.worker.explore import explore
@@ -150,8 +149,8 @@ def _work(job: StageJob) -> Any:
     return trainer.sft if job.kind == "sft" else trainer.rl
 
 
-def _leave_out(*packages: str) -> None:
-    for package in packages:
+def _leave_out_unused() -> None:
+    for package in UNUSED:
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # makes Python's import fail in this process
 
 
