@@ -28,7 +28,7 @@ from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 from curricula import Recipe
-from flows.cli.main import app
+from flows.cli.main import app, first_sentence
 from sweeps.space import Space
 from userrl.run.request import DistillRequest, EvaluateRequest, ReproduceRequest, SweepRequest, TrainRequest
 from userrl_core.gyms import gym_class, names
@@ -246,7 +246,7 @@ def commands() -> str:
     index = ["| command | does |", "| --- | --- |"]
     for path, command in leaves:
         name = " ".join(path)
-        index.append(f"| [`{name}`](#{anchor(name)}) | {_cell(_first_sentence(command))} |")
+        index.append(f"| [`{name}`](#{anchor(name)}) | {_cell(first_sentence(command.help))} |")
     return "\n".join([COMMANDS_HEAD, "\n".join(index) + "\n", *(_command(path, command) for path, command in leaves)])
 
 
@@ -260,10 +260,6 @@ def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 def _paragraphs(command: Any) -> list[str]:
     return [" ".join(text.split()) for text in inspect.cleandoc(command.help or "").split("\n\n")]
-
-
-def _first_sentence(command: Any) -> str:
-    return re.split(r"(?<=[.?!])\s", _paragraphs(command)[0])[0]
 
 
 def _command(path: tuple[str, ...], command: Any) -> str:

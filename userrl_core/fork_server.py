@@ -112,7 +112,6 @@ class ForkServer:
 
 def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
     """Fork for every request until the requester is gone. Call with everything imported and no thread started."""
-    gc.collect()
     gc.freeze()  # the collector would otherwise write to, and so copy, what forks share
     requests = socket.socket(fileno=descriptor)
     forks: dict[int, tuple[int, socket.socket]] = {}

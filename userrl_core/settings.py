@@ -18,7 +18,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # until it is used: a process uses few of these models, and half as a part of another
         protected_namespaces=(),
         allow_inf_nan=False,
         hide_input_in_errors=True,  # a key that is refused must not stand in a traceback

@@ -1,8 +1,12 @@
-"""``userrl``: the command line. A command's module is imported only when the command is called."""
+"""``userrl``: the command line. A command's module is imported only when the command is called.
+
+Help is plain text (``rich_markup_mode=None``), because importing rich takes as long as everything else.
+"""
 
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -11,45 +15,70 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from flows.cli.terminal import error_line, plain
 from userrl_core.errors import UserRLError
 
 COMMANDS = {
-    "train": "training.train",
-    "report": "looking.report",
-    "evaluate": "measuring.evaluate",
-    "compare": "measuring.compare",
-    "reproduce": "measuring.reproduce",
-    "cross-play": "measuring.cross_play",
-    "plan-study": "measuring.plan_study",
-    "reverify": "measuring.reverify",
-    "scan": "measuring.scan",
-    "audit": "measuring.audit",
-    "doctor": "doctor",
-    "play": "looking.play",
-    "show": "looking.show",
-    "branch": "looking.branch",
-    "view": "looking.view",
-    "bundle": "looking.bundle",
-    "runs": "runs",
-    "checkpoints": "looking.checkpoints",
-    "plot": "looking.plot",
-    "push": "looking.push",
-    "recipe": "training.recipe",
-    "tasks": "tasks",
-    "model": "models",
-    "import": "looking.imports",
-    "sql": "looking.sql",
-    "warehouse": "warehouse",
-    "server": "server",
-    "sweep": "training.sweep",
-    "schedule": "schedule",
-    "serve-user": "serve",
-    "serve-model": "serve",
-    "serve-gym": "serve",
-    "serve-tools": "serve",
+    "train": ("training.train", "Train a recipe in this terminal."),
+    "report": ("looking.report", "Show a run's results: demonstrator, SFT and RL side by side on held-out tasks."),
+    "evaluate": (
+        "measuring.evaluate",
+        "Evaluate a checkpoint, a served model or the demonstrator on held-out tasks or a suite.",
+    ),
+    "compare": ("measuring.compare", "Compare B, C ... with A: runs over their tasks, recipes over their seeds."),
+    "reproduce": ("measuring.reproduce", "Run the arms of a claim on this machine, as child processes."),
+    "cross-play": (
+        "measuring.cross_play",
+        "Train one agent per population of users, and evaluate each on every population.",
+    ),
+    "plan-study": (
+        "measuring.plan_study",
+        "Print runs, CPU- and GPU-hours, tokens, storage and the critical path of studies.",
+    ),
+    "reverify": ("measuring.reverify", "Score stored conversations again under another judge or changed rules."),
+    "scan": ("measuring.scan", "Label conversations or turns by a pattern, an installed function or a judge model."),
+    "audit": (
+        "measuring.audit",
+        "Audit the training signal and the users: credit rules, turn judges, simulated users.",
+    ),
+    "doctor": (
+        "doctor",
+        "Check packages, server, work pool, limits, disk, GPU, user model and warehouse, and say how to fix each problem.",
+    ),
+    "play": ("looking.play", "Play one task in the terminal, as the agent or as the user."),
+    "show": ("looking.show", "Print one conversation with the reward, shaped credit, advantage and cost of each turn."),
+    "branch": (
+        "looking.branch",
+        "Continue a stored conversation from one turn several times, with new random draws or another reply.",
+    ),
+    "view": ("looking.view", "Show runs, conversations and groups in a browser until Ctrl-C, also while runs write."),
+    "bundle": ("looking.bundle", "Write a static copy of a run's page: report, widest groups and fifty conversations."),
+    "runs": ("runs", "Runs of this home: list, show, stop, delete."),
+    "checkpoints": (
+        "looking.checkpoints",
+        "List a run's checkpoints on disk: step, validation score, size, whether transformers loads them, and path.",
+    ),
+    "plot": ("looking.plot", "Draw training and validation scores by step."),
+    "push": ("looking.push", "Push a checkpoint to the Hugging Face hub, with a model card made from the report."),
+    "recipe": ("training.recipe", "Show recipes and profiles."),
+    "tasks": ("tasks", "List, check, generate and import tasks."),
+    "model": ("models", "Fetch pretrained language models, and list them."),
+    "import": ("looking.imports", "Import conversations of another tool as a run of kind imported."),
+    "sql": ("looking.sql", "Run one SQL query."),
+    "warehouse": ("warehouse", "Compact, check and export the warehouse."),
+    "server": ("server", "Start the Prefect server of this home until Ctrl-C."),
+    "sweep": ("training.sweep", "Sweeps: run, status, best recipe, report."),
+    "schedule": ("schedule", "Schedules of deployments: list, on, off."),
+    "serve-user": ("serve", "Serve a model as simulated user until Ctrl-C."),
+    "serve-model": ("serve", "Serve a model over OpenAI's protocol from our own decoder, until Ctrl-C."),
+    "serve-gym": (
+        "serve",
+        "Serve a gym over HTTP until Ctrl-C, with AgentGym's routes (create, reset, step, observation, close) and OpenEnv's.",
+    ),
+    "serve-tools": ("serve", "Serve a domain's tools as REST routes and MCP tools until Ctrl-C."),
 }
-"""The module of each command under this folder. It holds a function of the command's name, or an ``app``."""
+"""The module of each command under this folder, and the line on it in the help text: its `first_sentence`, which is repeated
+here so that the help text imports no command. The module holds a function of the command's name, or an ``app``.
+"""
 
 
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
@@ -63,6 +92,11 @@ class Commands(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = dict.fromkeys(COMMANDS)  # typer looks for "did you mean" among these
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the command."""
+        _ungiven_is_false(self, ctx)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return every command, in the order of the help text."""
         return list(COMMANDS)
@@ -71,15 +105,38 @@ class Commands(TyperGroup):
         """Return the command of this name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"flows.cli.{COMMANDS[cmd_name]}")
+        module = import_module(f"flows.cli.{COMMANDS[cmd_name][0]}")
         group = getattr(module, "app", None)
         if group is None:
             group = typer.Typer(add_completion=False)
             group.command(cmd_name)(getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"))
+        group.rich_markup_mode = None
         command = get_command(group)
         inner = command.commands.get(cmd_name, command) if isinstance(command, TyperGroup) else command
         inner.name = cmd_name
+        commands = inner.commands.values() if isinstance(inner, TyperGroup) else ()
+        for below in commands:
+            below.short_help = first_sentence(below.help)  # otherwise cut at the end of the line
+        for each in (inner, *commands) if ctx is not None else ():
+            _ungiven_is_false(each, ctx)
         return inner
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _ungiven_is_false(command: Any, ctx: Any) -> None:
+    """Set the default of --help and the options of completion: typer imports pydantic to make a bool of None."""
+    for option in command.get_params(ctx):
+        if option.default is None and not option.expose_value:
+            option.default = False
+
+
+def first_sentence(help_text: str | None) -> str:
+    """Return what a list of commands says about one."""
+    return re.split(r"(?<=[^.][.?!])\s", " ".join((help_text or "").split()), maxsplit=1)[0]
 
 
 app = typer.Typer(
@@ -88,6 +145,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -118,6 +176,8 @@ def main() -> None:
     try:
         app()
     except UserRLError as error:
+        from flows.cli.terminal import error_line
+
         print(error_line(error), file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
@@ -125,6 +185,8 @@ def main() -> None:
     except OSError as error:
         if error.errno not in REFUSED:
             raise
+        from flows.cli.terminal import plain
+
         print(
             f"error: {plain(str(error.filename))}: {error.strerror}. Make it writable, or set USERRL_HOME to "
             "another folder. [file.not_writable]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds that a flow may take to end by itself."""
 
-app = typer.Typer(help="Runs of this home: list, show, stop, delete.", no_args_is_help=True)
+app = typer.Typer(help="Runs of this home: list, show, stop, delete.", no_args_is_help=True, add_completion=False)
 
 
 @app.command("list")
@@ -35,7 +36,7 @@ def list_runs(as_json: Json = False) -> None:
     if problem:
         print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
-        print(json.dumps([row.model_dump(mode="json") for row in (*imports, *rows)], indent=1))
+        print(json.dumps([*map(asdict, imports), *map(asdict, rows)], indent=1, default=str))
         return
     if imports:
         print(f"{'imported conversations':44} name")
@@ -85,8 +86,8 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     if as_json:
         results = {name: result.model_dump(mode="json") for name, result in stages.items()}
         shown = {
-            "about": target_run.info.model_dump(),
-            "status": status.model_dump(exclude_none=True),
+            "about": asdict(target_run.info),
+            "status": status.known(),
             "stages": results,
         }
         print(json.dumps(shown, indent=1))
@@ -126,6 +127,7 @@ def stop_run(run: RunName = "latest") -> None:
     Example: userrl runs stop latest
     """
     from userrl.run.run import DIED, find
+    from userrl.stages.stop import stop
 
     target_run = find(run)
     state = target_run.status.state
@@ -133,7 +135,7 @@ def stop_run(run: RunName = "latest") -> None:
         print(f"{target_run.id} is {state}; nothing to stop")
         return
     print(f"stopping {target_run.id}; its last checkpoint stays", flush=True)
-    target_run.stop(PATIENCE)
+    stop(target_run, PATIENCE)
 
 
 @app.command("delete")

@@ -17,10 +17,11 @@ from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
-from userrl.run.ending import Ended, Ending, endings, in_a_word
+from userrl.run.ending import Ending, endings
 from userrl.run.listed import measured_ends, reported_ends, validation_scores
 from userrl.run.outcome import opening_words
 from userrl.run.run import Run, all_runs
+from userrl_core.measure.ended import Ended, in_a_word
 from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
 from userrl_core.records import branch_of
 from userrl_core.run_names import about_another

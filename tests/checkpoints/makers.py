@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from curricula import load
@@ -51,7 +52,7 @@ def make_home(home: Path) -> Path:
         seed=3,
         resolved=recipe.resolved(),
     )
-    write_json(folder / "run.json", with_checksum(info.model_dump()))
+    write_json(folder / "run.json", with_checksum(asdict(info)))
     write_json(folder / "status.json", {"state": "completed"})
     report = RunReport(
         run=RUN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_server_that_cannot_be_reached_is_told_from_a_refused_token(home: Path
 
 
 def test_a_run_with_imported_and_people_s_conversations_says_so_and_quotes_none(home: Path) -> None:
-    described = find(RUN).info.model_dump()
+    described = asdict(find(RUN).info)
     described["resolved"]["cold_start"]["data"] = "/secret/place/chats.jsonl"
     write_json(home / "runs" / RUN / "run.json", with_checksum(described))
     with TurnLog.open(home / "warehouse", RUN) as log:

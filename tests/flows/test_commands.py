@@ -160,21 +160,65 @@ def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     assert run("userrl.worker.main", home=tmp_path).returncode == 2
 
 
-def test_help_loads_neither_torch_nor_prefect_nor_duckdb_and_no_recipe_or_gym(tmp_path):
-    heavy = ("torch", "prefect", "duckdb", "transformers", "numpy", "pydantic", "curricula", "userrl_core.gyms")
+HEAVY = {"torch", "prefect", "duckdb", "transformers", "numpy", "rich", "asyncio", "curricula", "userrl_core.gyms"}
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata", "userrl", "flows.cli.runs"}),
+        (["runs", "--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata"}),
+        (
+            ["runs", "list"],
+            HEAVY | {"pydantic", "yaml", "psutil", "importlib.metadata", "userrl.api", "userrl_core.records"},
+        ),
+    ],
+)
+def test_a_quick_command_loads_what_it_needs_and_no_more(tmp_path, words, heavy):
     code = (
-        "import sys; sys.argv = ['userrl', '--help']\n"
-        "try:\n    from flows.cli.main import main; main()\nexcept SystemExit: pass\n"
-        f"print('HEAVY', [name for name in {heavy} if name in sys.modules])"
+        "import sys; from flows.cli.start import main\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "print(); print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "HEAVY []" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "USERRL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert heavy & set(done.stdout.splitlines()[-1].split()) == set()
 
 
 def test_a_command_that_starts_a_run_loads_no_statistics():
     """`scipy.stats` alone is half of the start of every process of a run."""
     code = "import sys, flows.cli.quickstart, userrl.stages.here; print('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def loaded_by(code: str) -> set[str]:
+    code = f"import sys\n{code}\nprint(); print(*(name for name, module in sys.modules.items() if module))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_worker_loads_none_of_what_its_libraries_import_if_it_is_installed():
+    loaded = loaded_by("import gc, userrl.worker.main as worker; worker.preload(); assert gc.isenabled()")
+    unwanted = {
+        "sklearn",
+        "scipy",
+        "accelerate",
+        "dill",
+        "h2",
+        "trio",
+        "userrl_core.gyms.tau.tasks",
+        "curricula.claims",
+    }
+    assert loaded & {"torch", "transformers", *unwanted} == {"torch", "transformers"}
+
+
+def test_the_process_that_starts_verl_loads_no_torch():
+    assert "torch" not in loaded_by("import userrl.worker.train_verl")
 
 
 def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_path):

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import userrl
 from curricula import load
-from flows.cli.main import COMMANDS, app
+from flows.cli.main import COMMANDS, app, first_sentence
 from tests.warehouse.makers import play
 from userrl.run.request import TrainRequest
 from userrl_core.served.client import ChatServer
@@ -104,6 +104,12 @@ def test_every_command_is_understood(document: Path) -> None:
 def test_every_command_is_on_the_page_of_commands() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     assert [name for name in COMMANDS if f"userrl {name}" not in text and f"`{name}`" not in text] == []
+
+
+def test_the_help_text_says_of_each_command_what_the_command_says() -> None:
+    group: Any = get_command(app)
+    said = {name: first_sentence(group.get_command(None, name).help) for name in COMMANDS}
+    assert said == {name: line for name, (_, line) in COMMANDS.items()}
 
 
 def test_every_option_of_a_served_user_is_explained() -> None:

@@ -14,8 +14,9 @@ from flows.cli import main as cli
 from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
-from userrl.run.ending import endings, in_a_word
+from userrl.run.ending import endings
 from userrl_core.json_files import write_json
+from userrl_core.measure.ended import in_a_word
 from userrl_core.measure.outcome import read_outcome
 from warehouse import TurnLog, open_warehouse
 

@@ -69,8 +69,3 @@ def test_invalid_values_are_refused(settings: Any, values: dict[str, Any]) -> No
     (name,) = values if len(values) == 1 else ("kv_heads",)
     with pytest.raises(ValueError, match=name):
         settings(**values)
-
-
-@pytest.mark.parametrize("settings", [ModelConfig, SftConfig, AlgorithmConfig])
-def test_every_field_has_a_description(settings: Any) -> None:
-    assert [name for name, field in settings.model_fields.items() if not field.description] == []

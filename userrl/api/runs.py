@@ -21,4 +21,4 @@ def runs() -> pl.DataFrame:
         "last": pl.Float64, "ending": pl.String, "folder": pl.String,
     }  # fmt: skip
     rows, _ = listed_runs()
-    return pl.DataFrame([row.model_dump(mode="json", include=set(columns)) for row in rows], schema=columns)
+    return pl.DataFrame([vars(row) | {"folder": str(row.folder)} for row in rows], schema=columns)

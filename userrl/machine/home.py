@@ -13,6 +13,7 @@ from userrl_core.errors import ConfigError
 QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
     "WANDB_MODE": "offline",
     "WANDB_SILENT": "true",
     "HF_HUB_OFFLINE": "1",
@@ -23,7 +24,9 @@ QUIET: Mapping[str, str] = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "0",
 }
-"""Settings that prevent network reports and make idle OpenMP threads sleep. Spinning ones make two-thread decoding erratic."""
+"""Settings that prevent network reports and make idle OpenMP threads sleep. Spinning ones make two-thread decoding erratic.
+Pydantic's plugins report to a service, and looking for them among all installed packages takes longer than a model's class.
+"""
 
 
 def home() -> Path:

@@ -10,9 +10,9 @@ from userrl.machine.output_files import writing
 from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
 from userrl.reports.figures import FORMATS, Panel, panels
 from userrl.reports.sides import PUBLISHED, find_side, split_by_branch
-from userrl.run.ending import TRAINED
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
+from userrl_core.measure.ended import TRAINED
 from warehouse import Warehouse, open_warehouse
 
 

@@ -16,9 +16,10 @@ from userrl.reports.people_report import TITLE, beside_simulated
 from userrl.reports.run_report import RunReport
 from userrl.reports.users.users_section import users_of
 from userrl.reports.write_report import with_card
-from userrl.run.ending import TRAINED, last_step
+from userrl.run.ending import last_step
 from userrl_core.measure.checkpoints import consistency, mean_score
 from userrl_core.measure.comparison import ALL
+from userrl_core.measure.ended import TRAINED
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.records import branch_of

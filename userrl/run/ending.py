@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, SHORT, WORSE, outcome, read_outcome
+from userrl_core.measure.ended import TRAINED, Ended
+from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, WORSE, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of
 
@@ -23,31 +24,11 @@ if TYPE_CHECKING:
 STARTS = ("SFT", "start")
 """The evaluation's names for the policy that RL started from: the cold start, or the weights of a run without one."""
 
-TRAINED = "RL"
-"""The name of the best training checkpoint in an evaluation."""
-
 THE_START = "the start"
 """The name of that policy among validations."""
 
 ByTask = Mapping[str, Sequence[float]]
 """The scores of each task's attempts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The outcome of a run or of one branch, for lists. word: the outcome, or "" if unknown. best, last: mean validation
-    scores.
-    """
-
-    branch: str
-    word: str
-    best: float
-    last: float
-
-    @property
-    def label(self) -> str:
-        """The branch's name, or RL."""
-        return self.branch or TRAINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +121,6 @@ def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[E
 def last_step(label: str) -> str:
     """Return the evaluation's name of the last checkpoint if another one was best on validation."""
     return f"{label} last step"
-
-
-def in_a_word(run_endings: Sequence[Ended]) -> str:
-    """Summarise a run's ending: its outcome or "". Branches are named, collapsed ones first with their best and last score."""
-    if len(run_endings) == 1 and not run_endings[0].branch:
-        return run_endings[0].word
-    return ", ".join(_of_branch(ending) for ending in _collapsed_first(run_endings) if ending.word)
-
-
-def in_short(run_endings: Sequence[Ended]) -> str:
-    """Summarise a run's ending in the width of a column: one short word, or one for each branch if they differ."""
-    words = {ending.label: SHORT[ending.word] for ending in _collapsed_first(run_endings) if ending.word}
-    return next(iter(words.values()), "") if len({*words.values()}) < 2 else ", ".join(map(" ".join, words.items()))
-
-
-def _collapsed_first(run_endings: Sequence[Ended]) -> list[Ended]:
-    return sorted(run_endings, key=lambda ending: (ending.word != COLLAPSED, ending.branch))
-
-
-def _of_branch(ending: Ended) -> str:
-    fall = f" {number(ending.best, 2)} → {number(ending.last, 2)}" if ending.word == COLLAPSED else ""
-    return f"{ending.label} {ending.word}{fall}"
 
 
 def _endings(

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from curricula import Recipe
 from userrl.machine.home import in_home_of
-from userrl.run.run import RunDescription, read_record
+from userrl.run.run import RunDescription, from_stored, read_record
 from userrl_core.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ def _past(start: str | None) -> Iterator[Recipe]:
         seen.add(file)
         record = read_record(file)
         try:
-            description = RunDescription.model_validate(record)
+            description = from_stored(RunDescription, record or {})
             yield Recipe.model_validate(description.resolved)
         except (ValidationError, ConfigError):
             return  # another kind of folder, or a recipe of a version that cannot be read

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from userrl.machine.home import warehouse_dir
-from userrl.run.ending import Ended, endings, in_a_word, in_short
 from userrl.run.run import Run, all_runs
 from userrl_core.errors import LogError, UserRLError
 from userrl_core.json_files import GrowingLines, read_json
+from userrl_core.measure.ended import Ended, in_a_word, in_short
 from warehouse.files.layout import run_folders
 from warehouse.files.runs import IMPORTED, RETIRED, read_run
 
 
-class ListedRun(BaseModel):
+@dataclass(frozen=True)
+class ListedRun:
     """A run in a list. best, last: mean validation scores. ending: the outcome, by branch if there are branches. outcome:
     the same in the width of a column. waits: the holder of its slot.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     run: str
     recipe: str
@@ -73,10 +71,9 @@ def listed_runs() -> tuple[list[ListedRun], str]:
     return rows, problem
 
 
-class ListedImport(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ListedImport:
     """An imported run in a list. state: tells it from a run of ours. created: Unix seconds of the import."""
-
-    model_config = ConfigDict(frozen=True)
 
     run: str
     name: str
@@ -119,7 +116,8 @@ def measured_ends(root: Path, run_ids: Collection[str]) -> dict[str, Sequence[En
     """Return the endings of some runs from their rows in the warehouse. Raises UserRLError, duckdb.Error."""
     if not run_ids or not root.is_dir():
         return {}
-    from warehouse import open_warehouse  # imported here: DuckDB takes longer than the list
+    from userrl.run.ending import endings  # imported here, as DuckDB takes longer than the list
+    from warehouse import open_warehouse
 
     with open_warehouse(root, run=run_ids) as warehouse:
         return {run_id: ends for run_id, ends in endings(warehouse).items() if run_id in run_ids}

@@ -7,12 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from curricula import profile_names, recipe_names
-from curricula.claims import claim_names
 from curricula.host import AUTO
 from curricula.validation import validated
+from curricula.yaml_files import claim_names
 from userrl.run.keys import refuse_keys
 from userrl_core.settings import Settings
 
@@ -32,8 +32,14 @@ def _choice(*names: str, none: bool = False) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [shipped, yaml_file, *([{"title": "None", "type": "null"}] if none else [])]})
 
 
+_SHOWN = ConfigDict(use_attribute_docstrings=True)
+"""Prefect shows the text under each field. Pydantic reads it in the source, which takes as long as making the model."""
+
+
 class RunBudget(Settings):
     """The limits of a run. None: no limit of this kind."""
+
+    model_config = _SHOWN
 
     hours: PositiveFloat | None = None
     """Working hours of its stages, including interrupted attempts."""
@@ -44,6 +50,8 @@ class RunBudget(Settings):
 
 class Request(Settings):
     """The request of a flow."""
+
+    model_config = _SHOWN
 
     @model_validator(mode="before")
     @classmethod

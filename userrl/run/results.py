@@ -18,7 +18,7 @@ from userrl_core.training.jobs import Best
 class Result(BaseModel):
     """The common part of all results."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     sha256: str = ""
     """Hash of the data that the next stage reads. With the step, it decides whether later work can be reused."""

@@ -17,18 +17,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import psutil
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from userrl.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from userrl.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json, unchanged, with_checksum, write_json
-from userrl_core.processes import living, reap
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
 from warehouse.files.runs import retire_run
@@ -37,26 +33,25 @@ if TYPE_CHECKING:
     from curricula import Recipe
 
 DIED = "died"
-GRACE_SECONDS = 2.0
-"""Seconds between TERM and KILL for a flow that ignores the request to stop."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class RunDescription(BaseModel):
+# Plain dataclasses: importing pydantic takes longer than a list of runs.
+@dataclass(frozen=True, kw_only=True)
+class RunDescription:
     """The description of a run."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     name: str = ""
     recipe: str = ""
     profile: str | None = None
     seed: int = 0
     backend: str = "local"
-    resolved: dict[str, Any] = Field(default_factory=dict)
+    resolved: dict[str, Any] = field(default_factory=dict)
     """The recipe's values when the run began."""
     init_from: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunInfo(RunDescription):
     """The content of ``run.json``. created: Unix seconds. claimed_by: the flow run that created it."""
 
@@ -65,10 +60,9 @@ class RunInfo(RunDescription):
     claimed_by: str | None = None
 
 
-class RunStatus(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
     """The status of a run. state: new, running, completed, failed, stopped or died."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     state: str = "new"
     stage: str | None = None
@@ -78,6 +72,20 @@ class RunStatus(BaseModel):
     """The code of the error, if it is one of ours."""
     waits: str | None = None
     """The run or process that holds the slot this stage waits for, if any."""
+
+    def known(self) -> dict[str, Any]:
+        """Return the values that are not None, as they are stored."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+_Stored = TypeVar("_Stored", bound=RunDescription | RunStatus)
+
+
+def from_stored(kind: type[_Stored], values: Mapping[str, Any]) -> _Stored:
+    """Make a description or a status from stored values, without those that another version wrote. Raises TypeError if one is
+    missing.
+    """
+    return kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +104,7 @@ class Run:
     def status(self) -> RunStatus:
         """The run's status. ``died``: it is marked as running but no process holds its lock (kill -9, or a power cut)."""
         status = read_status(self.folder)
-        return (
-            status.model_copy(update={"state": DIED}) if status.state == "running" and not held(self.lock) else status
-        )
+        return replace(status, state=DIED) if status.state == "running" and not held(self.lock) else status
 
     @property
     def lock(self) -> Path:
@@ -116,7 +122,7 @@ class Run:
     ) -> None:
         """Write the run's status."""
         status = RunStatus(state=state, stage=stage, updated=time.time(), error=error, code=code)
-        write_json(self.folder / "status.json", status.model_dump(exclude_none=True))
+        write_json(self.folder / "status.json", status.known())
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -151,34 +157,6 @@ class Run:
         """Ask the process that works on the run to stop within seconds, with or without a server or worker."""
         (self.folder / "stop").touch()
 
-    def stop(self, patience: float) -> None:
-        """Ask the run's process to stop. After ``patience`` seconds kill what is left, including trainers.
-
-        A flow whose server is gone may wait for it without checking for requests to stop.
-        """
-        self.ask_to_stop()
-        deadline = time.monotonic() + patience
-        stages = list(self.folder.glob("stages/*"))
-        while held(self.lock) or any(map(living, stages)):
-            if time.monotonic() > deadline:
-                self._kill()
-                for stage in stages:
-                    reap(stage)
-                break
-            time.sleep(0.2)
-        if read_status(self.folder).state == "running" and not held(self.lock):
-            self.set_status("stopped")
-
-    def _kill(self) -> None:
-        pid = holder_pid(self.lock)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if pid is not None and held(self.lock):
-                flow = psutil.Process(pid)
-                flow.terminate()
-                with contextlib.suppress(psutil.TimeoutExpired):
-                    flow.wait(GRACE_SECONDS)
-                flow.kill()  # psutil checks that it is the same process
-
     def forget_stop(self) -> None:
         """Remove an earlier request to stop, so that it does not affect a new start."""
         (self.folder / "stop").unlink(missing_ok=True)
@@ -186,13 +164,13 @@ class Run:
 
 def read_status(folder: Path) -> RunStatus:
     """Return the last recorded status of the run in this folder, whether or not it still works."""
-    return RunStatus.model_validate(read_json(folder / "status.json") or {})
+    return from_stored(RunStatus, read_json(folder / "status.json") or {})
 
 
 def set_waiting(folder: Path, whom: str | None) -> None:
     """Record the holder that the run in this folder waits for. None: it no longer waits."""
-    status = read_status(folder).model_copy(update={"waits": whom, "updated": time.time()})
-    write_json(folder / "status.json", status.model_dump(exclude_none=True))
+    status = replace(read_status(folder), waits=whom, updated=time.time())
+    write_json(folder / "status.json", status.known())
 
 
 def holder_of(lock_file: Path) -> str:
@@ -231,8 +209,8 @@ def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str 
     run = next(retried, None)
     if run is None and (fresh or not generations):
         run_id = _next(base, numbers)
-        info = RunInfo(**description.model_dump(), id=run_id, created=time.time(), claimed_by=flow_run or "none")
-        write_json(runs_dir() / run_id / "run.json", with_checksum(info.model_dump()))
+        info = RunInfo(**asdict(description), id=run_id, created=time.time(), claimed_by=flow_run or "none")
+        write_json(runs_dir() / run_id / "run.json", with_checksum(asdict(info)))
         run = load(runs_dir() / run_id)
     run = run or generations[-1]
     if flow_run is not None:
@@ -290,10 +268,10 @@ def of_flow_run(flow_run: str) -> Run | None:
 
 def load(folder: Path) -> Run:
     """Load the run in a folder. Raises ConfigError if it is not a run's folder, or if ``run.json`` was changed since."""
-    described = read_record(folder / "run.json")
+    described = read_record(folder / "run.json") or {}
     try:
-        info = RunInfo.model_validate(described)
-    except ValidationError:
+        info = from_stored(RunInfo, {**described, "created": float(described["created"])})
+    except (KeyError, TypeError, ValueError):
         raise ConfigError(
             "run.no_such_run", f"{folder} is not the folder of a run. `userrl runs list` shows all runs."
         ) from None

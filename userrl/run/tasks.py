@@ -14,7 +14,7 @@ from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.gyms.published import published_tasks, with_prompt
 from userrl_core.gyms.taskfile import read_tasks
-from userrl_core.gyms.tau.tasks import policy_file
+from userrl_core.gyms.tau.database import policy_file
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 from userrl_core.training.jobs import User

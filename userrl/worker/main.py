@@ -8,6 +8,7 @@ modules, such as torch or verl, are imported after the environment is settled.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ from userrl_core.fork_server import serve
 from userrl_core.processes import die_with_parent
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import begun_marker
+from userrl_core.training.left_out import left_out
 from userrl_core.training.local.threads import quiet_threads
 
 
@@ -71,8 +73,11 @@ def preload() -> None:
     quiet_process()
     quiet_threads()
     _leave_out_unused()
-    from userrl.worker import evaluate, explore, train  # noqa: F401
-    from userrl_core.training.local import loop, sft  # noqa: F401
+    gc.disable()  # it would look through what the imports made, again and again: a tenth of their time
+    with left_out("scipy"):  # transformers has it for object detection; a gym's search may want it later
+        from userrl.worker import evaluate, explore, train  # noqa: F401
+        from userrl_core.training.local import loop, sft  # noqa: F401
+    gc.enable()
 
 
 def run(job: StageJob) -> None:
@@ -113,9 +118,9 @@ def _void_earlier_start(job: StageJob, sink: Sink) -> None:
     marker.write_text(job.key)
 
 
-UNUSED = ("sklearn", "accelerate")
-"""Packages that transformers imports if installed, for features that we do not use: a fifth of the CPU time of all imports.
-Only peft needs the second, for training adapters.
+UNUSED = ("sklearn", "accelerate", "dill", "h2", "trio")
+"""Packages that transformers, torch and httpx import if installed, for features that we do not use: a fifth of the CPU time of
+all imports. Only peft needs the second, for training adapters.
 """
 
 
@@ -137,6 +142,7 @@ def _work(job: StageJob) -> Any:
     if job.backend == "verl":
         from userrl.worker import train_verl as trainer
     else:
+        preload()
         if job.recipe.cold_start.lora is not None or job.recipe.algorithm.lora is not None:
             sys.modules.pop("accelerate", None)  # peft imports it
         from userrl.worker import train as trainer  # type: ignore[no-redef]

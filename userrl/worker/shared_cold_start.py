@@ -18,8 +18,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import userrl_core
 from userrl.machine.hashes import file_hash
 from userrl.run.job import StageJob
@@ -122,6 +120,8 @@ def leave(index: Path, job: StageJob, result: TrainResult, used: Mapping[str, fl
 @cache
 def _makers() -> list[str]:
     """Return what computes the weights, as a part of the hash: the core's source, the processor and the libraries."""
+    import torch  # imported here: a stage on verl needs none in this process
+
     core = Path(str(userrl_core.__file__)).parent
     code = [[path.relative_to(core).as_posix(), file_hash(path)] for path in sorted(core.rglob("*.py"))]
     libraries = [version(package) for package in ("torch", "transformers", "tokenizers")]

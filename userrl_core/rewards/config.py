@@ -27,7 +27,7 @@ FORM_MEANINGS: dict[str, str] = {
 class CreditConfig(BaseModel):
     """Shaping, scoring and form of credit (UserRL section 3), and the filter of groups without a signal."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     shaping: Annotated[str, AfterValidator(lambda name: checked(name, get_args(Shaping)))] = "equalized"
     """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go), em

@@ -15,7 +15,7 @@ from userrl_core.records import Trajectory
 class OptionalTerms(BaseModel):
     """Decay of late rewards, and a penalty for unsupported answers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     late_decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """Positive rewards of turn t are multiplied by this to the power t - 1; 1 is off."""

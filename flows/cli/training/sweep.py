@@ -14,7 +14,7 @@ import typer
 from flows.cli.arguments import Html
 from flows.cli.terminal import plain
 
-app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, best recipe, report.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Sweeps: run, status, best recipe, report.")
 
 
 @app.command()

@@ -9,12 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 Record = dict[str, Any]
 Tables = Mapping[str, Mapping[str, Record]]
+
+
+def policy_file(database: Path) -> Path:
+    """Return the path of a domain's released policy, which may not exist."""
+    return database / "wiki.md"
 
 
 class Database:

@@ -15,6 +15,7 @@ from typing import Any
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.gyms.tau import airline, bikes, bikes_tasks, retail
+from userrl_core.gyms.tau.database import policy_file
 from userrl_core.gyms.tau.outfitter import requests, shop, tiny
 from userrl_core.gyms.tau.synthesis.variants import varied
 from userrl_core.gyms.tau.tools import Domain
@@ -193,11 +194,6 @@ def load_domain(name: str, database: str | None) -> Domain:
     if (released := policy_file(folder)).is_file():
         policy = released.read_text(encoding="utf-8")
     return Domain(name, module.TOOLS, module.WRITES, schemas, policy, base)
-
-
-def policy_file(database: Path) -> Path:
-    """Return the path of a domain's released policy, which may not exist."""
-    return database / "wiki.md"
 
 
 def _replay_errors(domain: Domain, payload: dict[str, Any]) -> str:
