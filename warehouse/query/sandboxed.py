@@ -21,7 +21,6 @@ import duckdb
 
 from userrl_core.errors import ConfigError, LogError, Refused, UserRLError
 from warehouse import reference
-from warehouse.query import dictionary
 from warehouse.query.connection import TRIES, UNPINNED_TRIES, Connection
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.sandbox import GRACE_SECONDS, too_large, too_long

@@ -14,6 +14,7 @@ from functools import cache
 import duckdb
 
 from userrl_core.errors import Refused
+from warehouse.query.scratch import scratch
 
 _GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP})?(?:\([^()]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
@@ -70,7 +71,7 @@ def check_words(text: str) -> None:
 
 def check_nodes(text: str) -> None:
     """Raise Refused when the parsed statement has a node that writes. This is the second lock."""
-    with duckdb.connect(":memory:") as con:
+    with scratch() as con:
         parsed = str(con.execute("SELECT json_serialize_sql($1)", [text]).fetchall()[0][0])
     if node := _WRITING_NODE.search(parsed):
         raise Refused(
@@ -106,7 +107,7 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
 
 @cache
 def _closed_functions() -> frozenset[str]:
-    with duckdb.connect(":memory:") as con:
+    with scratch() as con:
         rows = con.execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'pragma')"
         ).fetchall()

@@ -5,9 +5,7 @@ Results are held in memory: a returned relation never changes, whatever happens 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence, Set
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +21,7 @@ from warehouse.query import dictionary
 from warehouse.query.connection import Connection, QueriedFiles
 from warehouse.query.fetch import fetch, fetch_turns
 from warehouse.query.run_names import with_run_ids
+from warehouse.query.scratch import scratch
 from warehouse.query.statements import check_statement
 from warehouse.search import index
 
@@ -258,7 +257,7 @@ class Warehouse:
         self.close()
 
     def _relation(self, table: pa.Table) -> duckdb.DuckDBPyRelation:
-        return _results_of(os.getpid()).cursor().from_arrow(table)
+        return scratch().from_arrow(table)  # outlives this warehouse
 
     def _trajectory(self, traj_id: int) -> pa.Table:
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> pa.Table:
@@ -270,15 +269,6 @@ class Warehouse:
 
         self._connection.define_queries("trajectory")
         return self._connection.steady(ask)
-
-
-@cache
-def _results_of(process: int) -> duckdb.DuckDBPyConnection:
-    """Return the database of results, so that a relation outlives the warehouse it came from. It takes 30 ms to open.
-
-    process: the id of this process. A fork needs a database of its own, because DuckDB's threads do not survive it.
-    """
-    return duckdb.connect(":memory:")
 
 
 def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
