@@ -153,7 +153,7 @@ async def test_a_better_demonstrator_scores_more_and_the_best_needs_the_fewest_t
     name: str, options: Mapping[str, Any]
 ) -> None:
     is_exact = hasattr(gym_class(name), "gold")
-    chosen = some(name, 40 if is_exact else 12, options)
+    chosen = some(name, 40 if is_exact else 6, options)
     turns = max(min_turns(task) for task in chosen) if is_exact else 16
     worst, middling, best = [
         await run_episodes(chosen, ScriptedPolicy(skill), horizon=turns) for skill in (0.0, 0.5, 1.0)
@@ -169,7 +169,7 @@ async def test_a_better_demonstrator_scores_more_and_the_best_needs_the_fewest_t
 
 @every_reproducible_gym
 async def test_the_same_seed_brings_the_same_turns_and_no_global_generator_is_used(name: str) -> None:
-    chosen = some(name, 6)
+    chosen = some(name, 3)
     random.seed(1)
     np.random.seed(1)
     before = random.getstate(), np.random.get_state()[1].tolist()
@@ -182,7 +182,7 @@ async def test_the_same_seed_brings_the_same_turns_and_no_global_generator_is_us
 
 @every_gym
 async def test_another_seed_brings_other_turns(name: str) -> None:
-    first, other = [await run_episodes(some(name, 6), ScriptedPolicy(0.3), horizon=12, seed=seed) for seed in (1, 2)]
+    first, other = [await run_episodes(some(name, 3), ScriptedPolicy(0.3), horizon=12, seed=seed) for seed in (1, 2)]
     assert said(first) != said(other)
 
 
@@ -202,7 +202,7 @@ async def test_a_stored_conversation_is_replayed_turn_by_turn(name: str) -> None
 
 @every_gym
 async def test_rewards_and_scores_keep_within_the_bounds_that_the_gym_names(name: str) -> None:
-    for trajectory in await run_episodes(some(name, 20), ScriptedPolicy(0.5), horizon=12):
+    for trajectory in await run_episodes(some(name, 10), ScriptedPolicy(0.5), horizon=12):
         gym = make(name, trajectory.task)
         bounds = gym.reward_bounds(gym.config)
         assert trajectory.admitted
@@ -213,8 +213,8 @@ async def test_rewards_and_scores_keep_within_the_bounds_that_the_gym_names(name
 @every_reproducible_gym
 async def test_reward_scale_and_step_penalty_apply_to_every_turn_and_end_nothing(name: str) -> None:
     changed = {name: {"reward_scale": 3.0, "step_penalty": 0.01}}
-    plain = await run_episodes(some(name, 6), ScriptedPolicy(0.6), horizon=12)
-    scaled = await run_episodes(some(name, 6), ScriptedPolicy(0.6), horizon=12, gym_config=changed)
+    plain = await run_episodes(some(name, 3), ScriptedPolicy(0.6), horizon=12)
+    scaled = await run_episodes(some(name, 3), ScriptedPolicy(0.6), horizon=12, gym_config=changed)
     for before, after in zip(plain, scaled, strict=True):
         assert after.rewards == pytest.approx([3.0 * reward - 0.01 for reward in before.rewards])
         assert after.stop_reason == before.stop_reason
