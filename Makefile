@@ -4,6 +4,8 @@ VENV := .venv
 INSTALL := $(VENV)/bin/python scripts/install.py
 SAY := @printf '%s\n'
 .DEFAULT_GOAL := help
+# Where this is set (container images do so), each of a thousand processes of the tests would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help run install test test-fast test-slow test-full test-vllm venv-verl-cpu check clean lock
 
 help:
