@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import prepared as prepared_process
 from tests.times import Times
 
 settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -79,3 +82,15 @@ def no_test_of(module: str, wanted: str) -> bool:
         return "mark.slow" not in module
     whole = re.search(r"^pytestmark = \[?pytest\.mark\.(slow|vllm)\b", module, re.MULTILINE)
     return whole is not None and f"not {whole[1]}" in wanted
+
+
+@pytest.fixture(scope="session")
+def _prepared_process() -> Iterator[None]:
+    with prepared_process.server():
+        yield
+
+
+@pytest.fixture
+def prepared(_prepared_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork processes of Python from one that has imported everything, for tests in which the process is not the subject."""
+    monkeypatch.setattr(subprocess, "Popen", prepared_process.Popen)

@@ -28,7 +28,7 @@ from userrl_core.processes import TAGS, spawn, stop_group
 
 AVAILABLE = sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
 
-_ROOM = "0" * 32
+ROOM = "0" * 32
 """A placeholder in the environment, overwritten with a fork's tag. `processes.tagged` reads a process's environment
 from the kernel, which shows memory that the fork inherited from its parent.
 """
@@ -78,7 +78,7 @@ class ForkServer:
         self._requests, self._environment = ours, dict(env)
         command = [sys.executable, "-u", "-m", module, "--fork-server", str(theirs.fileno())]
         with theirs:
-            self._process = spawn(command, env=env, tag=_ROOM, keep_open=[theirs.fileno()], with_parent=True)
+            self._process = spawn(command, env=env, tag=ROOM, keep_open=[theirs.fileno()], with_parent=True)
 
     def spawn(
         self,
@@ -163,7 +163,7 @@ def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], i
         os.dup2(sink, 2)
         os.close(nothing)
         os.close(sink)
-        _write_tag(request["tag"])
+        write_tag(request["tag"])
         os.environ.clear()
         os.environ.update(request["environment"])
         sys.argv[1:] = request["arguments"]
@@ -178,11 +178,11 @@ def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], i
         os._exit(code)
 
 
-def _write_tag(tag: str) -> None:
+def write_tag(tag: str) -> None:
     """Write the tag where the kernel reads this process's environment."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     start, end = int(fields[_ENV_START - 2]), int(fields[_ENV_END - 2])
-    at = ctypes.string_at(start, end - start).find(f"{_ROOM}\0".encode())
-    if len(tag) != len(_ROOM) or at < 0:
+    at = ctypes.string_at(start, end - start).find(f"{ROOM}\0".encode())
+    if len(tag) != len(ROOM) or at < 0:
         raise ValueError("there is no room for this process's tag")
     ctypes.memmove(start + at, tag.encode(), len(tag))

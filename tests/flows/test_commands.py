@@ -63,6 +63,7 @@ for parameters in json.loads(sys.argv[1]):
 """Each call in a fork of one process, as its imports take more time than it does."""
 
 
+@pytest.mark.usefixtures("prepared")
 def test_bad_input_is_refused_in_one_sentence_before_anything_starts(tmp_path):
     calls = json.dumps([parameters for parameters, _ in BAD_INPUT])
     given = {**os.environ, "USERRL_HOME": str(tmp_path), "NO_COLOR": "1"}
@@ -127,13 +128,6 @@ def test_a_sweep_that_is_not_there_is_one_sentence(tmp_path):
     assert "There is no sweep 'nosuch'. Known: em-k, gamma" in done.stderr
 
 
-def test_a_flow_that_refuses_says_one_sentence_and_no_stack(tmp_path):
-    done = run("flows.train", '{"recipe": "nosuch"}', home=tmp_path)
-    assert done.returncode == 1
-    assert "There is no recipe 'nosuch'" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-
-
 def test_no_runs_says_where_it_looked(tmp_path):
     assert f"no runs yet in {tmp_path}" in run("flows.cli.main", "runs", "list", home=tmp_path).stdout
 
@@ -150,6 +144,7 @@ def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
     assert server_state(port) == "free"
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     missing = run("flows.cli.main", "evaluate", str(tmp_path / "none"), home=tmp_path)
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)

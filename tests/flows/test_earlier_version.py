@@ -63,6 +63,7 @@ def userrl(home: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("prepared")
 def test_an_earlier_run_is_listed_reported_and_its_turns_are_read(home: Path) -> None:
     assert [row["run"] for row in json.loads(userrl(home, "runs", "list", "--json"))] == [RUN]
     assert RUN in userrl(home, "report", "latest")
@@ -101,6 +102,7 @@ def test_an_earlier_run_is_continued_and_evaluated(home: Path) -> None:
 FINISHED, KILLED = "equalized-r2g-s3-8327520a7b", "equalized-r2g-s4-b7dbe69507"
 
 
+@pytest.mark.usefixtures("prepared")
 def test_runs_of_f197b02_are_listed_and_their_turns_are_read(newer_home: Path) -> None:
     rows = {row["run"]: row for row in json.loads(userrl(newer_home, "runs", "list", "--json"))}
     assert {FINISHED, KILLED} <= rows.keys()
@@ -120,6 +122,7 @@ def test_a_stage_s_job_of_f197b02_has_its_key_and_its_result_holds(newer_home: P
         assert job.result() is not None
 
 
+@pytest.mark.usefixtures("prepared")
 def test_make_run_answers_a_finished_run_without_a_server(newer_home: Path) -> None:
     overrides = json.loads((newer_home / "overrides.json").read_text())
     asked = [f"overrides={json.dumps(overrides)}", "seed=3", "keep_checkpoints=1", "wandb=off"]

@@ -54,6 +54,7 @@ def test_a_served_model_gets_the_full_prompt_and_the_full_tiers_and_waits_for_no
     assert "Checkpoint: `None`" not in page
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("part", ["policy", "user", "key"])
 def test_a_dead_server_or_a_missing_key_ends_it_before_the_first_episode(part: str, tmp_path: Path) -> None:
     dead = f"http://127.0.0.1:{free_port()}/v1"
@@ -78,6 +79,7 @@ def test_a_dead_server_or_a_missing_key_ends_it_before_the_first_episode(part: s
             assert warehouse.sql("select count(*) from trajectories_all").fetchall() == [(0,)]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_why_trajectories_were_rejected_stands_in_the_report_and_nothing_scored_is_exit_1(tmp_path: Path) -> None:
     def unreadable(body: Body) -> Answer:
         return Answer("ok") if CHECK_PHRASE in str(body["messages"]) else Answer(body=b"{}")
@@ -95,6 +97,7 @@ def test_why_trajectories_were_rejected_stands_in_the_report_and_nothing_scored_
     assert os.environ.get("USERRL_HOME") != str(tmp_path)
 
 
+@pytest.mark.usefixtures("prepared")
 def test_rejected_trajectories_are_played_again_on_a_rerun_and_scored_ones_with_fresh_alone(tmp_path: Path) -> None:
     broken = [True]
 

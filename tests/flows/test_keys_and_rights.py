@@ -108,6 +108,7 @@ def test_a_key_in_a_direct_call_of_train_reaches_no_file(tmp_path: Path) -> None
     assert [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()] == []
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("module", ["flows.cli.quickstart", "flows.cli.main server"])
 def test_a_home_that_cannot_be_written_is_one_sentence(module: str) -> None:
     command = [sys.executable, "-m", *module.split()]
@@ -118,6 +119,7 @@ def test_a_home_that_cannot_be_written_is_one_sentence(module: str) -> None:
     assert "set USERRL_HOME to another folder" in ended.stderr
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_run_whose_warehouse_cannot_be_written_ends_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "warehouse").symlink_to("/sys/userrl")
     program = "from userrl.run.plan import plan_run; from userrl.run.request import TrainRequest\n"

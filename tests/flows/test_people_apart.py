@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,6 @@ from flows.page.people import People
 from flows.page.sitting import Sitting
 from tests.makers import raises
 from tests.training.toys import TINY, sft_job
-from userrl.people.apart import PROGRAM
 from userrl.people.others import Checkpoint
 from userrl.people.people import Study, Talk
 from userrl.run.run import Run, RunInfo
@@ -79,9 +79,9 @@ def checkpoint(folder: Path) -> Checkpoint:
 
 
 def players() -> list[psutil.Process]:
-    """The processes that play for this one."""
+    """The processes that play for this one. Each leads a session."""
     children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if PROGRAM in child.cmdline()]
+    return [child for child in children if os.getsid(child.pid) == child.pid]
 
 
 def person(when_asked: Any = lambda: None) -> Console:
@@ -121,6 +121,7 @@ def test_after_a_person_played_a_checkpoint_the_serving_process_has_not_loaded_t
     assert len(rows(tmp_path, "FROM people WHERE admitted")) == 1
 
 
+@pytest.mark.usefixtures("prepared")
 def test_in_a_process_of_its_own_a_checkpoint_says_what_it_says_in_this_one(folder: Path, tmp_path: Path) -> None:
     class Here(Checkpoint):
         def policy(self) -> Any:
@@ -142,6 +143,7 @@ def test_in_a_process_of_its_own_a_checkpoint_says_what_it_says_in_this_one(fold
     assert counterparts[0]["score"] == counterparts[1]["score"]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_player_that_is_killed_costs_the_score_and_no_turn(folder: Path, tmp_path: Path) -> None:
     def kill() -> None:
         for player in players():
@@ -158,6 +160,7 @@ def test_a_player_that_is_killed_costs_the_score_and_no_turn(folder: Path, tmp_p
     assert kept == [{"turns": 1, "stop_reason": "error", "admitted": False}]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_several_people_meet_a_checkpoint_at_once_each_with_a_task_and_a_player_of_their_own(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def test_several_people_meet_a_checkpoint_at_once_each_with_a_task_and_a_player_
     assert players() == []
 
 
+@pytest.mark.usefixtures("prepared")
 def test_closing_the_page_ends_a_conversation_in_a_sentence_and_keeps_its_turns(folder: Path, tmp_path: Path) -> None:
     other, study = checkpoint(folder), Study(tmp_path)
     played = meet(study, other, person(study.stop))
@@ -202,6 +206,7 @@ def test_closing_the_page_ends_a_conversation_in_a_sentence_and_keeps_its_turns(
     assert [row["stop_reason"] for row in rows(tmp_path, "FROM trajectories")] == ["error", "error"]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_checkpoint_that_cannot_be_loaded_is_refused_in_its_sentence(folder: Path, tmp_path: Path) -> None:
     write_json(tmp_path / "report.json", {"checkpoint": str(tmp_path / "gone")})
     study, other = Study(tmp_path / "warehouse"), checkpoint(tmp_path)

@@ -35,6 +35,7 @@ def inode(checkpoint: Path) -> int:
     return (checkpoint / "model.safetensors").stat().st_ino
 
 
+@pytest.mark.usefixtures("prepared")
 def test_runs_that_differ_in_credit_share_a_cold_start_unless_it_is_damaged(tmp_path: Path) -> None:
     weights, trained = cold_start(tmp_path, "r2g")
     shared, linked = cold_start(tmp_path, "naive")

@@ -1,12 +1,16 @@
-"""What Prefect's pages show of a run: one page that is written anew in place, tags, and a name that is no path."""
+"""What Prefect's pages show of a run (one page that is written anew in place, tags, and a name that is no path), and what a flow
+says that refuses.
+"""
 
 import json
 import os
 import subprocess
 import sys
 
+import pytest
+
 SHOWN = """
-import json
+import json, runpy, sys
 from flows.server.settings import settle
 from userrl.machine.home import warehouse_dir
 settle()
@@ -34,17 +38,30 @@ def shown():
         print("SHOWN", json.dumps(told))
 
 shown()
+sys.argv[1:] = ['{"recipe": "nosuch"}']
+runpy.run_module("flows.train", run_name="__main__", alter_sys=True)  # while the temporary server is there
 """
 
 
-def test_a_run_has_one_page_tags_and_a_name_that_is_no_path(tmp_path):
-
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The process that showed a run and then refused another."""
+    home = tmp_path_factory.mktemp("home")
     given = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    given |= {"USERRL_HOME": str(tmp_path), "PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": ""}
-    done = subprocess.run([sys.executable, "-c", SHOWN], env=given, capture_output=True, text=True, check=False)
+    given |= {"USERRL_HOME": str(home), "PREFECT_HOME": str(home / "prefect"), "PREFECT_API_URL": "", "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, "-c", SHOWN], env=given, capture_output=True, text=True, check=False)
+
+
+def test_a_run_has_one_page_tags_and_a_name_that_is_no_path(done):
     told = [line for line in done.stdout.splitlines() if line.startswith("SHOWN ")]
     assert told, done.stdout + done.stderr
     shown = json.loads(told[0].removeprefix("SHOWN "))
     assert shown["pages"] == ["# over"]
     assert shown["tags"] == ["profile:laptop", "recipe:rloo", f"run:{shown['run']}", "seed:3"]
     assert shown["name"] == "rloo-3"
+
+
+def test_a_flow_that_refuses_says_one_sentence_and_no_stack(done):
+    assert done.returncode == 1
+    assert "There is no recipe 'nosuch'" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

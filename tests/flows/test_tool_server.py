@@ -220,6 +220,7 @@ def test_the_option_names_the_same_root_of_published_data_as_the_variable(named:
         process.wait()
 
 
+@pytest.mark.usefixtures("prepared")
 def test_where_the_root_of_published_data_has_no_tau_bench_the_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flows.cli.main", "serve-tools", "retail", "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

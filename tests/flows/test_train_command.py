@@ -23,12 +23,14 @@ def test_all_recipes_are_listed_one_a_line(tmp_path: Path) -> None:
     assert userrl(tmp_path, "--list").stdout.split() == sorted(recipe_names())
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
     done = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--dry-run")
     assert "distill -> sft -> rl-1" in done.stdout
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

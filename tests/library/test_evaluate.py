@@ -11,6 +11,8 @@ from tests.makers import raises
 from userrl.evaluation.grid import GridResult
 from userrl.evaluation.scored import ScoredEvaluation
 
+pytestmark = pytest.mark.usefixtures("prepared")
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

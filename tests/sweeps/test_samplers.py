@@ -34,12 +34,12 @@ def test_a_sampler_runs_a_study_of_numbers_to_its_end(name: str, tmp_path: Path)
     space = make_space(
         parameters=TWO_NUMBERS,
         sampler={"name": name, "startup": 3},
-        budget={"trials": 7},
+        budget={"trials": 5},
         confirm={"seeds": []},
     )
     sweep = make_sweep(space, tmp_path, launcher)
     sweep.run()
-    assert [t.state for t in counted(sweep.study)] == [TrialState.COMPLETE] * 7
+    assert [t.state for t in counted(sweep.study)] == [TrialState.COMPLETE] * 5
     best = ranked(sweep.study)[0]
     assert best.values[0] == max(t.values[0] for t in sweep.study.trials)
     assert all(0.5 <= t.params["gamma"] <= 1.0 and 1e-5 <= t.params["lr"] <= 1e-3 for t in sweep.study.trials)
@@ -52,7 +52,7 @@ def test_two_objectives_and_a_constraint_leave_a_front_of_feasible_trials(tmp_pa
         sampler={"name": "nsga2"},
         objectives=[{"query": "validation_score"}, {"query": "effective_turns", "direction": "minimize"}],
         constraints=[{"query": "cost", "at_most": 0.6}],
-        budget={"trials": 6},
+        budget={"trials": 3},
         confirm={"seeds": []},
     )
     sweep = make_sweep(space, tmp_path, launcher)
