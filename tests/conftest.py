@@ -33,17 +33,20 @@ NOT_FAST = {
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
 
 LONGEST = (
-    "verl/test_verl_stages.py",
-    "flows/test_laptop_recipes.py",
-    "verl/test_verl_algorithms.py",
-    "sweeps/test_sweep_machines.py",
     "verl/test_verl_flow.py",
     "sweeps/test_sweep_survival.py",
+    "sweeps/test_sweep_machines.py",
+    "verl/test_verl_stages.py",
     "sweeps/test_team.py",
     "flows/test_survival.py",
+    "flows/test_laptop_recipes.py",
+    "verl/test_verl_algorithms.py",
+    "flows/test_all_recipes.py",
     "flows/test_fork.py",
 )
-"""Test files that take minutes, the longest first. With `--dist loadfile`, a long file that begins last leaves a core idle."""
+"""Test files that take minutes, the longest first. With `--dist loadfile`, a long file that begins last leaves a core idle. A start
+of verl uses all cores: one file begins at first, and the others beside sweeps, which mostly wait.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,23 @@ def composed_by_verl(recipe: curricula.Recipe, weights: Path) -> None:
 
 
 @pytest.mark.slow
-def test_verl_takes_every_configuration_that_is_said_to_compose(
-    answers: dict[tuple[str, str], Verdict], weights: Path
+@pytest.mark.parametrize("every_pair", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_verl_takes_the_configurations_that_are_said_to_compose(
+    answers: dict[tuple[str, str], Verdict], weights: Path, every_pair: bool
 ) -> None:
+    """Of every recipe and of every profile at least one, or all of them."""
     composed = [pair for pair, answer in answers.items() if answer.kind == "composes"]
-    for name, profile in composed:
+    chosen = composed if every_pair else list({*dict(reversed(composed)).items(), *by_profile(composed)})
+    assert [{pair[part] for pair in chosen} for part in (0, 1)] == [
+        {pair[part] for pair in composed} for part in (0, 1)
+    ]
+    for name, profile in chosen:
         composed_by_verl(load(name, profile), weights)
-    assert len(composed) == 209
+
+
+def by_profile(pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return one pair of each profile."""
+    return {(name, profile) for profile, name in {profile: name for name, profile in pairs}.items()}
 
 
 @pytest.mark.parametrize("name", sorted(curricula.recipe_names()))

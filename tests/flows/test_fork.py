@@ -109,8 +109,13 @@ def test_a_branch_killed_in_its_middle_is_resumed_to_the_weights_of_an_uninterru
         assert one.sql(question).fetchall() == other.sql(question).fetchall()
 
 
-def test_the_same_call_again_reuses_every_branch(finished: tuple[Path, Any]) -> None:
+def test_the_same_call_again_reuses_every_stage_of_every_branch_and_says_so(finished: tuple[Path, Any]) -> None:
     home, report = finished
+    turns = "select count(*) from turns_all"
+    with open_warehouse(home / "warehouse") as warehouse:
+        before = warehouse.sql(turns).fetchall()
     again, said = result(fork(home))
     assert again["table"] == report["table"]
-    assert all(f"{stage}: reused" in said for stage in STAGES)
+    assert all(f"{stage}: reused" in said for stage in ("distill", "sft", *STAGES, "evaluate"))
+    with open_warehouse(home / "warehouse") as warehouse:
+        assert warehouse.sql(turns).fetchall() == before

@@ -58,22 +58,29 @@ ALIKE = {
     "grpo": "tarl",
     "grpo-vs-reinforce-babyai": "grpo-vs-reinforce",
     "grpo-vs-reinforce-searchqa": "grpo-vs-reinforce",
+    "horizon-fork": "test_fork",
     "naive-sum": "em-r2g",
     "ppo": "ppo-per-turn",
     "reinforce-pp": "grpo-vs-reinforce",
+    "scaling-inter": "scaling-inter-babyai",
     "scaling-inter-babyai-paper": "scaling-inter-babyai",
     "scaling-inter-sciworld-paper": "scaling-inter-sciworld",
-    "scaling-inter-searchqa": "scaling-inter-searchqa-paper",
-    "scaling-inter-textcraft": "scaling-inter-textcraft-paper",
+    "scaling-inter-searchqa": "scaling-inter-babyai",
+    "scaling-inter-searchqa-paper": "scaling-inter-babyai",
+    "scaling-inter-textcraft": "scaling-inter-babyai",
+    "scaling-inter-textcraft-paper": "scaling-inter-babyai",
     "scaling-inter-webarena-paper": "scaling-inter-webarena",
     "sft-agentgym-babyai": "sft-agentgym",
     "sft-agentgym-searchqa": "sft-agentgym",
     "tarl-entropy-mask": "grpo-entropy-mask",
-    "tarl-neither": "tarl-no-judge",
+    "tarl-neither": "tarl",
+    "tarl-no-judge": "tarl",
     "tarl-no-math": "grpo-entropy-mask",
-    "tarl-ppo": "tarl-ppo-turn",
+    "tarl-ppo": "ppo-per-turn",
+    "tarl-ppo-turn": "ppo-per-turn",
+    "warm-up": "tarl-warm-up",
 }
-"""Recipes that differ only in numbers, or in the gym, from one that `make test-slow` runs: that one."""
+"""Recipes without a gym, algorithm, schedule, credit or judge that no recipe of `make test-slow` has: one that is like each."""
 
 RECIPES = [
     pytest.param(name, marks=[pytest.mark.full] if name in ALIKE else []) for name in sorted(curricula.recipe_names())

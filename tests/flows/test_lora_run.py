@@ -1,4 +1,4 @@
-"""A run that trains adapters, from its demonstrations to its report; killed in stage 2 it ends with the same bytes."""
+"""A run that trains adapters, from its demonstrations to its report; in `make test-full`, killed in stage 2 as well."""
 
 import json
 from pathlib import Path
@@ -26,12 +26,22 @@ def checkpoint(home: Path, stage: str) -> Path:
     return Path(json.loads((stage_folder(home, stage) / "result.json").read_text())["value"]["checkpoint"])
 
 
+def test_a_run_with_adapters_leaves_ordinary_models_and_a_report(tmp_path):
+    stages = [{**stage, "steps": 2} for stage in STAGES]
+    summary, _ = result(start(tmp_path, overrides={**ADAPTED, "stages": stages}))
+    assert (Path(summary["folder"]) / "report.md").is_file()
+    assert summary["table"]
+    cold = load_file(checkpoint(tmp_path, "sft") / "model.safetensors")
+    for stage in ("rl-1", "rl-2"):
+        trained = load_file(checkpoint(tmp_path, stage) / "model.safetensors")
+        assert {name for name in cold if not cold[name].equal(trained[name])} == {n for n in cold if "_proj." in n}
+    assert (checkpoint(tmp_path, "rl-2") / "trainer" / "adapter" / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.full  # tests/training/test_lora.py has adapters of an interrupted stage, test_survival.py a run that is killed
 def test_a_run_with_adapters_killed_in_stage_two_goes_on_to_the_same_bytes(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     summary, _ = result(start(whole, overrides=ADAPTED))
-    (folder,) = (whole / "runs").iterdir()
-    assert (folder / "report.md").is_file()
-    assert summary["table"]
 
     token = killed_in(start(killed, overrides=ADAPTED), killed, "rl-2", step=6)
     again, said = result(start(killed, overrides=ADAPTED))
@@ -40,12 +50,7 @@ def test_a_run_with_adapters_killed_in_stage_two_goes_on_to_the_same_bytes(tmp_p
     assert again["table"] == summary["table"]
     same = "select stage, step, task_id, attempt, turn, token_ids, reward from turns where phase = 'train' order by all"
     assert ask(killed, same) == ask(whole, same)
-
-    cold = load_file(checkpoint(whole, "sft") / "model.safetensors")
     for stage in ("rl-1", "rl-2"):
         one, other = (read_state(checkpoint(home, stage)).files for home in (whole, killed))
         # The adapters' own file names the folder of their base, which differs between two homes.
         assert {name for name in one if one[name] != other[name]} == {"trainer/adapter/adapter_config.json"}
-        trained = load_file(checkpoint(whole, stage) / "model.safetensors")
-        assert {name for name in cold if not cold[name].equal(trained[name])} == {n for n in cold if "_proj." in n}
-    assert (checkpoint(whole, "rl-2") / "trainer" / "adapter" / "adapter_model.safetensors").is_file()

@@ -283,7 +283,7 @@ def userrl(home: Path, *words: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) -> None:
-    words = ("evaluate", "quick", "--demonstrator", "--attempts", "4", "--json")
+    words = ("evaluate", "quick", "--demonstrator", "--attempts", "2", "--json")
     first = userrl(here, *words)
     while ended(here) < 100:
         assert first.poll() is None, "it ended before it could be killed"
@@ -292,16 +292,16 @@ def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) 
     first.communicate()
     with open_warehouse(here / "warehouse") as warehouse:
         [(before,)] = warehouse.sql("select count(*) from trajectories").fetchall()
-    assert 100 <= before < 800
+    assert 100 <= before < 400
     second = userrl(here, *words)
     said, complaints = second.communicate(timeout=300)
     assert second.returncode == 0, complaints
     rows = {row["gym"]: row for row in json.loads(said)["rows"]}
     assert set(rows) == {*PLAYED_HERE, "all"}
-    assert rows["all"]["trajectories"] == 800
+    assert rows["all"]["trajectories"] == 400
     with open_warehouse(here / "warehouse") as warehouse:
         text = "select count(*), count(distinct (gym, task_id, attempt)) from trajectories_all"
-        assert warehouse.sql(text).fetchall() == [(800, 800)]
+        assert warehouse.sql(text).fetchall() == [(400, 400)]
 
 
 @pytest.mark.slow

@@ -62,12 +62,12 @@ def ask(home: Path, text: str):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     home = tmp_path_factory.mktemp("whole")
-    summary, _ = result(begun(home))
-    return home, summary
+    result(begun(home))
+    return home
 
 
 def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, tmp_path):
-    whole, _ = uninterrupted
+    whole = uninterrupted
     home = tmp_path / "killed"
     flow = begun(home, flow=True)
     wait_for(lambda: (home / "runs").is_dir() and any((home / "runs").iterdir()))
@@ -98,18 +98,8 @@ def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, t
     assert ask(home, same) == ask(whole, same)
 
 
-def test_the_same_parameters_again_reuse_every_stage_and_say_so(uninterrupted):
-    home, summary = uninterrupted
-    before = ask(home, "select count(*) from turns_all")
-    again, said = result(begun(home, flow=True))
-    assert again["table"] == summary["table"]
-    for stage in ("distill", "sft", "rl-1", "rl-2", "evaluate"):
-        assert f"{stage}: reused" in said
-    assert ask(home, "select count(*) from turns_all") == before
-
-
 def test_a_damaged_checkpoint_is_not_reused(uninterrupted):
-    home, _ = uninterrupted
+    home = uninterrupted
     expected = weights(home, "rl-2")
     checkpoint = Path(json.loads((stage_folder(home, "rl-2") / "result.json").read_text())["value"]["checkpoint"])
     (checkpoint / "model.safetensors").write_bytes(b"damaged")

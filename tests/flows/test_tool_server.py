@@ -139,7 +139,7 @@ def test_other_sites_and_those_without_the_token_are_turned_away_from_both() -> 
             assert client.post(address + path, json={}, headers={**known, "Host": "evil.test"}).status_code == 421
 
 
-@pytest.mark.parametrize("episodes", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("episodes", [10, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.full])])
 async def test_episodes_at_once_never_see_each_others_writes(episodes: int) -> None:
     with running("outfitter") as (server, address):
         customer = next(iter(server.domain.base["users"]))

@@ -36,6 +36,9 @@ SMALL: dict[str, Any] = {
 }
 """A training of a few seconds: one stage of four steps."""
 
+TINY = SMALL | {"demonstrations.episodes": 20, "demonstrations.top_k": 12, "cold_start.steps": 2}
+"""The same for a test of what is around a training."""
+
 
 def small_space(folder: Path, name: str = "tiny", **fields: Any) -> Path:
     """A space file of four gammas over a training of a few seconds."""

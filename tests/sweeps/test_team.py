@@ -1,7 +1,7 @@
 """A team's set-up on one machine: Prefect's server and the study on PostgreSQL, three workers with folders of their own on one
 shared home, and a queue of real runs.
 
-Eight runs: three trainings of a sweep and five collections of demonstrations. Twenty trainings would take minutes on two quiet
+Six runs: three trainings of a sweep and three collections of demonstrations. Twenty trainings would take minutes on two quiet
 cores, since Prefect, torch and the stages of each start anew: 19 CPU-seconds a training, 8 a collection.
 `python -m benchmarks.team` queues hundreds.
 """
@@ -20,15 +20,14 @@ from optuna.trial import TrialState
 from sweeps.space import load_space
 from sweeps.study import open_study
 from tests.sweeps.postgres import MISSING, cluster, programs
-from tests.sweeps.rig import SMALL, Machine, results, small_space, wait_for
+from tests.sweeps.rig import TINY, Machine, results, small_space, wait_for
 from tests.sweeps.team import MEMBERS, join, lose, submitted
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-DEMONSTRATED = 5
+DEMONSTRATED = 3
 GAMMAS = [0.6, 0.7, 0.8]
-TINY = SMALL | {"demonstrations.episodes": 20, "demonstrations.top_k": 12, "cold_start.steps": 2}
 
 
 def trials(machine: Machine) -> list[dict[str, Any]]:

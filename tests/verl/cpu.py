@@ -12,29 +12,31 @@ import contextlib
 import json
 import os
 import random
+import sys
 import types
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed
+from transformers.utils import import_utils
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-ENV = {
-    "VERL_PLATFORM": "cpu",
-    "VERL_ENGINE_DEVICE": "cuda",
-    "VERL_ENGINE_VENDOR": "nvidia",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "VERL_USE_EXTERNAL_MODULES": "tests.verl.cpu",
-    "OMP_NUM_THREADS": "1",
-    # Ray's own patience is a minute each: enough for two idle cores, and not for two busy ones.
-    "RAY_worker_register_timeout_seconds": "600",
-    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
-    "RAY_gcs_server_request_timeout_seconds": "600",
-    "RAY_worker_niceness": "0",  # Ray's 15 starves a worker beside other tests
-}
 MAX_SAMPLED = 24
+
+
+@contextlib.contextmanager
+def _absent(*names: str) -> Iterator[None]:
+    """Hide packages from transformers, which takes them if they are there."""
+    import_utils.is_scipy_available.cache_clear()
+    import_utils.is_sklearn_available.cache_clear()
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    yield
+    for name in hidden:
+        del sys.modules[name]
 
 
 class _Device(types.ModuleType):
@@ -133,8 +135,10 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     torch.distributed.distributed_c10d.init_process_group = _init_process_group
     torch.Tensor.pin_memory = lambda self, *a, **k: self  # type: ignore[method-assign, assignment]
 
-    from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
-    from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+    # A third of an import of verl, which eight processes of each stage make: transformers takes them for losses of pictures.
+    with _absent("boto3", "scipy", "sklearn"):
+        from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+        from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
     class Engine:
         """A Ray actor that holds the model and speaks."""

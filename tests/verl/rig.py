@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.verl.cpu import ENV
 from userrl_core.gyms import registry
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import Task
@@ -19,6 +18,21 @@ from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.job import SinkSpec, VerlJob
 
 ROOT = Path(__file__).parents[2]
+
+ENV = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",
+    "VERL_ENGINE_VENDOR": "nvidia",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "VERL_USE_EXTERNAL_MODULES": "tests.verl.cpu",
+    "OMP_NUM_THREADS": "1",
+    # Ray's own patience is a minute each: enough for two idle cores, and not for two busy ones.
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+    "RAY_gcs_server_request_timeout_seconds": "600",
+    "RAY_worker_niceness": "0",  # Ray's 15 starves a worker beside other tests
+    "RAY_prestart_worker_first_driver": "0",  # no worker that nothing asked for
+}
 
 CALLS = [("action", f"{word}?") for word in ("price", "meal", "area", "room")] * 2 + [("search", "high vegan")]
 REPLIES = [render_call(InteractCall(*call)) for call in [*CALLS, ("answer", "H3"), ("answer", "H4"), ("answer", "1")]]
@@ -36,6 +50,7 @@ CPU = (
     "reward.num_workers=1",
     "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
     "ray_kwargs.ray_init.num_cpus=8",
+    "+ray_kwargs.ray_init.include_dashboard=False",
     "+ray_kwargs.ray_init.num_gpus=1",
     "+ray_kwargs.ray_init.object_store_memory=200000000",
 )

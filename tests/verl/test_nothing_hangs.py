@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +122,11 @@ def test_a_trainer_that_dies_of_something_else_is_started_once(tmp_path: Path, m
 
 
 @pytest.mark.slow
-def test_a_stage_whose_engine_dies_in_silence_ends_within_a_minute(tmp_path: Path, model: Path) -> None:
+def test_a_stage_whose_engine_dies_in_silence_ends_with_its_last_words(tmp_path: Path, model: Path) -> None:
     python = trainer(tmp_path, *HARMLESS, LAST_WORDS[0])
     job = make_job(tmp_path / "rl-1", model, cluster=cluster(python=python))
-    began = time.monotonic()
     with pytest.raises(
         TrainingError, match=r"The rollout engine died while verl waited for it: \(vLLMHttpServer .* fatal"
     ):
         run_rl(job, TwoStages(), Log())  # type: ignore[arg-type]
-    assert time.monotonic() - began < 60.0
     assert not processes.living(tmp_path / "rl-1" / "verl")

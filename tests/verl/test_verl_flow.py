@@ -1,6 +1,7 @@
 """The train flow with backend=verl: the same recipe, the same stages, the same report, on stock verl and a CPU.
 
-The model is a Llama whose template knows no tools, and its calls are lines.
+The algorithm is rloo with an entropy mask: verl's one trainer of ours, beside the stock one of `test_verl_stages.py`. The model is
+a Llama whose template knows no tools, and its calls are lines.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
         "demonstrations.horizon": 6,
         "cold_start": {"steps": 4, "batch": 8, "lr": 1e-3, "cutoff": 384},
         "algorithm": {
+            "name": "rloo",
+            "entropy_mask": 0.2,
             "batch": 2,
             "group": 4,
             "minibatches": 1,
@@ -58,7 +61,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     with pytest.MonkeyPatch.context() as patch:
         on_cpu(patch)
         patch.setenv("USERRL_TEST_REPLIES", json.dumps([to_line(reply) for reply in REPLIES]))
-        done, said = result(start(home, flow=True, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
+        done, said = result(start(home, flow=True, recipe="equalized-sum", backend="verl", overrides=overrides), 2700)
     return done, home, said
 
 
@@ -72,6 +75,33 @@ def test_every_stage_of_the_recipe_ran_and_reported(flow: tuple[dict[str, Any], 
     finished = rows(home, "SELECT stage FROM stages WHERE status = 'finished' ORDER BY logged_at")
     assert finished == [("distill",), ("sft",), ("rl-1",), ("rl-2",), ("evaluate",)], said[-3000:]
     assert rows(home, "SELECT DISTINCT backend FROM runs") == [("verl",)]
+
+
+def test_the_cold_start_lowers_the_loss_and_feeds_the_first_stage(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    losses = rows(home, "SELECT value FROM metrics WHERE stage = 'sft' AND name = 'sft/loss/mean' ORDER BY step")
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+    ((checkpoint,),) = rows(home, "SELECT path FROM checkpoints WHERE stage = 'sft'")
+    (overrides,) = home.glob("runs/*/stages/rl-1/verl/overrides.txt")
+    assert f"actor_rollout_ref.model.path={checkpoint}" in overrides.read_text()
+
+
+def test_each_step_of_rloo_masks_the_tokens_of_lowest_entropy(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    for step in (1, 2):
+        told = dict(rows(home, f"SELECT name, value FROM metrics WHERE step = {step} AND stage LIKE 'rl-%'"))
+        assert {"rollout/waits/mean", "rollout/reply_tokens/mean"} <= told.keys()
+        share, silent = (told[name] for name in ("policy/entropy_mask/share", "groups/zero_variance/share"))
+        # No group is compared when both groups have equal returns. verl's entropies are bfloat16, so many are equal.
+        assert share == 0.0 if silent == 1.0 else 0.2 <= share < 1.0
+        ((returned, logged),) = rows(
+            home,
+            f"SELECT (SELECT avg(return_sum) FROM trajectories WHERE phase = 'train' AND admitted AND step = {step}), "
+            f"(SELECT count(advantage) FROM turns WHERE phase = 'train' AND step = {step})",
+        )
+        assert told["rollout/return_sum/mean"] == pytest.approx(returned)
+        assert logged > 0
 
 
 def test_the_horizon_and_the_mix_are_the_stages_own(flow: tuple[dict[str, Any], Path, str]) -> None:

@@ -1,8 +1,8 @@
-"""Stock verl on a CPU runs our recipe: cold start, two stages, two kills, and everything is in the warehouse.
+"""Stock verl on a CPU trains a stage through two kills, and everything is in the warehouse.
 
-One story, told once per session (most of its minutes are processes that start): SFT on demonstrations; stage rl-1, steps 1 and 2;
-stage rl-2, steps 3 to 5 with a longer horizon, one of whose workers is killed after step 3, whose driver is killed when it
-is started again, and which goes on from its last checkpoint the third time. Each test looks at one side of what it left.
+One story, told once per session (most of its time is eight processes of each start that import verl): four steps, the last two
+with a longer horizon. A worker is killed after step 2, the driver is killed when it is started again, and the third start goes
+on from the last checkpoint. Each test looks at one side of what it left. `test_verl_flow.py` has a cold start and two stages.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.verl.rig import TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
-from userrl_core.distill import to_chat, write_chats
+from tests.verl.rig import TwoStages, make_job, make_model, on_cpu, warehouse_sink
+from userrl_core.distill import to_chat
 from userrl_core.errors import TrainingError
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.processes import RECORD, TAGS, tagged
 from userrl_core.rewards import turn_advantages
 from userrl_core.rollout import run_episodes
-from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import StageResult
-from userrl_core.training.verl.job import VerlSftJob
 from userrl_core.training.verl.main import READY
 from userrl_core.training.verl.rl import run_rl
-from userrl_core.training.verl.sft import run_sft
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
 
@@ -45,9 +42,8 @@ class Story:
     """What happened."""
 
     root: Path
-    sft: StageResult
-    first: StageResult
-    second: StageResult
+    model: Path
+    result: StageResult
     driver_killed: str
     worker_killed: str
     left_after_kills: list[int]
@@ -71,58 +67,32 @@ def tell(root: Path) -> Story:
     demonstrations = asyncio.run(
         run_episodes(TwoStages().pool[:40], ScriptedPolicy(1.0), horizon=6, prompt_style="brief")
     )
-    write_chats(root / "chats.jsonl", demonstrations)
     model = make_model(root / "model", [to_chat(t) for t in demonstrations])
-    sft = in_log(
-        root,
-        lambda log, progress: run_sft(
-            VerlSftJob(
-                model=ModelConfig(path=str(model)),
-                out_dir=root / "sft",
-                sft=SftConfig(steps=8, batch=8, lr=1e-3, cutoff=384),
-                chats=root / "chats.jsonl",
-                cluster=cluster(),
-                keep_checkpoints=1,
-            ),
-            log,
-            progress,
-        ),
-    )
     steps: list[int] = []
     metrics: dict[int, Mapping[str, float]] = {}
     left: list[int] = []
 
-    def stage(name: str, init: StageResult, first: int, last: int, kill_at: int | None = None) -> StageResult:
-        job = make_job(
-            root / name,
-            init.checkpoint,
-            stage=name,
-            first_step=first,
-            last_step=last,
-            sink=warehouse_sink(root / "warehouse", RUN),
-            best=init.best,
-        )
+    def stage(kill_at: int | None = None) -> StageResult:
+        job = make_job(root / "rl-1", model, last_step=4, sink=warehouse_sink(root / "warehouse", RUN))
 
         def progress(step: int, total: int, numbers: Mapping[str, float]) -> None:
             steps.append(step)
             metrics[step] = numbers
             if step == kill_at:
-                kill_one(root / name / "verl", "ray::AgentLoopWorkerTQ")
+                kill_one(root / "rl-1" / "verl", "ray::AgentLoopWorkerTQ")
 
         return in_log(root, lambda log, _: run_rl(job, TwoStages(), log, progress))
 
-    first = stage("rl-1", sft, 1, 2)
     with pytest.raises(TrainingError) as worker:
-        stage("rl-2", first, 3, 5, kill_at=3)
+        stage(kill_at=2)
     left.extend(leftovers(root))
-    watcher = threading.Thread(target=kill_when_ready, args=(root / "rl-2" / "verl",), daemon=True)
+    watcher = threading.Thread(target=kill_when_ready, args=(root / "rl-1" / "verl",), daemon=True)
     watcher.start()
     with pytest.raises(TrainingError) as driver:
-        stage("rl-2", first, 3, 5)
+        stage()
     watcher.join()
     left.extend(leftovers(root))
-    second = stage("rl-2", first, 3, 5)
-    return Story(root, sft, first, second, str(driver.value), str(worker.value), left, steps, metrics)
+    return Story(root, model, stage(), str(driver.value), str(worker.value), left, steps, metrics)
 
 
 def in_log(root: Path, work: Callable[[Any, Any], StageResult]) -> StageResult:
@@ -167,29 +137,20 @@ def leftovers(root: Path) -> list[int]:
     return found
 
 
-def test_the_cold_start_lowers_the_loss_and_feeds_the_first_stage(story: Story) -> None:
-    losses = story.rows("SELECT value FROM metrics WHERE stage = 'sft' AND name = 'sft/loss/mean' ORDER BY step")
-    assert len(losses) == 8
-    assert losses[-1] < losses[0]
-    overrides = (story.root / "rl-1" / "verl" / "overrides.txt").read_text()
-    assert f"actor_rollout_ref.model.path={story.sft.checkpoint}" in overrides
+def test_every_step_was_trained_and_left_its_checkpoint(story: Story) -> None:
+    assert set(story.steps) == {1, 2, 3, 4}
+    assert story.result.step == 4
+    assert list(story.result.checkpoint.glob("*.safetensors"))
+    known = story.rows("SELECT stage, step, count(DISTINCT sha256) FROM checkpoints GROUP BY ALL ORDER BY step")
+    assert known == [("rl-1", step, 1) for step in (1, 2, 3, 4)]
+    assert story.rows("SELECT count(DISTINCT sha256) FROM checkpoints") == [(4,)]
 
 
-def test_every_step_of_both_stages_was_trained_and_left_its_checkpoint(story: Story) -> None:
-    assert set(story.steps) == {1, 2, 3, 4, 5}
-    assert (story.first.step, story.second.step) == (2, 5)
-    assert list(story.second.checkpoint.glob("*.safetensors"))
-    assert story.first.sha256 != story.second.sha256 != story.sft.sha256
-    known = story.rows("SELECT DISTINCT stage, step FROM checkpoints ORDER BY step")
-    assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("rl-2", 5), ("sft", 8)]
-
-
-def test_the_horizon_is_four_in_the_first_stage_and_six_in_the_second(story: Story) -> None:
+def test_the_horizon_is_four_for_two_steps_and_six_for_two(story: Story) -> None:
     found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'train' ORDER BY step")
-    assert found == [(1, 4), (2, 4), (3, 6), (4, 6), (5, 6)]
-    longest = story.rows("SELECT stage, max(turn) FROM turns WHERE phase = 'train' GROUP BY stage ORDER BY stage")
-    assert longest[0][1] <= 4
-    assert longest[1][1] <= 6
+    assert found == [(1, 4), (2, 4), (3, 6), (4, 6)]
+    longest = dict(story.rows("SELECT step, max(turn) FROM turns WHERE phase = 'train' GROUP BY step"))
+    assert all(longest[step] <= horizon for step, horizon in found)
 
 
 def test_every_turn_is_in_the_warehouse_once(story: Story) -> None:
@@ -201,7 +162,7 @@ def test_every_turn_is_in_the_warehouse_once(story: Story) -> None:
         "SELECT step, count(*), count(DISTINCT attempt), count(DISTINCT gym) FROM trajectories "
         "WHERE phase = 'train' GROUP BY step ORDER BY step"
     )
-    assert attempts == [(step, 8, 4, 2) for step in (1, 2, 3, 4, 5)]
+    assert attempts == [(step, 8, 4, 2) for step in (1, 2, 3, 4)]
     missing = story.rows(
         "SELECT count(*) FROM trajectories t WHERE t.turns <> (SELECT count(*) FROM turns u WHERE u.traj_id = t.traj_id)"
     )
@@ -215,11 +176,11 @@ def test_travel_and_math_were_trained_on_in_one_batch(story: Story) -> None:
 
 def test_validation_played_the_final_horizon_and_chose_a_checkpoint(story: Story) -> None:
     found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'validate' ORDER BY step")
-    assert found == [(0, 6), (2, 6), (4, 6), (5, 6)]
+    assert found == [(0, 6), (2, 6), (4, 6)]
     scores = dict(story.rows("SELECT step, avg(score) FROM trajectories WHERE phase = 'validate' GROUP BY step"))
     assert story.metrics[4]["validate/score/mean"] == pytest.approx(scores[4])
-    assert story.second.best is not None
-    assert story.second.best.score == pytest.approx(max(scores[2], scores[4], scores[5]))
+    assert story.result.best is not None
+    assert story.result.best.score == pytest.approx(max(scores[2], scores[4]))
 
 
 def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story: Story) -> None:
@@ -228,7 +189,7 @@ def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story
         "SELECT step, group_id, traj_id, list(reward ORDER BY turn), list(completion_tokens ORDER BY turn), "
         "list(advantage ORDER BY turn) FROM turns WHERE phase = 'train' GROUP BY ALL ORDER BY step, traj_id"
     )
-    assert len(rows) == 40
+    assert len(rows) == 32
     found = turn_advantages(
         [row[3] for row in rows],
         [(row[0], row[1]) for row in rows],
@@ -240,7 +201,7 @@ def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story
     for row, mine in zip(rows, found, strict=True):
         assert mine == pytest.approx(row[5], rel=1e-5, abs=1e-6)
     assert any(value != 0.0 for row in found for value in row)
-    for step in (1, 2, 3, 4, 5):
+    for step in (1, 2, 3, 4):
         of_step = [(row, mine) for row, mine in zip(rows, found, strict=True) if row[0] == step]
         values = [value for _, mine in of_step for value in mine]
         assert story.metrics[step]["verl/critic/advantages/max"] == pytest.approx(max(values), rel=1e-5, abs=1e-6)
@@ -264,13 +225,12 @@ def test_a_killed_driver_is_a_failed_stage_with_its_last_lines(story: Story) -> 
 
 def test_after_kills_a_stage_goes_on_from_its_last_checkpoint(story: Story) -> None:
     resumed = [
-        line for line in (story.root / "rl-2" / "verl" / "overrides.txt").read_text().splitlines() if "resume" in line
+        line for line in (story.root / "rl-1" / "verl" / "overrides.txt").read_text().splitlines() if "resume" in line
     ]
-    assert any("rl-2/verl/checkpoints/global_step_" in line for line in resumed)
-    assert story.steps.count(3) == 1
-    assert story.steps[-1] == 5
-    rewinds = story.rows("SELECT stage, step FROM events WHERE kind = 'rewind'")
-    assert {stage for stage, _ in rewinds} == {"rl-2"}
+    assert any("rl-1/verl/checkpoints/global_step_2" in line for line in resumed)
+    assert story.steps == [1, 2, 3, 4]
+    rewinds = story.rows("SELECT DISTINCT stage, step FROM events WHERE kind = 'rewind'")
+    assert rewinds == [("rl-1", 2)]
 
 
 def test_a_killed_worker_is_a_failed_stage_with_its_last_lines(story: Story) -> None:
@@ -284,13 +244,11 @@ def test_no_ray_process_outlives_its_stage(story: Story) -> None:
 
 
 def test_a_finished_stage_started_again_only_reports_its_result(story: Story) -> None:
-    job = make_job(
-        story.root / "rl-2", story.first.checkpoint, stage="rl-2", first_step=3, last_step=5, best=story.first.best
-    )
+    job = make_job(story.root / "rl-1", story.model, last_step=4)
     again = in_log(story.root, lambda log, _: run_rl(job, TwoStages(), log))
     assert (again.id, again.sha256, again.step, again.best) == (
-        story.second.id,
-        story.second.sha256,
-        5,
-        story.second.best,
+        story.result.id,
+        story.result.sha256,
+        4,
+        story.result.best,
     )
