@@ -40,10 +40,15 @@ BODY_BYTES = 2**20
 HEADER_SECONDS = 10.0
 """Seconds from the connection, or the first byte of a further request, to the end of its headers."""
 BODY_SECONDS = 30.0
-POLICY = b"frame-ancestors 'none'; object-src 'none'; base-uri 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'"
+POLICY = (
+    b"frame-ancestors 'none'; object-src 'none'; base-uri 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    b"worker-src 'self' blob:"  # Prefect's pages lay out timelines and read Markdown in workers made of blobs of their own
+)
 """The Content-Security-Policy of every answer: no framing, no plugins, no scripts of other origins.
 
 Inline scripts and eval stay allowed, since NiceGUI and Prefect's pages start by inline scripts and NiceGUI runs its own by eval.
+Without worker-src, workers fall under script-src, and Prefect's timelines, artifacts and descriptions stay empty. Only a script
+of the page can make a blob of its origin, so no other origin gains by it.
 """
 CONNECTIONS = 256
 """Connections per address. Beyond it, the oldest connection without complete headers is closed."""

@@ -73,13 +73,14 @@ def test_a_page_of_another_origin_may_link_here_and_load_nothing() -> None:
             assert client.get(url, headers=headers).status_code == status, headers
 
 
-def test_every_answer_forbids_frames_objects_and_scripts_of_other_origins() -> None:
+def test_every_answer_forbids_frames_objects_and_foreign_scripts_but_not_a_page_s_own_workers() -> None:
     with open_door(FrontDoor(echo)) as url, httpx.Client(trust_env=False) as client:
         policy = client.get(url).headers["Content-Security-Policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["frame-ancestors"] == "'none'"
     assert rules["object-src"] == "'none'"
     assert rules["script-src"].split() == ["'self'", "'unsafe-inline'", "'unsafe-eval'"]
+    assert rules["worker-src"].split() == ["'self'", "blob:"]
 
 
 def test_a_body_is_limited_whether_its_length_is_said_or_not() -> None:

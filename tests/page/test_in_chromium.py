@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,6 @@ from urllib.parse import urlencode
 import httpx
 import psutil
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -30,6 +25,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from curricula.claims.cross_play import load_cross_play
 from tests.flows.demonstrated import demonstrated
 from tests.flows.played_study import small_report, stored, written
+from tests.page.viewer import SECONDS, Viewer, viewing
 from tests.ports import free_port
 from tests.training.toys import TINY, chats
 from tests.warehouse.makers import play
@@ -46,7 +42,6 @@ from warehouse import TurnLog, open_warehouse
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 300.0
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred \u202eback"
 
 
@@ -70,71 +65,6 @@ const e = document.activeElement, ring = getComputedStyle(e);
 return e === document.body ? 'BODY' : `${e.tagName} ${ring.outlineStyle === 'none' ? '0px' : ring.outlineWidth}`
 """
 """The focused element and the width of its ring."""
-
-
-@dataclass(slots=True)
-class Viewer:
-    """A browser on a server's pages."""
-
-    driver: webdriver.Chrome
-    base: str
-
-    def open(self, path: str) -> None:
-        self.driver.get(self.base + path)
-        self.connected()
-
-    def connected(self) -> None:
-        """What is typed before a page has its connection is lost."""
-        self.until(lambda: self.driver.execute_script("return !window.socket || window.did_handshake === true"))
-
-    def until(self, what: Callable[[], Any]) -> Any:
-        """The first true value of a question that is asked again and again."""
-
-        def ask(_: object) -> Any:
-            with contextlib.suppress(Exception):
-                return what()
-            return False
-
-        return WebDriverWait(self.driver, SECONDS, 0.1).until(ask)
-
-    def text(self) -> str:
-        return str(self.driver.execute_script("return document.body.innerText"))
-
-    def sees(self, text: str) -> None:
-        try:
-            self.until(lambda: text in self.text())
-        except Exception as error:
-            raise AssertionError(f"{text!r} is not on {self.driver.current_url}:\n{self.text()[:3000]}") from error
-
-    def element(self, css: str) -> WebElement:
-        found: WebElement = self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, css))
-        return found
-
-    def click(self, text: str, tag: str = "*") -> None:
-        def click() -> bool:
-            path = f"//{tag}[normalize-space(text())={text!r} or .//*[normalize-space(text())={text!r}]]"
-            self.driver.find_elements(By.XPATH, path)[-1].click()
-            return True
-
-        self.until(click)
-
-    def follow(self, text: str) -> None:
-        """A link that may be drawn anew while it is looked for."""
-
-        def click() -> bool:
-            self.driver.find_element(By.PARTIAL_LINK_TEXT, text).click()
-            return True
-
-        self.until(click)
-
-    def press(self, key: str) -> None:
-        self.connected()
-        self.driver.switch_to.active_element.send_keys(key)
-
-    def choose(self, label: str, option: str) -> None:
-        """An option of the select with this label."""
-        self.until(lambda: self.element(f'input[aria-label="{label}"], [aria-label="{label}"]').click() or True)
-        self.click(option, "div[@role='option']")
 
 
 @pytest.fixture(scope="module")
@@ -215,18 +145,8 @@ def served(home: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def viewer(served: str) -> Iterator[Viewer]:
-    chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
-    if chromium is None or driver is None:
-        if os.environ.get("USERRL_REQUIRE_BROWSER"):
-            pytest.fail("USERRL_REQUIRE_BROWSER is set, but chromium or its driver is not here")
-        pytest.skip("no chromium here")
-    options = Options()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    yield Viewer(browser, served)
-    browser.quit()
+    with viewing(served) as opened:
+        yield opened
 
 
 def rows(home: Path, text: str) -> list[dict[str, Any]]:
@@ -755,7 +675,5 @@ def test_every_page_fits_its_window_and_says_no_error(viewer: Viewer, home: Path
         assert viewer.driver.execute_script("return document.documentElement.lang") == "en-US"
         assert len(viewer.driver.find_elements(By.CSS_SELECTOR, "main, [role=main]")) == 1, path
         assert viewer.driver.execute_script(UNNAMED) == [], path
-    said = [entry["message"] for entry in viewer.driver.get_log("browser") if entry["level"] == "SEVERE"]
-    # A page that is left while it still says something has lost its connection.
-    assert [message for message in said if "WebSocket is already in CLOSING or CLOSED state" not in message] == []
+    assert viewer.errors() == []
     viewer.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
