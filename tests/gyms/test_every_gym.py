@@ -153,7 +153,7 @@ async def test_a_better_demonstrator_scores_more_and_the_best_needs_the_fewest_t
     name: str, options: Mapping[str, Any]
 ) -> None:
     is_exact = hasattr(gym_class(name), "gold")
-    chosen = some(name, 40 if is_exact else 6, options)
+    chosen = some(name, 40 if is_exact else 12, options)
     turns = max(min_turns(task) for task in chosen) if is_exact else 16
     worst, middling, best = [
         await run_episodes(chosen, ScriptedPolicy(skill), horizon=turns) for skill in (0.0, 0.5, 1.0)
