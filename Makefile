@@ -72,11 +72,11 @@ test-fast: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow -n 3 --dist loadfile --durations 30 --durations-min 10
+	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile --durations 30 --durations-min 10
 
 # The cases that `make test-slow` leaves out: tests with the marker full.
 test-full: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow --full -n 3 --dist loadfile
+	@$(VENV)/bin/python -m pytest -m slow --full -n 2 --dist loadfile
 
 # The trainer's environment with vLLM for CPUs. It is separate, as on a GPU host, because vLLM and Prefect conflict.
 VLLM_CPU := .venv-verl-cpu

@@ -132,7 +132,7 @@ def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, mon
         spent = f"The budget of {hours:g} hours is spent in stage rl-1. Raise it and run again"
         with pytest.raises(TrainingError, match=f"^{re.escape(spent)}"):
             execute(plan.job(run, "rl-1", learnt))
-        if checkpoints(run):
+        if any(name > "step-000000" for name in checkpoints(run)):
             break
         hours *= 2  # a busy machine may need all of it to load, but none needs ten minutes
         assert hours < 0.2
