@@ -24,7 +24,6 @@ from userrl_core.fork_server import serve
 from userrl_core.processes import die_with_parent
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import begun_marker
-from userrl_core.training.left_out import left_out
 from userrl_core.training.local.threads import quiet_threads
 
 
@@ -74,9 +73,13 @@ def preload() -> None:
     quiet_threads()
     _leave_out_unused()
     gc.disable()  # it would look through what the imports made, again and again: a tenth of their time
-    with left_out("scipy"):  # transformers has it for object detection; a gym's search may want it later
-        from userrl.worker import evaluate, explore, train  # noqa: F401
-        from userrl_core.training.local import loop, sft  # noqa: F401
+    if "transformers" not in sys.modules:  # else it has looked for SciPy, and fails without it
+        sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # transformers has it for object detection
+    from userrl.worker import evaluate, explore, train  # noqa: F401
+    from userrl_core.training.local import loop, sft  # noqa: F401
+
+    if sys.modules.get("scipy", sys) is None:
+        del sys.modules["scipy"]  # a gym's search may want it later
     gc.enable()
 
 

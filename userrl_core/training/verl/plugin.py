@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from userrl_core.training.left_out import left_out
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
 from userrl_core.training.verl.estimator import NAME, estimate
 from userrl_core.training.verl.machine.attention import load_critics_as_configured
 from userrl_core.training.verl.per_trajectory import (
@@ -18,9 +19,6 @@ from userrl_core.training.verl.per_trajectory import (
     estimate_remax,
     estimate_rloo,
 )
-
-with left_out("sklearn", "scipy"):  # transformers has them for assisted decoding; a sixth of the time of verl's import
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 ESTIMATORS = {NAME: estimate, RLOO: estimate_rloo, REINFORCE_PP: estimate_reinforce_pp, REMAX: estimate_remax}
 
