@@ -8,7 +8,7 @@ from userrl.machine.hashes import file_hash
 from userrl.run.job import Actor, Inputs, ProgressWriter, StageJob
 from userrl.run.results import TrainResult
 from userrl.run.run import RunDescription, all_runs, claim, delete, find, identity, of_flow_run
-from userrl_core.json_files import GrowingLines
+from userrl_core.json_files import GrowingLines, read_json, write_json
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,20 @@ def test_a_name_with_slashes_stays_inside_the_runs_folder(home):
     base = identity({"name": "x"}, seed=0, backend="local", name="../../etc/passwd", init_from=None)
     run = claim(base, RunDescription(), fresh=False, flow_run="x")
     assert run.folder.resolve().parent == (home / "runs").resolve()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("seed", "3"), ("seed", True), ("resolved", []), ("profile", 1), ("id", None), ("created", "x")]
+)
+def test_a_run_whose_record_has_a_value_of_another_type_is_skipped_and_named(home, capsys, name, value):
+    sound, damaged = (claim(f"{of}-s0-1", RunDescription(name=of), fresh=False, flow_run=of) for of in "ab")
+    record = read_json(damaged.folder / "run.json")
+    record.pop("crc")  # as runs of early versions are stored
+    write_json(damaged.folder / "run.json", {**record, name: value})
+    assert [run.id for run in all_runs()] == [sound.id]
+    assert str(damaged.folder) in capsys.readouterr().err
+    write_json(sound.folder / "status.json", {"state": 3, "updated": None})
+    assert sound.status.state == "new"
 
 
 def test_a_job_survives_its_file(tmp_path):

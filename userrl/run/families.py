@@ -65,6 +65,6 @@ def _past(start: str | None) -> Iterator[Recipe]:
         try:
             description = from_stored(RunDescription, record or {})
             yield Recipe.model_validate(description.resolved)
-        except (ValidationError, ConfigError):
+        except (TypeError, ValidationError, ConfigError):
             return  # another kind of folder, or a recipe of a version that cannot be read
         start = description.init_from and in_home_of(file.parents[1], description.init_from)

@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from userrl.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from userrl.machine.slots import held, holder, holder_pid
@@ -83,9 +84,18 @@ _Stored = TypeVar("_Stored", bound=RunDescription | RunStatus)
 
 def from_stored(kind: type[_Stored], values: Mapping[str, Any]) -> _Stored:
     """Make a description or a status from stored values, without those that another version wrote. Raises TypeError if one is
-    missing.
+    missing or of another type.
     """
-    return kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
+    stored = {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    hints = get_type_hints(kind)
+    wrong = [name for name, value in stored.items() if type(value) not in _types_of(hints[name])]
+    if wrong:
+        raise TypeError(f"of another type: {', '.join(wrong)}")
+    return kind(**stored)
+
+
+def _types_of(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +173,11 @@ class Run:
 
 
 def read_status(folder: Path) -> RunStatus:
-    """Return the last recorded status of the run in this folder, whether or not it still works."""
-    return from_stored(RunStatus, read_json(folder / "status.json") or {})
+    """Return the last recorded status of the run in this folder, whether or not it still works. A damaged one is ``new``."""
+    try:
+        return from_stored(RunStatus, read_json(folder / "status.json") or {})
+    except TypeError:
+        return RunStatus()
 
 
 def set_waiting(folder: Path, whom: str | None) -> None:
