@@ -153,6 +153,15 @@ def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top
     assert largest_gap(SPEAKER, policy, temperature or 1.0) < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("top_p", "drawn"), [(0.5, {2}), (0.51, {0, 2}), (0.8, {0, 2}), (0.81, {0, 1, 2}), (1e-300, {2})]
+)
+def test_the_nucleus_is_the_fewest_tokens_that_reach_top_p(top_p: float, drawn: set[int]) -> None:
+    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, top_p=top_p)
+    probabilities = torch.tensor([[0.3, 0.2, 0.5]], dtype=torch.float64).expand(200, 3)
+    assert set(policy._sample_token(probabilities).tolist()) == drawn
+
+
 def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:
     policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
     trajectories = play(policy)

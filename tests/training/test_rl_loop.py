@@ -309,7 +309,7 @@ def test_groups_without_a_signal_are_replaced_up_to_the_limit(tmp_path: Path) ->
         {"name": "remax", "group": 1, "batch": 12},
         {"name": "ppo", "assignment": "trajectory", "critic_warmup": 1},
         {"kl_coef": 0.1, "entropy_coef": 0.01, "dual_clip": 3.0, "entropy_mask": 0.2, "clip_high": 0.28},
-        {"loss_aggregation": "token_mean", "inner_epochs": 2, "top_p": 0.9},
+        {"loss_aggregation": "token_mean", "inner_epochs": 2, "top_p": 0.9, "warmup_steps": 4},
     ],
 )
 def test_every_algorithm_and_option_moves_the_weights(
@@ -320,6 +320,10 @@ def test_every_algorithm_and_option_moves_the_weights(
     assert train_rl(job, make_curriculum(), sink).sha256 != start.sha256
     updates = [values["policy/updates/count"] for _, _, values in sink.measured]
     assert sum(updates) > 0
+    warm = changes.get("warmup_steps", 1)
+    assert [values["policy/lr/value"] for _, _, values in sink.measured] == [
+        1e-3 * min(step / warm, 1) for step in (1, 2)
+    ]
     if changes.get("name") == "ppo":
         assert updates[0] == 0
         assert "critic/explained_variance/mean" in sink.measured[0][2]
