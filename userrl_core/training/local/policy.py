@@ -21,7 +21,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
 from userrl_core.training.local.model import context_limit
-from userrl_core.training.local.samples import Sample, pad
+from userrl_core.training.local.samples import COLDEST, Sample, nucleus, pad
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.one_gpu import rows_that_fit
 
@@ -222,19 +222,14 @@ class LocalPolicy:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        greedy = self._temperature == 0.0
+        greedy = self._temperature < COLDEST
         log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
         prob_BV = log_BV.exp()
         token = log_BV.argmax(-1) if greedy else self._sample_token(prob_BV)
         return token, log_BV.gather(1, token[:, None])[:, 0], -(prob_BV * log_BV).sum(-1)
 
     def _sample_token(self, prob_BV: Tensor) -> Tensor:
-        if self._top_p < 1.0:
-            ordered, index = prob_BV.sort(descending=True)
-            # A token is kept while the more likely ones have not reached top_p; the most likely one always is.
-            dropped = ordered.cumsum(-1) - ordered >= self._top_p
-            prob_BV = torch.zeros_like(prob_BV).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
-        return torch.multinomial(prob_BV, 1, generator=self._generator)[:, 0]
+        return torch.multinomial(nucleus(prob_BV, self._top_p), 1, generator=self._generator)[:, 0]
 
 
 @dataclass(slots=True)
