@@ -29,10 +29,8 @@ from userrl_core.training.local.text.constrained import CallRule, required_call
 from userrl_core.training.local.threads import fix_threads
 
 QUESTION = [{"role": "user", "content": "Which coat?"}]
-LOOK_UP: dict[str, Any] = {
-    "type": "function",
-    "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
-}
+LOOK_UP: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+PING = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +209,11 @@ def test_a_required_call_is_a_call_of_these_tools_or_a_cut_one(folder: Path, too
             assert isinstance(json.loads(arguments), dict)
         assert len(reply.calls) <= 1
         assert ours._format.text(reply.ids).startswith('<tool_call>\n{"name": "')
+
+
+def test_a_required_call_of_a_tool_without_parameters_is_whole(folder: Path) -> None:
+    (reply,) = completer(folder).complete([Request(QUESTION, [PING], max_tokens=80, tool_choice="required")])
+    assert (reply.calls, reply.finish_reason, reply.text) == ([("ping", "{}")], "tool_calls", "")
 
 
 def test_a_named_tool_is_the_only_one_that_is_called(folder: Path) -> None:

@@ -49,9 +49,15 @@ def required_call(tools: Sequence[Mapping[str, Any]], *, line: bool) -> CallRule
     for function in (tool.get("function", tool) for tool in tools):
         head = f'{_START}\n{{"name": {json.dumps(function["name"])}, {_ARGUMENTS}'
         choices = (choices_of(function) or list(CHOICES)) if function["name"] == TOOL_NAME else []
-        heads += [f'{head} {{"choice": {json.dumps(choice)}, "content": "' for choice in choices] or [head]
+        whole = [f"{head} {{}}}}"] if _takes_nothing(function) else [head]
+        heads += [f'{head} {{"choice": {json.dumps(choice)}, "content": "' for choice in choices] or whole
         heads += [f"{choice}:" for choice in choices if line and choice in CHOICES]
     return CallRule(tuple(heads), line)
+
+
+def _takes_nothing(function: Mapping[str, Any]) -> bool:
+    parameters = function.get("parameters")
+    return isinstance(parameters, Mapping) and parameters.get("properties") == {}
 
 
 def _continues(text: str, head: str) -> bool:
