@@ -153,6 +153,23 @@ def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top
     assert largest_gap(SPEAKER, policy, temperature or 1.0) < 1e-4
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_whose_logits_are_no_numbers_is_refused_and_not_scored(temperature: float) -> None:
+    model = make_model()
+    model.config.rms_norm_eps = float("nan")
+    with raises("checkpoint.not_finite", "although its weights are"):
+        play(LocalPolicy(model, TOKENIZER, temperature=temperature, max_tokens=4), count=1, n=1)
+
+
+@pytest.mark.parametrize("extreme", [{"top_p": 1e-300}, {"temperature": 1e-300}])
+def test_sampling_with_a_number_too_small_for_float32_is_greedy(extreme: dict[str, float]) -> None:
+    greedy, sampled = (
+        play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, **settings), count=2, n=1)
+        for settings in ({"temperature": 0.0}, {"temperature": 1.0, **extreme})
+    )
+    assert [[turn.token_ids for turn in t.turns] for t in sampled] == [[x.token_ids for x in t.turns] for t in greedy]
+
+
 def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:
     policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
     trajectories = play(policy)

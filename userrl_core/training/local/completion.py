@@ -14,7 +14,7 @@ from torch import Tensor
 from userrl_core.errors import ConfigError
 from userrl_core.interact import TOOL_NAME, parse_text
 from userrl_core.training.local.decode import make_decoder
-from userrl_core.training.local.model import context_limit
+from userrl_core.training.local.model import context_limit, logits_not_finite
 from userrl_core.training.local.samples import COLDEST, nucleus, pad
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
@@ -131,6 +131,8 @@ class Completer:
         """Sample one token. Log-probabilities are from the whole distribution at the request's temperature."""
         greedy = request.temperature < COLDEST
         logprobs = torch.log_softmax(logits.cpu() if greedy else logits.cpu() / request.temperature, dim=-1)
+        if bool(logprobs.isnan().any()):
+            raise logits_not_finite("this model")
         if rule is not None:
             token = self._allowed(reply, rule, _in_order(logprobs, greedy, request.top_p, generator))
         else:
