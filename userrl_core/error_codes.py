@@ -71,8 +71,8 @@ CODES: dict[str, Explained] = {
         ),
         (
             "checkpoint.not_finite",
-            "The weights contain values that are not finite numbers.",
-            "Use an older checkpoint, and lower the learning rate.",
+            "The weights, or the logits computed from them, are not finite numbers.",
+            "Use an older checkpoint and lower the learning rate, or correct the model's config.json.",
         ),
         (
             "checkpoint.not_of_a_run",

@@ -70,12 +70,14 @@ def serve_user(
     from userrl.machine.slots import named
     from userrl.worker.relay import BODY_BYTES, relay
     from userrl_core.served.model_server import ServeOptions, Supervisor, default_python
+    from userrl_core.training.model_files import check_stored
 
     if command is not None and "{port}" not in command:
         raise ConfigError(
             "argument.malformed",
             "--command must contain {port}, because the model's server listens on its own port behind ours.",
         )
+    check_stored(model)
     options = ServeOptions(
         model=model,
         copies=copies or max(len(named(gpus)) // tensor_parallel, 1),

@@ -9,47 +9,30 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+import orjson
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError
 
+from flows.serving.chat_request import ChatRequest, refusal
 from userrl_core.errors import UserRLError
 
 if TYPE_CHECKING:
-    from userrl_core.training.local.completion import Completer, Completion, Request
+    from userrl_core.training.local.completion import Completer, Completion
+    from userrl_core.training.local.completion import Request as Asked
 
 WAIT = 0.005
 """Seconds that a batch waits for further requests."""
+_FLOOR = -9999.0
+"""What OpenAI's protocol writes for the logarithm of a probability of 0, which JSON has no number for."""
 
 
-class ChatRequest(BaseModel):
-    """The fields of a chat completion that are read; all others are ignored."""
+class NotServed(Exception):
+    """A request that is answered by an error. The text is the sentence for its client."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    model: str
-    messages: list[dict[str, Any]] = Field(min_length=1, max_length=1000)
-    tools: list[dict[str, Any]] = []
-    temperature: float = Field(default=1.0, ge=0.0, le=10.0)
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = None
-    n: int = 1
-    stream: bool = False
-    logprobs: bool = False
-    top_logprobs: int = Field(default=0, ge=0, le=20)
-    response_format: dict[str, Any] | None = None
-
-    def refusal(self, names: tuple[str, ...]) -> tuple[int, str] | None:
-        """Return status and sentence for a request that is not served; None for one that is."""
-        if self.model not in names:
-            return 404, f"There is no model '{self.model}' here; this server has {names[0]}."
-        if self.stream or self.n != 1:
-            return 400, "Streaming and several choices are not served; set stream to false and n to 1."
-        if self.response_format not in (None, {"type": "text"}):
-            return 400, "response_format is not served; ask for JSON in the prompt."
-        return None
+    def __init__(self, sentence: str, status: int = 400, field: str | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.field = status, field
 
 
 class ModelServer:
@@ -60,25 +43,60 @@ class ModelServer:
     ) -> None:
         self.names, self._completer = names, completer
         self._max_batch, self._max_tokens = max_batch, max_tokens
-        self._waiting: asyncio.Queue[tuple[Request, asyncio.Future[Completion]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[Asked, asyncio.Future[Completion]]] = asyncio.Queue()
 
-    async def answer(self, body: ChatRequest) -> dict[str, Any]:
-        """Return the completion as OpenAI's protocol has it. Raises ConfigError for a conversation that cannot be continued."""
-        from userrl_core.training.local.completion import Request
+    async def answer(self, raw: bytes) -> dict[str, Any]:
+        """Return the completion as OpenAI's protocol has it. Raises NotServed."""
+        body = self._read(raw)
+        asked = self._asked(body)
+        try:
+            reply = await self.completion(asked)
+        except Exception as error:
+            raise NotServed(f"The model could not answer: {_sentence(error)}", 500) from error
+        if not body.parallel_tool_calls:
+            del reply.calls[1:]
+        return _body(reply, self.names[0], logprobs=body.logprobs)
 
-        request = Request(
+    async def completion(self, asked: Asked) -> Completion:
+        """Return the reply to a request, in a batch with those that wait. Raises what the model raises for this request."""
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        await self._waiting.put((asked, future))
+        return await future
+
+    def _read(self, raw: bytes) -> ChatRequest:
+        try:
+            body = ChatRequest.model_validate(orjson.loads(raw))
+        except orjson.JSONDecodeError as error:
+            raise NotServed(f"The body is no JSON: {error}.") from error
+        except ValidationError as error:
+            sentence, field = refusal(error)
+            raise NotServed(sentence, field=field) from error
+        if body.model not in self.names:
+            there = f"There is no model '{body.model}' here; this server has {self.names[0]}."
+            raise NotServed(there, 404, "model")
+        return body
+
+    def _asked(self, body: ChatRequest) -> Asked:
+        """Return the request of a body whose conversation the model can continue."""
+        from userrl_core.training.local.completion import Request as Asked
+
+        asked = Asked(
             body.messages,
-            body.tools,
+            [tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}}) for tool in body.tools],
             body.temperature,
             body.top_p,
             body.max_completion_tokens or body.max_tokens or self._max_tokens,
             secrets.randbits(62) if body.seed is None else abs(body.seed) % 2**63,
-            body.top_logprobs if body.logprobs else 0,
+            body.top_logprobs,
+            body.stop,
+            body.tool_choice if isinstance(body.tool_choice, str) else "required",
+            body.tool,
         )
-        self._completer.prompt(request)  # a refusal concerns this request alone, not the batch
-        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        await self._waiting.put((request, future))
-        return _body(await future, self.names[0], logprobs=body.logprobs)
+        try:
+            self._completer.prompt(asked)
+        except Exception as error:  # a chat template may raise any exception for a conversation
+            raise NotServed(_sentence(error), field="messages") from error
+        return asked
 
     async def work(self) -> None:
         """Answer batches until cancelled."""
@@ -87,16 +105,22 @@ class ModelServer:
             await asyncio.sleep(WAIT)
             while len(batch) < self._max_batch and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
-            try:
-                replies = await asyncio.to_thread(self._completer.complete, [request for request, _ in batch])
-            except Exception as error:  # noqa: BLE001  every client is told, and the server continues
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), reply in zip(batch, replies, strict=True):
-                if not future.done():
-                    future.set_result(reply)
+            if not await self._complete(batch) and len(batch) > 1:
+                for waiting in batch:  # each alone, so that a request fails for itself only
+                    await self._complete([waiting])
+
+    async def _complete(self, batch: list[tuple[Asked, asyncio.Future[Completion]]]) -> bool:
+        """Answer a batch, and return whether that worked. A single request that fails gets the exception."""
+        try:
+            replies = await asyncio.to_thread(self._completer.complete, [asked for asked, _ in batch])
+        except Exception as error:  # noqa: BLE001  the client is told, and the server continues
+            if len(batch) == 1 and not batch[0][1].done():
+                batch[0][1].set_exception(error)
+            return False
+        for (_, future), reply in zip(batch, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)
+        return True
 
 
 def app_of(server: ModelServer) -> FastAPI:
@@ -122,20 +146,30 @@ def app_of(server: ModelServer) -> FastAPI:
         }
 
     @app.post("/v1/chat/completions")
-    async def chat(body: ChatRequest) -> JSONResponse:
-        refusal = body.refusal(server.names)
-        if refusal is not None:
-            return _error(*refusal)
-        try:
-            return JSONResponse(await server.answer(body))
-        except (UserRLError, KeyError, TypeError) as error:
-            return _error(400, str(error))
+    async def chat(request: Request) -> JSONResponse:
+        return JSONResponse(await server.answer(await request.body()))
+
+    @app.exception_handler(NotServed)
+    async def not_served(_: Request, error: NotServed) -> JSONResponse:
+        return _error(error.status, str(error), error.field)
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def no_route(request: Request, error: HTTPException) -> JSONResponse:
+        return _error(error.status_code, f"{request.method} {request.url.path} is not served.")
 
     return app
 
 
-def _error(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"error": {"message": sentence, "type": "invalid_request_error"}}, status)
+def _error(status: int, sentence: str, field: str | None = None) -> JSONResponse:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return JSONResponse({"error": {"message": sentence, "type": kind, "param": field, "code": None}}, status)
+
+
+def _sentence(error: Exception) -> str:
+    """Return an exception's text as one line; an exception that is not ours names its kind."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, UserRLError) else f"{type(error).__name__}: {text}"
 
 
 def _body(reply: Completion, model: str, *, logprobs: bool) -> dict[str, Any]:
@@ -174,4 +208,4 @@ def _body(reply: Completion, model: str, *, logprobs: bool) -> dict[str, Any]:
 
 
 def _token(token: str, logprob: float) -> dict[str, Any]:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+    return {"token": token, "logprob": max(logprob, _FLOOR), "bytes": list(token.encode())}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from flows.serving.model_server import ModelServer
 from tests.flows.small import environment
 from tests.llama import llama
 from tests.ports import free_port
@@ -24,8 +25,12 @@ from userrl_core.served.client import ChatServer, client_for
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.completion import Completer, Request, calls_of
 from userrl_core.training.local.state import load_checkpoint
+from userrl_core.training.local.text.constrained import CallRule, required_call
+from userrl_core.training.local.threads import fix_threads
 
 QUESTION = [{"role": "user", "content": "Which coat?"}]
+LOOK_UP: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+PING = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +70,7 @@ def ask(base_url: str, **body: Any) -> dict[str, Any]:
 
 
 def completer(folder: Path) -> Completer:
+    fix_threads(1)
     return Completer(*load_checkpoint(folder, ModelConfig(path=str(folder)), "cpu"))
 
 
@@ -128,6 +134,23 @@ def test_the_protocol_is_openai_s(base_url: str, folder: Path) -> None:
     [
         ({"model": "other"}, 404),
         ({"stream": True}, 400),
+        ({"temperature": float("nan")}, 400),
+        ({"top_p": float("inf")}, 400),
+        ({"max_tokens": 0}, 400),
+        ({"logit_bias": {"1": 100}}, 400),
+        ({"presence_penalty": 0.5}, 400),
+        ({"min_tokens": 3}, 400),
+        ({"top_logprobs": 2}, 400),
+        ({"stop": [""]}, 400),
+        ({"stop": 3}, 400),
+        ({"tool_choice": "required"}, 400),
+        ({"tools": [LOOK_UP], "tool_choice": {"type": "function", "function": {"name": "other"}}}, 400),
+        ({"tools": [{"type": "function", "function": {"name": "w", "strict": True}}]}, 400),
+        ({"tools": ["w"]}, 400),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400),
+        ({"messages": [*QUESTION, {"role": "assistant", "content": "s", "prefix": True}, *QUESTION]}, 400),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400),
+        ({"seed": 10**400}, 400),
         ({"messages": [*QUESTION, {"role": "assistant", "content": "so"}]}, 400),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, 400),
     ],
@@ -136,6 +159,131 @@ def test_what_is_not_served_is_refused(base_url: str, folder: Path, change: dict
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(base_url, **{"model": str(folder), "messages": QUESTION, **change})
     assert refused.value.code == status
+    error = json.load(refused.value)["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].endswith((".", ")"))
+
+
+def test_null_and_values_that_ask_for_nothing_are_as_absent(base_url: str, folder: Path) -> None:
+    body = {"model": str(folder), "messages": QUESTION, "seed": 3, "max_tokens": 5}
+    fields = ("temperature", "top_p", "tools", "tool_choice", "n", "stream", "stop", "response_format", "logprobs")
+    nulls = dict.fromkeys((*fields, "logit_bias", "max_completion_tokens", "stream_options", "something_new"))
+    neutral = {"n": 1, "stream": False, "logit_bias": {}, "frequency_penalty": 0, "user": "me", "store": False}
+    plain = ask(base_url, **body)["choices"]
+    assert plain == ask(base_url, **body, **nulls)["choices"] == ask(base_url, **body, **neutral)["choices"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "chat/completions"), ("POST", "completions")])
+def test_other_routes_are_refused_in_the_same_form(base_url: str, method: str, path: str) -> None:
+    data = b"{}" if method == "POST" else None
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(f"{base_url}/{path}", data=data, method=method), timeout=60)
+    assert json.load(refused.value)["error"]["message"] == f"{method} /v1/{path} is not served."
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_reply_ends_before_the_first_stop_text(folder: Path, temperature: float) -> None:
+    ours = completer(folder)
+    (free,) = ours.complete([Request(QUESTION, temperature=temperature, seed=7, max_tokens=30)])
+    stops = [free.text[9:12], free.text[4:6]]
+    cut = free.text[: min(map(free.text.index, stops))]
+    asked = Request(QUESTION, temperature=temperature, seed=7, max_tokens=30, stop=stops)
+    (stopped,) = ours.complete([asked])
+    assert (stopped.text, stopped.finish_reason) == (cut, "stop")
+    assert len(stopped.ids) < len(free.ids)
+    assert ours.complete([asked, Request(QUESTION, seed=1, max_tokens=40)])[0].ids == stopped.ids
+
+
+@pytest.mark.parametrize("tools", [[tool_schema(["search", "answer"])], [LOOK_UP], [LOOK_UP, tool_schema()]])
+def test_a_required_call_is_a_call_of_these_tools_or_a_cut_one(folder: Path, tools: list[dict[str, Any]]) -> None:
+    """The model is random: it calls nothing by itself, and it seldom closes a text."""
+    ours = completer(folder)
+    requests = [
+        Request(QUESTION, tools, seed / 2, 1.0, 80, seed, tool_choice="required", stop=["o"]) for seed in range(3)
+    ]
+    for reply in ours.complete(requests):
+        assert reply.calls or reply.finish_reason == "length"
+        assert not reply.calls or reply.finish_reason == "tool_calls"
+        for name, arguments in reply.calls:
+            assert name in {tool["function"]["name"] for tool in tools}
+            assert isinstance(json.loads(arguments), dict)
+        assert len(reply.calls) <= 1
+        assert ours._format.text(reply.ids).startswith('<tool_call>\n{"name": "')
+
+
+def test_a_required_call_of_a_tool_without_parameters_is_whole(folder: Path) -> None:
+    (reply,) = completer(folder).complete([Request(QUESTION, [PING], max_tokens=80, tool_choice="required")])
+    assert (reply.calls, reply.finish_reason, reply.text) == ([("ping", "{}")], "tool_calls", "")
+
+
+def test_a_named_tool_is_the_only_one_that_is_called(folder: Path) -> None:
+    ours = completer(folder)
+    request = Request(QUESTION, [tool_schema(), LOOK_UP], max_tokens=40, tool_choice="required", tool="look_up")
+    assert ours._format.text(ours.complete([request])[0].ids).startswith(
+        '<tool_call>\n{"name": "look_up", "arguments":'
+    )
+
+
+def test_without_a_choice_of_tools_no_call_is_written(folder: Path) -> None:
+    ours = completer(folder)
+    free = Request(QUESTION, [LOOK_UP], max_tokens=30, tool_choice="none")
+    assert ours.prompt(free) == ours.prompt(Request(QUESTION))
+    rule = CallRule()
+    assert rule.allows("<tool_cal", ended=False)
+    assert not rule.allows("So: <tool_call>", ended=False)
+    assert not CallRule(line=True).allows("So.\naction: coat", ended=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "allowed", "complete"),
+    [
+        ("Well", False, False, False),
+        ('<tool_call>\n{"name": "other', False, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {"a": [1, {"b": nu', False, True, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {"a": [1, {"b": nu', True, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {"a": 1 2', False, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {"a": NaN', False, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {"a": "</tool_call>', False, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {}', False, True, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {}, "name"', False, False, False),
+        ('<tool_call>\n{"name": "look_up", "arguments": {}}', False, True, True),
+        ('<tool_call>\n{"name": "look_up", "arguments": {}}\n</tool_call>', True, True, True),
+    ],
+)
+def test_a_call_grows_by_texts_that_can_still_become_one(text: str, ended: bool, allowed: bool, complete: bool) -> None:
+    rule = required_call([LOOK_UP], line=False)
+    assert (rule.allows(text, ended), rule.complete(text)) == (allowed, complete)
+
+
+def test_a_model_that_writes_lines_is_required_to_write_one() -> None:
+    rule = required_call([tool_schema(["search", "answer"])], line=True)
+    assert rule.allows("answer: a red", ended=False)
+    assert not rule.allows("action: a red", ended=False)
+    assert rule.allows(render_call(InteractCall("answer", "a red coat")), ended=True)
+
+
+@pytest.mark.parametrize(
+    "hostile", [{"top_p": 1e-300}, {"temperature": 1e-300}, {"top_logprobs": 20, "logprobs": True}]
+)
+def test_extreme_numbers_are_answered(base_url: str, folder: Path, hostile: dict[str, Any]) -> None:
+    body = {"model": str(folder), "messages": QUESTION, "seed": 3, "max_tokens": 5}
+    greedy = ask(base_url, **body, temperature=0)["choices"][0]["message"]
+    reply = ask(base_url, **body, **hostile)["choices"][0]["message"]
+    assert reply == greedy or "logprobs" in hostile
+
+
+def test_a_request_that_fails_fails_alone(folder: Path) -> None:
+    async def talk() -> list[Any]:
+        server = ModelServer(completer(folder), ("tiny",))
+        worker = asyncio.create_task(server.work())
+        asked = [Request(QUESTION, seed=seed, max_tokens=3) for seed in (1, 2**70, 2)]
+        replies = await asyncio.gather(*map(server.completion, asked), return_exceptions=True)
+        worker.cancel()
+        return list(replies)
+
+    first, failed, last = asyncio.run(talk())
+    assert isinstance(failed, Exception)
+    assert len(first.ids) == len(last.ids) == 3
 
 
 def test_our_client_talks_to_it_at_once_from_many_conversations(base_url: str, folder: Path) -> None:

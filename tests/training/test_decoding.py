@@ -20,6 +20,7 @@ from userrl_core.training.local.decode import GenericDecoder, LlamaDecoder, Qwen
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.policy import LocalPolicy
+from userrl_core.training.local.samples import nucleus
 from userrl_core.training.local.sft import encode_chats
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import render, train_tokenizer
@@ -157,9 +158,25 @@ def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top
     ("top_p", "drawn"), [(0.5, {2}), (0.51, {0, 2}), (0.8, {0, 2}), (0.81, {0, 1, 2}), (1e-300, {2})]
 )
 def test_the_nucleus_is_the_fewest_tokens_that_reach_top_p(top_p: float, drawn: set[int]) -> None:
-    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, top_p=top_p)
-    probabilities = torch.tensor([[0.3, 0.2, 0.5]], dtype=torch.float64).expand(200, 3)
-    assert set(policy._sample_token(probabilities).tolist()) == drawn
+    probabilities = torch.tensor([0.3, 0.2, 0.5], dtype=torch.float64)
+    assert set(nucleus(probabilities, top_p).nonzero().flatten().tolist()) == drawn
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_whose_logits_are_no_numbers_is_refused_and_not_scored(temperature: float) -> None:
+    model = make_model()
+    model.config.rms_norm_eps = float("nan")
+    with raises("checkpoint.not_finite", "although its weights are"):
+        play(LocalPolicy(model, TOKENIZER, temperature=temperature, max_tokens=4), count=1, n=1)
+
+
+@pytest.mark.parametrize("extreme", [{"top_p": 1e-300}, {"temperature": 1e-300}])
+def test_sampling_with_a_number_too_small_for_float32_is_greedy(extreme: dict[str, float]) -> None:
+    greedy, sampled = (
+        play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, **settings), count=2, n=1)
+        for settings in ({"temperature": 0.0}, {"temperature": 1.0, **extreme})
+    )
+    assert [[turn.token_ids for turn in t.turns] for t in sampled] == [[x.token_ids for x in t.turns] for t in greedy]
 
 
 def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:

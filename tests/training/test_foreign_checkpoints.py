@@ -21,8 +21,10 @@ from userrl_core.training.local.model import build_model, check_elsewhere, load_
 from userrl_core.training.local.state import save_model
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.model_files import check_stored, hash_of
 from userrl_core.training.shapes import shape_of
 
+ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 Damage = Callable[[Path], Any]
@@ -65,6 +67,25 @@ def poisoned(folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def flipped(folder: Path, name: str = WEIGHTS) -> None:
+    """Flip the last bit of a file, which leaves weights that can be read."""
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def stored_by_a_run(folder: Path) -> None:
+    hashes = {file.name: hash_of([file]) for file in folder.iterdir()} | {"trainer/optimizer.safetensors": "0" * 64}
+    (folder / "state.json").write_text(json.dumps({"files": hashes}))
+
+
+def stored_by_a_fetch(folder: Path) -> None:
+    (folder / "model.json").write_text(json.dumps({"sha256": hash_of([folder / WEIGHTS])}))
+
+
+def stored_by_verl(folder: Path) -> None:
+    (folder.parent / "userrl.json").write_text(json.dumps({"sha256": hash_of([folder / WEIGHTS])}))
+
+
 def indexed(*files: str) -> Damage:
     def index(folder: Path) -> None:
         (folder / WEIGHTS).unlink()
@@ -89,6 +110,9 @@ def indexed(*files: str) -> Damage:
         (text("config.json", '{"a":'), "{}/config.json cannot be read"),
         (text("config.json", "[" * 100_000), "{}/config.json cannot be read"),
         (text("config.json", "[1]"), "{}/config.json contains no JSON object"),
+        (text("state.json", "{}"), "{}/state.json names no files"),
+        (changed("config.json", rms_norm_eps=float("nan")), "{}/config.json cannot be read (no JSON: one of its values is NaN)"),
+        (changed("config.json", rms_norm_eps=-1e3), "The logits of {} are not finite"),
         (without_a_tensor, "The weights in {} lack model.norm.weight"),
         (poisoned, "The weights in {} are not all finite numbers (model.norm.weight)"),
         (indexed("pytorch_model.bin"), "{}/model.safetensors.index.json names 'pytorch_model.bin'"),
@@ -129,6 +153,37 @@ def test_a_tokenizer_that_cannot_be_loaded_is_one_sentence_with_its_path(
         load_tokenizer(folder)
     assert str(refused.value).startswith(sentence.format(folder))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("stored", [stored_by_a_run, stored_by_a_fetch, stored_by_verl])
+@pytest.mark.parametrize("load", [lambda folder: load_model(folder, TINY), check_elsewhere, check_stored])
+def test_weights_that_do_not_match_their_stored_hash_are_loaded_by_nobody(
+    folder: Path, stored: Damage, load: Callable[[Path], Any]
+) -> None:
+    stored(folder)
+    load(folder)
+    flipped(folder)
+    with raises("checkpoint.damaged", "hash"):
+        load(folder)
+
+
+def test_a_tokenizer_of_a_run_that_was_edited_is_refused_with_its_model(folder: Path) -> None:
+    stored_by_a_run(folder)
+    flipped(folder, "tokenizer.json")
+    with raises("checkpoint.damaged", "tokenizer.json does not match its hash"):
+        load_model(folder, TINY)
+
+
+def test_models_are_loaded_by_the_function_that_checks_their_hashes() -> None:
+    """The others read a GGUF file to convert it, ask whether a folder loads at all, or write a line for a model card."""
+    readers = {
+        path.relative_to(ROOT).as_posix()
+        for room in ("userrl_core", "userrl", "flows")
+        for path in (ROOT / room).rglob("*.py")
+        if "AutoModelForCausalLM.from_pretrained(" in path.read_text()
+    }
+    reports = {"userrl/reports/checkpoints/listed.py", "userrl/reports/checkpoints/model_card.py"}
+    assert readers == {"userrl_core/training/local/model.py", "userrl_core/training/local/convert.py", *reports}
 
 
 def test_an_attention_that_config_json_names_does_not_win_over_ours(folder: Path) -> None:

@@ -33,6 +33,7 @@ from userrl_core.training.jobs import Best
 from userrl_core.training.local.text.calls import style_of
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer
+from userrl_core.training.model_files import check_hashes, hash_of
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
 from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
@@ -170,6 +171,17 @@ def test_a_prepared_model_links_the_weights_and_is_prepared_again_after_a_kill(t
     assert style_of(load_tokenizer(folder)).line
     assert load_tokenizer(source).chat_template == template
     assert prepared(str(source), "json", tmp_path / "none") == str(source)
+
+
+def test_a_prepared_checkpoint_is_checked_and_passes_the_check_itself(tmp_path: Path) -> None:
+    source = llama(tmp_path / "model")
+    hashes = {file.name: hash_of([file]) for file in source.iterdir()}
+    (source / "state.json").write_text(json.dumps({"files": hashes}))
+    check_hashes(Path(prepared(str(source), "line", tmp_path / "prepared")))
+    with (source / "tokenizer.json").open("a") as file:
+        file.write(" ")
+    with raises("checkpoint.damaged", "tokenizer.json does not match its hash"):
+        prepared(str(source), "line", tmp_path / "again")
 
 
 def test_a_prepared_model_follows_its_source_to_another_folder(tmp_path: Path) -> None:

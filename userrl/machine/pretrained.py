@@ -16,9 +16,8 @@ from typing import Any
 from userrl.machine.home import home
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import ModelConfig
+from userrl_core.training.model_files import RECORD
 
-RECORD = "model.json"
-"""File in a model's folder. It is written last, so that a folder without it does not count."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 

@@ -11,6 +11,7 @@ from userrl.machine.slots import named, take
 from userrl.run.tasks import PLAYED, own_user_url, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions, default_python, serving
+from userrl_core.training.model_files import check_stored
 from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.machine.step_time import gpus_per_copy
 
@@ -30,6 +31,7 @@ def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callabl
             nonlocal running
             if not running and needs_server(recipe, kind):
                 options = serve_options(recipe)
+                check_stored(options.model)
                 gpus = named(options.gpus)
                 wait = f"waits for GPUs for {options.model}; in use: "
                 stack.enter_context(

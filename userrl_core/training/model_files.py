@@ -1,11 +1,14 @@
 """Checks of a model's folder before transformers reads it, with one sentence for each problem.
 
-A folder from elsewhere may be incomplete or unsafe: an index may name pickled weights or files outside the folder.
+A folder from elsewhere may be incomplete or unsafe: an index may name pickled weights or files outside the folder. A model
+that a run or a fetch of ours wrote has hashes stored with it. They are checked here, so by everything that loads a model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,14 @@ from safetensors import SafetensorError, safe_open
 from userrl_core.errors import CheckpointError
 
 INDEX = "model.safetensors.index.json"
+STATE = "state.json"
+"""File of a checkpoint of ours with the SHA-256 of every other file (`files`)."""
+TRAINER = "trainer"
+"""Folder of a checkpoint that only continued training reads."""
+RECORD = "model.json"
+"""File of a fetched model with the SHA-256 of its weights. It is written last, so that a folder without it does not count."""
+CARD = "userrl.json"
+"""File of a checkpoint of verl, above the model's folder, with the hash of the weights (`hash_of`)."""
 
 
 def local_folder(path: str | Path) -> Path | None:
@@ -26,15 +37,15 @@ def local_folder(path: str | Path) -> Path | None:
 
 
 def check_files(folder: Path) -> None:
-    """Raise CheckpointError for a folder whose config, index or weights are unreadable, or that names weights in
-    another format.
+    """Raise CheckpointError for a folder whose config, index or weights are unreadable or do not match their stored
+    hashes, or that names weights in another format.
     """
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             "checkpoint.missing",
             f"No model can be loaded from {folder}: it has no config.json. Give the folder of a model.",
         )
-    config = _object(folder / "config.json")
+    config = _object(folder / "config.json", without_nan=True)
     if config.get("transformers_weights") is not None:
         raise CheckpointError(
             "checkpoint.unsafe",
@@ -42,6 +53,7 @@ def check_files(folder: Path) -> None:
             "Remove the field transformers_weights.",
         )
     _check_index(folder)
+    check_hashes(folder)
     for file in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(file, framework="numpy"):
@@ -50,6 +62,64 @@ def check_files(folder: Path) -> None:
             raise CheckpointError(
                 "checkpoint.damaged", f"The weights in {file} are damaged ({error}). Copy them again."
             ) from error
+
+
+def check_stored(path: str | Path) -> None:
+    """Raise CheckpointError for a model of this machine that does not match its stored hashes (`check_hashes`).
+
+    For a server of its own, which reads the files itself.
+    """
+    folder = local_folder(path)
+    if folder is not None:
+        check_hashes(folder)
+
+
+def check_hashes(folder: Path) -> None:
+    """Raise CheckpointError for a model that does not match the hashes stored with it. A folder without any passes."""
+    if (folder / STATE).exists():
+        hashes = _object(folder / STATE).get("files")
+        if not isinstance(hashes, dict):
+            raise CheckpointError("checkpoint.damaged", f"{folder / STATE} names no files. Use another checkpoint.")
+        for name, sha256 in hashes.items():
+            if not name.startswith(f"{TRAINER}/"):
+                check_hash(folder, name, str(sha256))
+    elif (sha256 := _stored(folder / RECORD)) is not None:
+        check_hash(folder, "model.safetensors", sha256)
+    for card in (above / CARD for above in folder.resolve().parents[:2]):
+        sha256 = _stored(card)
+        if sha256 is not None and hash_of(sorted(folder.glob("*.safetensors"))) != sha256:
+            raise CheckpointError(
+                "checkpoint.damaged",
+                f"The checkpoint {folder} is damaged: its weights do not match their hash in {card}. Use an older one.",
+            )
+
+
+def check_hash(folder: Path, name: str, sha256: str) -> None:
+    """Raise CheckpointError for a file of a checkpoint that is missing, outside the folder, or has another hash."""
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise CheckpointError(
+            "checkpoint.unsafe",
+            f"The checkpoint {folder} names a file outside its own folder ({name}). Do not use it.",
+        )
+    if not path.is_file():
+        raise CheckpointError(
+            "checkpoint.damaged", f"The checkpoint {folder} has no file {name}. Use an older one, or copy it again."
+        )
+    if hash_of([path]) != sha256:
+        raise CheckpointError(
+            "checkpoint.damaged",
+            f"The checkpoint {folder} is damaged: {name} does not match its hash. Use an older one, or copy it again.",
+        )
+
+
+def hash_of(files: Sequence[Path]) -> str:
+    """Return the SHA-256 of one file, as other tools show it. For several files, hash their hashes in this order."""
+    parts = []
+    for path in files:
+        with path.open("rb") as file:
+            parts.append(hashlib.file_digest(file, "sha256"))
+    return parts[0].hexdigest() if len(parts) == 1 else hashlib.sha256(b"".join(p.digest() for p in parts)).hexdigest()
 
 
 def check_attention(folder: Path) -> None:
@@ -99,9 +169,20 @@ def _check_index(folder: Path) -> None:
             )
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _stored(path: Path) -> str | None:
+    """Return the hash of the weights in a record of ours; None where the file is missing or is none of ours."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    sha256 = record.get("sha256") if isinstance(record, dict) else None
+    return sha256 if isinstance(sha256, str) and len(sha256) == 64 else None
+
+
+def _object(path: Path, *, without_nan: bool = False) -> dict[str, Any]:
+    """Return a file's JSON object. without_nan: NaN in it is an error; infinity never is, since some configs have it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_nan if without_nan else None)
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"no JSON: {str(error)[:100]}"
         raise CheckpointError(
@@ -110,3 +191,9 @@ def _object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError("checkpoint.damaged", f"{path} contains no JSON object. Use another checkpoint.")
     return value
+
+
+def _not_nan(constant: str) -> float:
+    if constant == "NaN":
+        raise ValueError("one of its values is NaN")
+    return float(constant)

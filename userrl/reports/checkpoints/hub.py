@@ -19,7 +19,8 @@ from userrl.reports.checkpoints.model_card import model_card
 from userrl.reports.run_report import read_report
 from userrl.run.run import Run, find, load
 from userrl_core.errors import CheckpointError, ConfigError
-from userrl_core.training.local.checkpoint import STATE, read_checkpoint
+from userrl_core.training.local.checkpoint import read_checkpoint
+from userrl_core.training.model_files import STATE
 from warehouse import open_warehouse
 
 FILES = (

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 
 from userrl_core.errors import CheckpointError
+from userrl_core.training.model_files import STATE, check_hash, hash_of
 
-STATE = "state.json"
 _NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -121,22 +121,8 @@ def read_state(folder: Path) -> CheckpointState:
 def read_checkpoint(folder: Path) -> CheckpointState:
     """Return a checkpoint's ``state.json`` after verifying every file. Raises CheckpointError naming the problem."""
     state = read_state(folder)
-    for name, expected in state.files.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise CheckpointError(
-                "checkpoint.unsafe",
-                f"The checkpoint {folder} names a file outside its own folder ({name}). Do not use it.",
-            )
-        if not path.is_file():
-            raise CheckpointError(
-                "checkpoint.damaged", f"The checkpoint {folder} has no file {name}. Use an older one."
-            )
-        if _hash(path) != expected:
-            raise CheckpointError(
-                "checkpoint.damaged",
-                f"The checkpoint {folder} is damaged: {name} does not match its hash. Use an older one.",
-            )
+    for name, sha256 in state.files.items():
+        check_hash(folder, name, sha256)
     return state
 
 
@@ -185,14 +171,9 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _sync_and_hash(path: Path) -> str:
     _sync(path)
-    return _hash(path)
+    return hash_of([path])
 
 
 def _sync(path: Path) -> None:

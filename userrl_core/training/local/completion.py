@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,9 +14,10 @@ from torch import Tensor
 from userrl_core.errors import ConfigError
 from userrl_core.interact import TOOL_NAME, parse_text
 from userrl_core.training.local.decode import make_decoder
-from userrl_core.training.local.model import context_limit
-from userrl_core.training.local.samples import pad
+from userrl_core.training.local.model import context_limit, logits_not_finite
+from userrl_core.training.local.samples import COLDEST, nucleus, pad
 from userrl_core.training.local.text.chat import ChatFormat
+from userrl_core.training.local.text.constrained import CallRule, required_call
 
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
@@ -25,7 +26,9 @@ _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 class Request:
     """One conversation to continue. temperature: 0 is greedy. seed: of this reply alone, whatever it is batched with.
 
-    top_logprobs: number of alternatives per token that are returned with their log-probabilities.
+    top_logprobs: number of alternatives per token that are returned with their log-probabilities. stop: texts before the
+    first of which the reply ends; a required call is not ended by them. tool_choice: whether the reply may, must or must
+    not be a call. tool: name of the only tool that a required call may use.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -35,6 +38,14 @@ class Request:
     max_tokens: int = 256
     seed: int = 0
     top_logprobs: int = 0
+    stop: Sequence[str] = ()
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+    tool: str | None = None
+
+    @property
+    def shown_tools(self) -> list[Mapping[str, Any]]:
+        """The tools that the model is told of: none where it may not call them."""
+        return [] if self.tool_choice == "none" else list(self.tools)
 
 
 @dataclass(slots=True)
@@ -67,7 +78,7 @@ class Completer:
             raise ConfigError(
                 "argument.malformed", "messages must end with a message of the user, or with the result of a tool."
             )
-        ids = self._format.chat({"messages": messages, "tools": list(request.tools)}).ids
+        ids = self._format.chat({"messages": messages, "tools": request.shown_tools}).ids
         if len(ids) >= self._limit:
             raise ConfigError(
                 "argument.out_of_range",
@@ -82,17 +93,18 @@ class Completer:
         replies = [Completion(prompt_tokens=len(ids)) for ids in prompts]
         budgets = [min(r.max_tokens, self._limit - len(ids)) for r, ids in zip(requests, prompts, strict=True)]
         generators = [torch.Generator().manual_seed(request.seed) for request in requests]
+        rules = [self._rule(request) for request in requests]
         rows = list(range(len(requests)))
         decoder = make_decoder(self._model, len(rows), max(map(len, prompts)) + min(max(budgets), 256))
         ids, real = pad(prompts, self._pad, left=True, device=next(self._model.parameters()).device)
         logits = decoder.feed(ids, real)
         while True:
             for index, row in enumerate(rows):
-                self._extend(replies[row], requests[row], logits[index], generators[row])
+                self._extend(replies[row], requests[row], logits[index], generators[row], rules[row])
             open_rows = [
                 index
                 for index, row in enumerate(rows)
-                if replies[row].ids[-1] != self._format.end_id and len(replies[row].ids) < budgets[row]
+                if len(replies[row].ids) < budgets[row] and not self._ended(replies[row], requests[row], rules[row])
             ]
             if not open_rows:
                 break
@@ -105,24 +117,61 @@ class Completer:
             self._finish(request, reply)
         return replies
 
-    def _extend(self, reply: Completion, request: Request, logits: Tensor, generator: torch.Generator) -> None:
+    def _rule(self, request: Request) -> CallRule | None:
+        """Return the rule that a reply's text has to follow; None for a free reply."""
+        line = self._format.calls_are_lines
+        if request.tool_choice == "required":
+            callable_tools = [t for t in request.tools if request.tool in (None, t.get("function", t).get("name"))]
+            return required_call(callable_tools, line=line)
+        return CallRule(line=line) if request.tool_choice == "none" else None
+
+    def _extend(
+        self, reply: Completion, request: Request, logits: Tensor, generator: torch.Generator, rule: CallRule | None
+    ) -> None:
         """Sample one token. Log-probabilities are from the whole distribution at the request's temperature."""
-        greedy = request.temperature == 0.0
+        greedy = request.temperature < COLDEST
         logprobs = torch.log_softmax(logits.cpu() if greedy else logits.cpu() / request.temperature, dim=-1)
-        token = int(logprobs.argmax()) if greedy else _sample(logprobs.exp(), request.top_p, generator)
+        if bool(logprobs.isnan().any()):
+            raise logits_not_finite("this model")
+        if rule is not None:
+            token = self._allowed(reply, rule, _in_order(logprobs, greedy, request.top_p, generator))
+        else:
+            token = int(logprobs.argmax()) if greedy else _sample(logprobs.exp(), request.top_p, generator)
         reply.ids.append(token)
         reply.tokens.append(str(self._tokenizer.decode([token])))
         reply.logprobs.append(float(logprobs[token]))
         if request.top_logprobs:
-            best = logprobs.topk(request.top_logprobs)
+            best = logprobs.topk(min(request.top_logprobs, len(logprobs)))
             pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             reply.alternatives.append([(str(self._tokenizer.decode([one])), value) for one, value in pairs])
 
+    def _allowed(self, reply: Completion, rule: CallRule, candidates: Iterator[int]) -> int:
+        """Return the first token that the rule allows; the end token where it allows none."""
+        heads = [self._tokenizer.encode(head, add_special_tokens=False) for head in rule.heads]
+        at = len(reply.ids)
+        next_of_heads = {head[at] for head in heads if head[:at] == reply.ids and len(head) > at}
+        for token in candidates:
+            if next_of_heads:
+                if token in next_of_heads:
+                    return token
+            elif rule.allows(self._format.text([*reply.ids, token]), token == self._format.end_id):
+                return token
+        return self._format.end_id
+
+    def _ended(self, reply: Completion, request: Request, rule: CallRule | None) -> bool:
+        if reply.ids[-1] == self._format.end_id:
+            return True
+        if rule is None and not request.stop:
+            return False
+        text = self._format.text(reply.ids)
+        return _cut(text, request) is not None or (rule is not None and rule.complete(text))
+
     def _finish(self, request: Request, reply: Completion) -> None:
-        ended = reply.ids[-1] == self._format.end_id
+        ended = self._ended(reply, request, self._rule(request))
         reply.text = self._format.text(reply.ids)
+        reply.text = reply.text[: _cut(reply.text, request)]
         reply.finish_reason = "stop" if ended else "length"
-        if request.tools:
+        if request.shown_tools:
             reply.calls = calls_of(reply.text, request.tools)
         if reply.calls:
             reply.text, reply.finish_reason = reply.text[: reply.text.find("<tool_call>")].strip(), "tool_calls"
@@ -148,11 +197,22 @@ def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[tuple[str, s
 
 
 def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> int:
-    if top_p < 1.0:
-        ordered, index = probabilities.sort(descending=True)
-        dropped = ordered.cumsum(-1) - ordered >= top_p
-        probabilities = torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
-    return int(torch.multinomial(probabilities, 1, generator=generator))
+    return int(torch.multinomial(nucleus(probabilities, top_p), 1, generator=generator))
+
+
+def _in_order(logprobs: Tensor, greedy: bool, top_p: float, generator: torch.Generator) -> Iterator[int]:
+    """Yield all tokens: first those of the nucleus as drawn one by one without replacement, then by probability."""
+    if not greedy:
+        kept = nucleus(logprobs.exp(), top_p)
+        drawn = kept / torch.empty_like(kept).exponential_(generator=generator)
+        yield from drawn.argsort(descending=True)[: int(kept.count_nonzero())].tolist()
+    yield from logprobs.argsort(descending=True).tolist()
+
+
+def _cut(text: str, request: Request) -> int | None:
+    """Return where the first stop text begins; None where there is none."""
+    stops = () if request.tool_choice == "required" else request.stop
+    return min((text.index(stop) for stop in stops if stop in text), default=None)
 
 
 def _merged(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

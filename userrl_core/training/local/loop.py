@@ -45,7 +45,7 @@ from userrl_core.training.local.lora import Base, adapt, without_adapters
 from userrl_core.training.local.model import card_gb
 from userrl_core.training.local.optimizer import adamw, set_lr
 from userrl_core.training.local.policy import LocalPolicy
-from userrl_core.training.local.state import TrainState, load_checkpoint, load_start
+from userrl_core.training.local.state import TrainState, load_start, load_to_train
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.update import items_of, minibatches, update_policy
 from userrl_core.training.one_gpu import check_rl, known_shape
@@ -339,7 +339,7 @@ class _Stage:
         base = self.state.base
         if base is not None and Path(base.path).resolve() == path.resolve():
             return self.state.model
-        return load_checkpoint(path, self.job.model, self.job.device)[0]
+        return load_to_train(path, self.job.model, self.job.device)[0]
 
     def _log_credits(self, batch: Batch, credits: Credits, advantages: Advantages) -> None:
         for index, trajectory in enumerate(batch.trajectories):

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.config import LoraSettings
-from userrl_core.training.local.checkpoint import STATE, read_json, read_state
+from userrl_core.training.local.checkpoint import read_json, read_state
 from userrl_core.training.local.optimizer import trained
+from userrl_core.training.model_files import STATE
 
 ADAPTER = "adapter"
 _NAME, _FILE, _PREFIX = "default", "adapter_model.safetensors", "base_model.model."

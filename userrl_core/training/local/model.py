@@ -55,7 +55,8 @@ def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "c
 def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
     """Return a checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
 
-    Raises CheckpointError where the model is missing, or its weights are incomplete or not finite.
+    Raises CheckpointError where the model is missing, its weights are incomplete or do not match their stored hashes, or
+    its weights or logits are not finite.
     """
     try:
         folder = local_folder(path)
@@ -83,7 +84,9 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
             "another checkpoint.",
         )
     check_finite(model.state_dict(), str(path))
-    return _prepare(model, config, device)
+    _prepare(model, config, device)
+    _check_logits(model, str(path))
+    return model
 
 
 def check_elsewhere(path: str | Path) -> None:
@@ -116,6 +119,26 @@ def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
                 f"The weights in {where} are not all finite numbers ({name}), so training diverged there. Use "
                 "an older checkpoint.",
             )
+
+
+def logits_not_finite(where: str) -> CheckpointError:
+    """Return the error of a model that gives logits that are no numbers. where: its place or name."""
+    return CheckpointError(
+        "checkpoint.not_finite",
+        f"The logits of {where} are not finite numbers, although its weights are. Correct its config.json (such as "
+        "rms_norm_eps and rope_theta), or use another checkpoint.",
+    )
+
+
+@torch.no_grad()
+def _check_logits(model: Any, where: str) -> None:
+    """Raise CheckpointError for a model whose logits after a few tokens are no numbers, as a bad number in its config makes
+    them.
+    """
+    ids = torch.arange(min(4, model.config.get_text_config().vocab_size), device=next(model.parameters()).device)
+    logits = model(input_ids=ids[None]).logits
+    if bool((logits.isnan() | logits.isposinf()).any()):
+        raise logits_not_finite(where)
 
 
 def _reason(error: Exception) -> str:

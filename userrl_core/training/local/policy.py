@@ -7,6 +7,7 @@ generator. Conversations that reach the model's context limit end with the score
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,8 @@ from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
-from userrl_core.training.local.model import context_limit
-from userrl_core.training.local.samples import Sample, pad
+from userrl_core.training.local.model import context_limit, logits_not_finite
+from userrl_core.training.local.samples import COLDEST, Sample, nucleus, pad
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.one_gpu import rows_that_fit
 
@@ -205,6 +206,8 @@ class LocalPolicy:
     ) -> PolicyReply:
         """Record one row's reply. steps: tokens sampled in this turn; all but the last were fed."""
         count = len(ids)
+        if any(map(math.isnan, logprobs[:count])):
+            raise logits_not_finite(self.name)
         prompt_tokens = len(row.sample.ids)
         row.sample.append_reply(len(row.episode.trajectory.turns), ids, logprobs[:count], entropies[:count])
         row.pending = ids[steps - 1 :]
@@ -222,19 +225,19 @@ class LocalPolicy:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        greedy = self._temperature == 0.0
+        greedy = self._temperature < COLDEST
         log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
         prob_BV = log_BV.exp()
         token = log_BV.argmax(-1) if greedy else self._sample_token(prob_BV)
         return token, log_BV.gather(1, token[:, None])[:, 0], -(prob_BV * log_BV).sum(-1)
 
     def _sample_token(self, prob_BV: Tensor) -> Tensor:
-        if self._top_p < 1.0:
-            ordered, index = prob_BV.sort(descending=True)
-            # A token is kept while the more likely ones have not reached top_p; the most likely one always is.
-            dropped = ordered.cumsum(-1) - ordered >= self._top_p
-            prob_BV = torch.zeros_like(prob_BV).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
-        return torch.multinomial(prob_BV, 1, generator=self._generator)[:, 0]
+        try:
+            return torch.multinomial(nucleus(prob_BV, self._top_p), 1, generator=self._generator)[:, 0]
+        except RuntimeError as error:
+            if bool(prob_BV.isnan().any()):
+                raise logits_not_finite(self.name) from error
+            raise
 
 
 @dataclass(slots=True)

@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+COLDEST = 1e-6
+"""Temperatures below it are greedy: logits divided by them may leave the range of float32."""
+
 
 @dataclass(slots=True)
 class Sample:
@@ -76,3 +79,17 @@ def pad(
         ids[index, span] = row
         real[index, span] = True
     return torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
+
+
+def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Return probabilities [..., V] with those outside the nucleus set to 0.
+
+    A token is kept while the more likely ones have not reached top_p. The most likely one always is, also where top_p is
+    too small for float32.
+    """
+    if top_p >= 1.0:
+        return probabilities
+    ordered, index = probabilities.sort(descending=True)
+    dropped = ordered.cumsum(-1) - ordered >= top_p
+    dropped[..., 0] = False
+    return torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(dropped, 0.0))

@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import LoraSettings, ModelConfig
 from userrl_core.training.finite import check_losses, strayed
-from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
+from userrl_core.training.local.checkpoint import read_checkpoint, read_json, read_state
 from userrl_core.training.local.lora import ADAPTER, Base, folded, load_adapter
 from userrl_core.training.local.model import load_model
 from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors, trained
 from userrl_core.training.local.text.calls import set_form
 from userrl_core.training.local.text.tokenizer import load_tokenizer
-
-TRAINER = "trainer"
+from userrl_core.training.model_files import STATE, TRAINER
 
 
 @dataclass(slots=True)
@@ -127,13 +126,19 @@ def save_model(model: Any, tokenizer: Any, folder: Path, base: Base | None = Non
 
 
 def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
-    """Return model and tokenizer of a checkpoint of ours (hashes checked), a Hugging Face folder, or a name such as
-    ``Qwen/Qwen3-0.6B``.
+    """Return model and tokenizer of a checkpoint of ours, a Hugging Face folder, or a name such as ``Qwen/Qwen3-0.6B``.
+
+    Hashes that are stored with the model are checked.
     """
     hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
-    if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
-        read_checkpoint(path)
-    model, tokenizer = load_model(path, config, device), load_tokenizer(path, config.thinking)
+    if not hub_name and not (path / "config.json").exists():
+        read_state(path)  # says what the folder lacks
+    return load_model(path, config, device), load_tokenizer(path, config.thinking)
+
+
+def load_to_train(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
+    """Return model and tokenizer as `load_checkpoint` does, which write calls in the configured form."""
+    model, tokenizer = load_checkpoint(path, config, device)
     set_form(model, tokenizer, config.calls)
     return model, tokenizer
 
@@ -146,12 +151,12 @@ def load_start(
     continued: the training that wrote ``start`` continues, on the base of its adapters. Otherwise the weights of
     ``start`` are the base of new adapters.
     """
-    if lora is None:
-        return *load_checkpoint(start, config, device), None
     if continued and (start / STATE).exists():
         read_checkpoint(start)
+    if lora is None:
+        return *load_to_train(start, config, device), None
     base = (Base.below(start, lora) if continued else None) or Base.at(start, lora)
-    return *load_checkpoint(Path(base.path), config, device), base
+    return *load_to_train(Path(base.path), config, device), base
 
 
 def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:

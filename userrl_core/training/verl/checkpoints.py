@@ -8,10 +8,9 @@ checkpoint is described.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from typing import Any
 from userrl_core.errors import CheckpointError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.training.jobs import Best
+from userrl_core.training.model_files import CARD, hash_of
 from userrl_core.training.verl.machine.folding import fold_adapters
 
 TRACKER = "latest_checkpointed_iteration.txt"
-CARD = "userrl.json"
 CURRICULUM = "curriculum.json"
 _STEP = re.compile(r"global_step_(\d+)\Z")
 _SHARD = re.compile(r"model_world_size_(\d+)_rank_0\.pt\Z")
@@ -100,15 +99,6 @@ def weights_hash(folder: Path) -> str:
             f"{folder} contains no Hugging Face weights, so the checkpoint is incomplete. Use an older one.",
         )
     return hash_of(files)
-
-
-def hash_of(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of one file, as other tools show it. For several files, hash their hashes in this order."""
-    parts = []
-    for path in files:
-        with path.open("rb") as file:
-            parts.append(hashlib.file_digest(file, "sha256"))
-    return parts[0].hexdigest() if len(parts) == 1 else hashlib.sha256(b"".join(p.digest() for p in parts)).hexdigest()
 
 
 def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> CheckpointCard:

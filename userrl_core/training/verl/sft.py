@@ -18,7 +18,7 @@ from userrl_core.training.config import CallForm
 from userrl_core.training.finite import check_losses
 from userrl_core.training.jobs import StageResult
 from userrl_core.training.local.threads import SETTINGS
-from userrl_core.training.model_files import local_folder
+from userrl_core.training.model_files import RECORD, STATE, check_hashes, hash_of, local_folder
 from userrl_core.training.protocols import Progress
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import sft_overrides
@@ -91,6 +91,7 @@ def prepared(model: str, calls: CallForm, folder: Path) -> str:
         raise TrainingError(
             "checkpoint.missing", f"{model} is not on this machine. Download it first: hf download {model}."
         )
+    check_hashes(source)
     from userrl_core.training.local.text.calls import set_form
     from userrl_core.training.local.text.tokenizer import load_tokenizer
 
@@ -101,7 +102,8 @@ def prepared(model: str, calls: CallForm, folder: Path) -> str:
         link = folder / file.name
         if link.is_symlink():  # of an earlier start, and the model may have moved since
             link.unlink()
-        if not link.exists():
+        # The hashes in these files were checked above, and are not those of the new tokenizer.
+        if not link.exists() and file.name not in (STATE, RECORD):
             link.symlink_to(file.resolve())
     return str(folder)
 
@@ -118,7 +120,7 @@ def _style(model: str) -> CallStyle | None:
 
 def _untrained(model: str) -> StageResult:
     parts = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
-    sha256 = files.hash_of(parts) if parts else hashlib.sha256(model.encode()).hexdigest()
+    sha256 = hash_of(parts) if parts else hashlib.sha256(model.encode()).hexdigest()
     return StageResult(checkpoint=Path(model), id=f"base-{sha256[:12]}", sha256=sha256, step=0)
 
 

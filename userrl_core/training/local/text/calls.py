@@ -126,15 +126,24 @@ def set_form(model: Any, tokenizer: Any, form: CallForm) -> None:
         tokenizer.chat_template = LINE_MARK + tokenizer.chat_template
 
 
+def choices_of(function: Mapping[str, Any]) -> list[str]:
+    """Return the choices of the interact tool as a function's schema lists them; none where it lists no choices."""
+    try:
+        choices = function["parameters"]["properties"]["choice"]["enum"]
+    except (KeyError, TypeError):
+        return []
+    return [str(choice) for choice in choices] if isinstance(choices, list) else []
+
+
 def _syntax(tools: Sequence[Mapping[str, Any]], form: CallForm) -> str:
     functions = [tool.get("function", tool) for tool in tools]
-    if [function.get("name") for function in functions] != [TOOL_NAME]:
+    choices = choices_of(functions[0])
+    if [function.get("name") for function in functions] != [TOOL_NAME] or not choices:
         listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
         return (
             f"# Tools\n<tools>\n{listed}\n</tools>\nMake a call like this:\n<tool_call>\n"
             '{"name": NAME, "arguments": {...}}\n</tool_call>\nWrite nothing after it.'
         )
-    choices = [str(choice) for choice in functions[0]["parameters"]["properties"]["choice"]["enum"]]
     names = " or ".join([", ".join(choices[:-1]), choices[-1]] if choices[1:] else choices)
     if form == "line":
         return f"# Calls\nWrite a call as one line: {names}, then a colon and the content. Example:\n{choices[0]}: ..."

@@ -76,6 +76,11 @@ class ChatFormat:
             )
         self.end_id, self._ending, self._head, self._tail = self._split(between)
 
+    @property
+    def calls_are_lines(self) -> bool:
+        """Return whether the model writes a call as one line."""
+        return self._style.line
+
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]

@@ -1,0 +1,88 @@
+"""Replies that must be a tool call, or must not contain one: OpenAI's ``tool_choice``.
+
+The head of a required call is one of a few known texts, and the model chooses among them token by token, as its tokenizer
+writes them. Any other token is sampled only if the reply's text with it can still become what is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+from userrl_core.interact import CHOICES, TOOL_NAME
+from userrl_core.training.local.text.calls import choices_of, from_line
+
+_START, _ARGUMENTS, _END = "<tool_call>", '"arguments":', "</tool_call>"
+_INCOMPLETE = "EOF while parsing"
+"""What pydantic's parser says of a text that is the beginning of a JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRule:
+    """Which texts a reply may have.
+
+    heads: beginnings of the calls, one of which the whole reply must be; without heads no call may be in it. line: the
+    model writes a call as one line (see `calls`).
+    """
+
+    heads: tuple[str, ...] = ()
+    line: bool = False
+
+    def allows(self, text: str, ended: bool) -> bool:
+        """Return whether a text may stay the beginning of a reply that has its head. ended: nothing follows it."""
+        if not self.heads:
+            return _START not in (from_line(text) if self.line else text)
+        return self.complete(text) or (not ended and any(_continues(text, head) for head in self.heads))
+
+    def complete(self, text: str) -> bool:
+        """Return whether the text is a whole call."""
+        return any(text.startswith(head) and _closes(_arguments(text, head)) for head in self.heads if head[0] == "<")
+
+
+def required_call(tools: Sequence[Mapping[str, Any]], *, line: bool) -> CallRule:
+    """Return the rule of a reply that calls one of these tools. line: as in `CallRule`."""
+    heads: list[str] = []
+    for function in (tool.get("function", tool) for tool in tools):
+        head = f'{_START}\n{{"name": {json.dumps(function["name"])}, {_ARGUMENTS}'
+        choices = (choices_of(function) or list(CHOICES)) if function["name"] == TOOL_NAME else []
+        whole = [f"{head} {{}}}}"] if _takes_nothing(function) else [head]
+        heads += [f'{head} {{"choice": {json.dumps(choice)}, "content": "' for choice in choices] or whole
+        heads += [f"{choice}:" for choice in choices if line and choice in CHOICES]
+    return CallRule(tuple(heads), line)
+
+
+def _takes_nothing(function: Mapping[str, Any]) -> bool:
+    parameters = function.get("parameters")
+    return isinstance(parameters, Mapping) and parameters.get("properties") == {}
+
+
+def _continues(text: str, head: str) -> bool:
+    if not text.startswith(head):
+        return False
+    if head[0] != "<":
+        return True  # after the head of a line comes free text
+    arguments = _arguments(text, head)
+    return arguments.lstrip()[:1] in ("", "{") and _END not in arguments and _json_state(arguments) != "no JSON"
+
+
+def _arguments(text: str, head: str) -> str:
+    return text[head.index(_ARGUMENTS) + len(_ARGUMENTS) :]
+
+
+def _closes(arguments: str) -> bool:
+    """Return whether the arguments are a whole object and the call's brace follows them."""
+    body = arguments.removesuffix(_END).rstrip()
+    return body.endswith("}") and _json_state(body[:-1]) == "whole"
+
+
+def _json_state(text: str) -> str:
+    """Return ``whole`` for a JSON value, ``begun`` for the beginning of one, else ``no JSON``."""
+    try:
+        from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        return "begun" if _INCOMPLETE in str(error) else "no JSON"
+    return "whole"
