@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.serving.json_answers import JsonAnswer
 from userrl_core.errors import UserRLError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def app_of(server: ModelServer) -> FastAPI:
         yield
         worker.cancel()
 
-    app = FastAPI(title="userrl serve-model", lifespan=lifespan)
+    app = FastAPI(title="userrl serve-model", lifespan=lifespan, default_response_class=JsonAnswer)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -122,20 +122,20 @@ def app_of(server: ModelServer) -> FastAPI:
         }
 
     @app.post("/v1/chat/completions")
-    async def chat(body: ChatRequest) -> JSONResponse:
+    async def chat(body: ChatRequest) -> JsonAnswer:
         refusal = body.refusal(server.names)
         if refusal is not None:
             return _error(*refusal)
         try:
-            return JSONResponse(await server.answer(body))
+            return JsonAnswer(await server.answer(body))
         except (UserRLError, KeyError, TypeError) as error:
             return _error(400, str(error))
 
     return app
 
 
-def _error(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"error": {"message": sentence, "type": "invalid_request_error"}}, status)
+def _error(status: int, sentence: str) -> JsonAnswer:
+    return JsonAnswer({"error": {"message": sentence, "type": "invalid_request_error"}}, status)
 
 
 def _body(reply: Completion, model: str, *, logprobs: bool) -> dict[str, Any]:
