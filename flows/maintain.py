@@ -13,6 +13,7 @@ from prefect import flow, get_run_logger  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 
 from userrl.machine.home import warehouse_dir  # noqa: E402
+from userrl_core.json_files import json_text  # noqa: E402
 from warehouse import maintain as maintain_warehouse  # noqa: E402
 
 
@@ -24,7 +25,7 @@ def maintain() -> dict[str, Any]:
         return {}
     done = maintain_warehouse(warehouse_dir())
     outcome = done.as_dict()
-    text = json.dumps(outcome, indent=1, default=str)
+    text = json_text(outcome, indent=1)
     get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)
     if not done.sound:
         get_run_logger().error("the warehouse has errors; `userrl warehouse check` lists them")

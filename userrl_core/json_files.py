@@ -1,16 +1,48 @@
-"""JSON on disk: atomically written objects, their checksums, and lines that another process still writes."""
+"""JSON: text for other programs, atomically written objects with checksums, and lines that another process still writes."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 from zlib import crc32
 
 _CHECKSUM = "crc"
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which UTF-8 does not encode."""
+
+
+def json_text(value: object, *, indent: int | None = None, default: Callable[[Any], Any] = str) -> str:
+    """Return JSON that every program reads; `portable` says how a value is written that JSON does not have.
+
+    All JSON that leaves the program is written here: answers to ``--json``, of servers, and in files for others.
+    """
+    text = json.dumps(portable(value), indent=indent, ensure_ascii=False, default=lambda item: portable(default(item)))
+    return _HALVES.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def portable(value: Any) -> Any:
+    """Return a value in terms of JSON: null for a number that is not finite, text for a whole number beyond 64 bits,
+    hexadecimal digits for bytes. A value of a type that JSON does not have stays.
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, Mapping):
+        return {_key(key): portable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [portable(item) for item in value]
+    return value.hex() if isinstance(value, (bytes, bytearray)) else value
+
+
+def _key(key: object) -> Any:
+    return key if isinstance(key, (str, int, float, type(None))) else str(key)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, refusals
+from flows.cli.terminal import plain, plain_json, refusals
 from userrl.machine.home import quiet_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained language models, and list them.")
@@ -34,7 +33,7 @@ def fetch(
         known = name in fetched()
         record = fetch_model(name, source, lambda text: typer.echo(plain(text), err=True))
     if as_json:
-        typer.echo(json.dumps(record, indent=2))
+        typer.echo(plain_json(record, indent=2))
         return
     typer.echo(
         plain(
@@ -59,7 +58,7 @@ def list_models(as_json: Json = False) -> None:
             for name, wheel in WHEELS.items()
             if name not in have
         ]
-        typer.echo(json.dumps([*there, *missing], indent=2))
+        typer.echo(plain_json([*there, *missing], indent=2))
         return
     for name, record in have.items():
         typer.echo(

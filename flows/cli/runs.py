@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.arguments import Json, RunName
-from flows.cli.terminal import plain
+from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.page_address import run_address
 
@@ -36,7 +35,7 @@ def list_runs(as_json: Json = False) -> None:
     if problem:
         print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
-        print(json.dumps([*map(asdict, imports), *map(asdict, rows)], indent=1, default=str))
+        print(plain_json([*map(asdict, imports), *map(asdict, rows)], indent=1))
         return
     if imports:
         print(f"{'imported conversations':44} name")
@@ -90,7 +89,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
             "status": status.known(),
             "stages": results,
         }
-        print(json.dumps(shown, indent=1))
+        print(plain_json(shown, indent=1))
         return
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
     print(f"{target_run.id}: {status.state} {status.stage or ''}".rstrip() + died)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.cli.arguments import Json
+from flows.cli.terminal import plain_json
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -28,7 +28,7 @@ def list_schedules(as_json: Json = False) -> None:
     """
     rows = asyncio.run(_rows())
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(plain_json(rows, indent=1))
         return
     for row in rows:
         print(f"{'on ' if row['active'] else 'off'}  {row['deployment']:24} {row['when']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -45,7 +44,7 @@ def list_tasks(
             tasks = [task for task in every_task(gym) if split in (None, task.split)]
             if as_json:
                 typer.echo(
-                    json.dumps([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks])
+                    plain_json([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks])
                 )
                 return
             for task in tasks:
@@ -54,7 +53,7 @@ def list_tasks(
             return
         rows = [_counts(name) for name in names()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(plain_json(rows, indent=2))
         return
     typer.echo(f"{'gym':<11}{'train':>8}{'valid.':>8}{'test':>8}   imported")
     for row in rows:
@@ -124,7 +123,7 @@ def validate(
                 continue
             outcomes += _progress(gym, list(proofs(first_of_each_source(tasks, limit))), quiet=as_json)
     if as_json:
-        typer.echo(json.dumps([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
+        typer.echo(plain_json([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
     else:
         typer.echo(
             f"{len(outcomes):,} tasks: " + ", ".join(f"{n:,} {state}" for state, n in _states(outcomes).items()) + "."
@@ -187,7 +186,7 @@ def import_tasks(
         with refusals(OSError):
             parts = [import_clone(source, published_data()) for source in sources]
         if as_json:
-            typer.echo(json.dumps({"folder": str(published_data()), "parts": parts}))
+            typer.echo(plain_json({"folder": str(published_data()), "parts": parts}))
             return
         typer.echo(f"{', '.join(parts)} in {published_data()}.")
         typer.echo("Next: userrl recipe show equalized-r2g --profile laptop --set data=published-or-ours")
@@ -200,7 +199,7 @@ def import_tasks(
         write_tasks(path, tasks)
     counts: Counter[str] = Counter(task.split for task in tasks)
     if as_json:
-        typer.echo(json.dumps({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))
+        typer.echo(plain_json({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))
         return
     split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
     typer.echo(f"{len(tasks):,} {gym} tasks ({split}) in {path}.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.terminal import plain, refusals
+from flows.cli.terminal import plain, plain_json, refusals
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Compact, check and export the warehouse.")
 Root = Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")]
@@ -33,7 +32,7 @@ def compact(
     with refusals():
         done = run(_root(root), everything=everything)
     if as_json:
-        typer.echo(json.dumps(asdict(done)))
+        typer.echo(plain_json(asdict(done)))
         return
     typer.echo(
         f"Packed {done.segments} segments with {done.turns:,} turns into {len(done.packs)} packs in {done.seconds:.1f} s"
@@ -65,7 +64,7 @@ def check(
     with refusals():
         report = run(_root(root), repair=repair)
     if as_json:
-        typer.echo(json.dumps(asdict(report) | {"sound": report.sound}))
+        typer.echo(plain_json(asdict(report) | {"sound": report.sound}))
     else:
         for problem in report.problems:
             typer.echo(plain(f"{'repaired' if problem.repaired else 'WRONG':8}  {problem.kind}: {problem.sentence}"))
@@ -91,7 +90,7 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
     with refusals():
         size = run(_root(root))
     if as_json:
-        typer.echo(json.dumps(asdict(size)))
+        typer.echo(plain_json(asdict(size)))
         return
     typer.echo(f"{size.runs} runs")
     for table, count in size.rows.items():
@@ -142,7 +141,7 @@ def export(
     with refusals():
         done = run(_root(root), target, options=_options(option))
     if as_json:
-        typer.echo(json.dumps(asdict(done)))
+        typer.echo(plain_json(asdict(done)))
         return
     typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
     typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/**/turns/*/*.parquet')\"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 from typing import Any, Literal
 
 import duckdb
@@ -14,6 +13,7 @@ from nicegui import ui
 from flows.page import charts, frame
 from userrl.machine.foreign_text import plain
 from userrl_core.errors import UserRLError
+from userrl_core.json_files import json_text
 from warehouse import Warehouse, views
 from warehouse.query.sandbox import Answer, ask
 
@@ -164,7 +164,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, (list, dict)):
-        return plain(json.dumps(value, ensure_ascii=False))
+        return plain(json_text(value))
     return value[: frame.CUT] if isinstance(value, str) else value
 
 

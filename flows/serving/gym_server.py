@@ -22,10 +22,11 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
+from flows.serving.json_answers import JsonAnswer, json_app
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.base import Gym, parse_config
@@ -244,7 +245,7 @@ def app_of(server: GymServer) -> FastAPI:
         with suppress(asyncio.CancelledError):
             await watch
 
-    app = FastAPI(title=f"userrl {server.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = json_app(f"userrl {server.name}", lifespan)
 
     @app.get("/")
     async def about() -> dict[str, Any]:
@@ -286,7 +287,7 @@ def app_of(server: GymServer) -> FastAPI:
         if env_idx is not None:
             return await _bare(_opening(server, env_idx))
         if id is None:
-            return JSONResponse({"detail": "Name the session: ?id= with its number."}, 422)
+            return JsonAnswer({"detail": "Name the session: ?id= with its number."}, 422)
         return _said(lambda: server.observe(id))
 
     @app.get("/available_actions")
@@ -382,7 +383,7 @@ async def _bare(work: Awaitable[Any]) -> Any:
     try:
         return await work
     except UserRLError as error:
-        return JSONResponse({"error": str(error), "code": error.code}, 500)
+        return JsonAnswer({"error": str(error), "code": error.code}, 500)
 
 
 def _said(answer: Callable[[], Any]) -> Any:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from flows.serving.chat_request import ChatRequest, refusal
+from flows.serving.json_answers import JsonAnswer
 from userrl_core.errors import UserRLError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def app_of(server: ModelServer) -> FastAPI:
         yield
         worker.cancel()
 
-    app = FastAPI(title="userrl serve-model", lifespan=lifespan)
+    app = FastAPI(title="userrl serve-model", lifespan=lifespan, default_response_class=JsonAnswer)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -146,24 +146,24 @@ def app_of(server: ModelServer) -> FastAPI:
         }
 
     @app.post("/v1/chat/completions")
-    async def chat(request: Request) -> JSONResponse:
-        return JSONResponse(await server.answer(await request.body()))
+    async def chat(request: Request) -> JsonAnswer:
+        return JsonAnswer(await server.answer(await request.body()))
 
     @app.exception_handler(NotServed)
-    async def not_served(_: Request, error: NotServed) -> JSONResponse:
+    async def not_served(_: Request, error: NotServed) -> JsonAnswer:
         return _error(error.status, str(error), error.field)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
-    async def no_route(request: Request, error: HTTPException) -> JSONResponse:
+    async def no_route(request: Request, error: HTTPException) -> JsonAnswer:
         return _error(error.status_code, f"{request.method} {request.url.path} is not served.")
 
     return app
 
 
-def _error(status: int, sentence: str, field: str | None = None) -> JSONResponse:
+def _error(status: int, sentence: str, field: str | None = None) -> JsonAnswer:
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return JSONResponse({"error": {"message": sentence, "type": kind, "param": field, "code": None}}, status)
+    return JsonAnswer({"error": {"message": sentence, "type": kind, "param": field, "code": None}}, status)
 
 
 def _sentence(error: Exception) -> str:

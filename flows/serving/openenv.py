@@ -22,6 +22,7 @@ from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class
 from userrl_core.gyms.prompt import opening_messages
 from userrl_core.interact import tool_schema
+from userrl_core.json_files import json_text
 
 
 class Reset(BaseModel):
@@ -139,7 +140,7 @@ def routes(server: GymServer) -> APIRouter:
         episodes = _OpenEnvSession(server, socket.client.host if socket.client else "")
         try:
             while (answer := await _reply(episodes, await socket.receive_text())) is not None:
-                await socket.send_json(answer)
+                await socket.send_text(json_text(answer))
             await socket.close()
         except WebSocketDisconnect:
             pass  # the episode ends with the connection

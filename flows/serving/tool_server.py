@@ -9,6 +9,7 @@ refusal is ``{"error": sentence}`` over REST and an error result over MCP. A ref
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -18,10 +19,11 @@ from typing import Any
 
 from fastapi import Body, FastAPI, HTTPException, Request
 
+from flows.serving.json_answers import json_app
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stores import open_database
-from userrl_core.gyms.tau.tools import Domain, ToolError
+from userrl_core.gyms.tau.tools import Domain, ToolError, read_call
 from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.records import Task
 
@@ -79,6 +81,7 @@ class ToolServer:
     def call(self, session: str, tool: str, arguments: dict[str, Any]) -> str:
         """Execute a tool. Raises LookupError for an unknown session, ToolError if the tool refuses."""
         held = self.find(session)
+        _, arguments = read_call(json.dumps({"name": tool, "arguments": arguments}))
         result = self.domain.call(held.database, tool, arguments)
         if tool in self.domain.writes:
             held.writes.append((tool, arguments))
@@ -147,7 +150,7 @@ def app_of(server: ToolServer) -> Asgi:
 
 
 def _rest(server: ToolServer, lifespan: Any) -> FastAPI:
-    app = FastAPI(title=f"userrl tools of {server.domain.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = json_app(f"userrl tools of {server.domain.name}", lifespan)
 
     @app.get("/")
     async def about() -> dict[str, Any]:

@@ -80,6 +80,10 @@ def test_long_cells_and_middle_columns_are_left_out_with_a_mark():
     assert table(Rows(["a"], [[1]]), 60) == (["a", "─", "1"], None)
 
 
+def test_zero_has_no_sign():
+    assert table(Rows(["avg(x)"], [[-0.0], [-1e-9]]), None)[0][2:] == ["     0", "-1e-09"]
+
+
 def test_a_date_beyond_python_s_is_text(tmp_path):
     text = "select 'infinity'::date as d union all select date '2026-01-02'"
     done = CliRunner().invoke(app, [text, "--json", "--warehouse", str(tmp_path)])

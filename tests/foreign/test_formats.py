@@ -90,7 +90,7 @@ def test_tau2_gives_scores_models_tokens_and_costs() -> None:
     first, second, third, fourth = read("tau2.json")
     assert [item.score for item in (first, second, third, fourth)] == [1.0, 0.0, 0.0, None]
     assert [item.ending for item in (first, second, third)] == ["success", "ended", "horizon"]
-    assert fourth.reject_reason == "the file has no reward (infrastructure_error)"
+    assert fourth.reject_reason == "the attempt failed: infrastructure_error"
     assert (first.gym, first.policy, first.user) == ("tau2-telecom", "o4-mini", "gpt-4.1")
     assert (first.task_id, first.attempt, first.seed) == ("slow-data", 0, 4_000_000_000)
     assert first.payload["description"] == {"purpose": "Slow data"}

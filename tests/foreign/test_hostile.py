@@ -40,9 +40,9 @@ def refused(path: Path, home: Path, code: str, *facts: str, format: str = "auto"
     ("line", "fact"),
     [
         ('{"messages": [{"role": "user", "content": "Hi"}, {"role": "assis', "line 3: it is not JSON"),
-        ('{"messages": [], "score": NaN}', "line 3: it is not JSON"),
-        ('{"messages": [], "score": Infinity}', "line 3: it is not JSON"),
-        ('{"messages": [], "score": 1e999}', "line 3: "),
+        ('{"messages": [], "score": nan}', "line 3: it is not JSON"),
+        ('{"messages": [], "id": "\\ud83d"}', "line 3: a text holds half of a character"),
+        ('{"messages": [], "\\uDE00": NaN}', "line 3: a text holds half of a character"),
         ('{"messages": [], "score": "high"}', "line 3: score is not a number"),
         ('{"messages": {}}', "line 3: a chat needs a list 'messages'"),
         ('{"messages": [7]}', "line 3: message 1 is not a JSON object"),
@@ -75,13 +75,15 @@ def test_a_truncated_document_is_named_by_its_line(tmp_path: Path, home: Path, c
     refused(path, home, "import.broken_file", "line ", "Nothing was imported.")
 
 
-def test_a_document_with_a_number_that_is_none_is_named_by_its_line(tmp_path: Path, home: Path) -> None:
+def test_half_of_a_character_in_a_document_is_named_by_its_line(tmp_path: Path, home: Path) -> None:
     path = tmp_path / "results.json"
     lines = (DATA / "tau2.json").read_text().splitlines()
     at = next(n for n, line in enumerate(lines) if '"duration": 60.0' in line)
-    lines[at] = lines[at].replace("60.0", "NaN")
+    lines[at] = lines[at].replace("60.0", '"\\ud83d\\ude00 \\udc00"')
     path.write_text("\n".join(lines))
-    refused(path, home, "import.broken_file", "NaN is not a number")
+    refused(path, home, "import.broken_file", "a text holds half of a character (a lone surrogate)")
+    path.write_text("\n".join(lines).replace(" \\udc00", ""))
+    userrl.import_logs(path)
 
 
 def test_a_deeply_nested_document_is_refused(tmp_path: Path, home: Path) -> None:

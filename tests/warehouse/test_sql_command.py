@@ -3,20 +3,27 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import tempfile
 from datetime import date
 from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from flows.cli.answers.prompt import words
+from flows.cli.answers.rows import Format, Rows, save
 from flows.cli.looking.sql import app
 from tests.makers import raises
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse, schema, views
+from warehouse.query.fetch import distinct_names
+from warehouse.query.sandbox import ask as asked
 from warehouse.upkeep.compact import compact
 
 QUERY = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
@@ -88,6 +95,81 @@ def test_rows_go_to_a_file_in_the_format_of_its_name(root: Path, tmp_path: Path)
     ask(root, "SELECT * FROM range(300)", "--out", str(tmp_path / "all.csv"))
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 301
     assert "Add --out" in ask(root, "SELECT 1", "--format", "parquet", exit_code=1)[1]
+
+
+def test_columns_of_one_name_are_all_kept_under_the_names_of_a_parquet_file(root: Path, tmp_path: Path) -> None:
+    text = "SELECT t.score, r.n AS score, 7 AS score_1, 8 AS Score FROM trajectories t, (SELECT 2 AS n) r LIMIT 1"
+    names, values = ["score", "score_1", "score_1_1", "Score_2"], (0.25, 2, 7, 8)
+    assert json.loads(ask(root, text, "--json")[0]) == [dict(zip(names, values, strict=True))]
+    answer = asked(root, text)
+    files = {format: tmp_path / f"rows.{format}" for format in Format}
+    for format, file in files.items():
+        save(Rows(answer.columns, answer.rows, answer.types), format, file)
+    stored = duckdb.sql(f"FROM '{files.pop(Format.PARQUET)}'")
+    assert (stored.columns, stored.fetchall()) == (names, [values])
+    assert json.loads(files.pop(Format.JSON).read_text()) == [dict(zip(names, values, strict=True))]
+    vertical = [line.split() for line in files.pop(Format.VERTICAL).read_text().splitlines()[1:]]
+    assert vertical == [[name, str(value)] for name, value in zip(names, values, strict=True)]
+    for file in files.values():
+        first, *_, last = [re.findall(r"[\w.]+", line) for line in file.read_text().splitlines()]
+        assert (first, last) == (names, list(map(str, values))), file
+
+
+def test_columns_of_one_name_are_all_in_the_library_s_rows(root: Path) -> None:
+    with open_warehouse(root) as warehouse:
+        assert warehouse.sql("SELECT 1 AS a, 2 AS a").columns == ["a", "a_1"]
+        assert warehouse.arrow("SELECT 1 AS a, 2 AS A, 3 AS a_1").to_pylist() == [{"a": 1, "A_1": 2, "a_1_1": 3}]
+        assert warehouse.rows("SELECT 1 AS a, 2 AS a") == [{"a": 1, "a_1": 2}]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(["a", "A", "a_1", "A_1", "a_1_1", "a_2", "b"]), min_size=1, max_size=7))
+def test_names_are_those_that_duckdb_gives_a_parquet_file(names: list[str]) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        selected = ", ".join(f"{n} AS {name}" for n, name in enumerate(names))
+        duckdb.sql(f"SELECT {selected}").to_parquet(file.name)
+        assert distinct_names(names) == duckdb.sql(f"FROM '{file.name}'").columns
+
+
+HUGE = 2**100
+EXACT = [
+    ("'nan'::DOUBLE", None, ("DOUBLE", "nan")),
+    ("['inf'::FLOAT, NULL, 1.5]", [None, None, 1.5], ("FLOAT[]", "[inf, NULL, 1.5]")),
+    ("{'x': '-inf'::DOUBLE}", {"x": None}, ("VARCHAR", '{"x": null}')),
+    (f"{HUGE}", str(HUGE), ("VARCHAR", str(HUGE))),
+    (f"[1::HUGEINT, {HUGE}]", [1, str(HUGE)], ("VARCHAR[]", f"[1, {HUGE}]")),
+    ("[[-3::HUGEINT], NULL]", [[-3], None], ("BIGINT[][]", "[[-3], NULL]")),
+    ("18446744073709551615::UBIGINT", 2**64 - 1, ("UBIGINT", str(2**64 - 1))),
+    ("'12345678901234567890123'::BIGNUM", "12345678901234567890123", ("VARCHAR", "12345678901234567890123")),
+    ("INTERVAL '3 days 2 hours'", "3 days 02:00:00", ("INTERVAL", "3 days 02:00:00")),
+    ("INTERVAL '2000 hours'", "2000:00:00", ("INTERVAL", "83 days 08:00:00")),
+    (
+        "INTERVAL '14 months 1 millisecond'",
+        "1 year 2 months 00:00:00.001",
+        ("INTERVAL", "1 year 2 months 00:00:00.001"),
+    ),
+    ("INTERVAL '1 microsecond'", "00:00:00.000001", ("VARCHAR", "00:00:00.000001")),
+    ("INTERVAL '-1 days'", "-1 day", ("VARCHAR", "-1 day")),
+    ("[INTERVAL '2 days', NULL]", ["2 days", None], ("INTERVAL[]", "[2 days, NULL]")),
+    ("{'a': INTERVAL '1 month', 'b': ['infinity'::DATE]}", {"a": "1 month", "b": ["infinity"]}, None),
+    ("MAP {'k': INTERVAL '25 hours'}", {"k": "25:00:00"}, None),
+    ("'\\xAA\\x00'::BLOB", "aa00", ("VARCHAR", "aa00")),
+    ("['\\xAA'::BLOB]", ["aa"], ("VARCHAR[]", "[aa]")),
+    ("['a\"b\\n', 'null', NULL]", ['a"b\\n', "null", None], ("VARCHAR[]", "['a\"b\\\\n', 'null', NULL]")),
+    ("1.50::DECIMAL(10, 2)", "1.50", ("DECIMAL(10,2)", "1.50")),
+]
+"""An expression, its value in JSON, and its type and text in Parquet (None: as JSON)."""
+
+
+def test_no_value_is_bent_on_the_way_to_json_or_parquet(root: Path, tmp_path: Path) -> None:
+    text = "SELECT " + ", ".join(f"{expression} AS c{n}" for n, (expression, _, _) in enumerate(EXACT))
+    (row,) = json.loads(ask(root, text, "--json")[0], parse_constant=lambda name: pytest.fail(name))
+    assert list(row.values()) == [value for _, value, _ in EXACT]
+    ask(root, text, "--out", str(tmp_path / "rows.parquet"))
+    kept = duckdb.sql(f"SELECT * FROM '{tmp_path}/rows.parquet'")
+    texts = kept.project("COLUMNS(*)::VARCHAR").fetchall()[0]
+    stored = [stored or ("VARCHAR", json.dumps(value)) for _, value, stored in EXACT]
+    assert list(zip(map(str, kept.types), texts, strict=True)) == stored
 
 
 def test_vertical_shows_every_column_on_its_line(root: Path) -> None:

@@ -26,7 +26,7 @@ from userrl.run.results import TrainResult
 from userrl.run.run import Run, find
 from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
-from userrl_core.json_files import read_json, write_json
+from userrl_core.json_files import portable, read_json, write_json
 from userrl_core.measure.cross_play import cross_play
 from userrl_core.measure.grounded import grounded_curve
 from userrl_core.measure.interval import Interval, score_interval
@@ -216,4 +216,4 @@ def _write(report: CrossPlayReport, folder: Path) -> None:
     stem.with_suffix(".md").write_text(document.markdown(), encoding="utf-8")
     stem.with_suffix(".html").write_text(document.html(), encoding="utf-8")
     stem.with_suffix(".svg").write_text(cross_play_picture(report), encoding="utf-8")
-    write_json(stem.with_suffix(".json"), report.as_json())
+    write_json(stem.with_suffix(".json"), portable(report.as_json()))

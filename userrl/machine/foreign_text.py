@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
+
+from userrl_core.json_files import json_text
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except newline and tab (escape sequences begin with one), marks that reverse the order of letters, and
@@ -19,8 +20,8 @@ def plain(text: str) -> str:
 
 
 def plain_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] = str) -> str:
-    """Return JSON with the same content for programs. Characters that a terminal would interpret are escaped."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
+    """Return `json_text` for a terminal: characters that it would interpret are escaped, which JSON readers undo."""
+    text = json_text(value, indent=indent, default=default)
     return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 

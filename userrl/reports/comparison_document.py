@@ -13,6 +13,7 @@ from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
 from userrl.reports.sides import PublishedRows
+from userrl.reports.unscored import unscored_sentence
 from userrl_core.measure.collapse import CollapsedSeeds
 from userrl_core.measure.comparison import (
     ALL,
@@ -328,13 +329,19 @@ def _published(published_rows: PublishedRows) -> Iterator[Block]:
 def comparison_sentences(report: ComparisonReport) -> list[str]:
     """Say what the comparison cannot tell, and how many seeds or tasks it would take."""
     comparison = report.comparison
+    without = [unscored_sentence(name, reasons) for name, reasons in report.unscored.items() if reasons]
     if comparison.question == "none":
         return [
+            *without,
             "One side is a single run, another a recipe over several seeds, so nothing is paired. Compare runs with runs, or "
-            "recipes with recipes."
+            "recipes with recipes.",
         ]
     newest = "" if len(checkpoints_of(report.sides)) == 1 else ", last step"
-    sentences = [*_not_shared(comparison), *(_would_decide(needed, newest) for needed in comparison.to_decide)]
+    sentences = [
+        *without,
+        *_not_shared(comparison),
+        *(_would_decide(needed, newest) for needed in comparison.to_decide),
+    ]
     if comparison.question == "recipes":
         return sentences
     if not comparison.paired:

@@ -11,6 +11,7 @@ import polars as pl
 
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
+from userrl.reports.unscored import unscored
 from userrl_core.json_files import read_json
 from userrl_core.measure.comparison import WHICH, ComparedSide, Comparison, compared
 from userrl_core.measure.interval import Interval
@@ -38,13 +39,16 @@ class TrainingCost:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """A comparison with its data, as shown on a page and by ``--json``. settings: evaluation settings of each side, by gym."""
+    """A comparison with its data, as shown on a page and by ``--json``. settings: evaluation settings of each side, by gym.
+    unscored: conversations of each side without a score, by reason.
+    """
 
     sides: tuple[ComparedSide, ...]
     comparison: Comparison
     costs: tuple[TrainingCost, ...]
     curves: tuple[RunCurve, ...]
     settings: pl.DataFrame
+    unscored: Mapping[str, Mapping[str, int]]
 
 
 def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
@@ -55,6 +59,10 @@ def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> Co
         tuple(_cost(warehouse, side) for side in sides),
         tuple(curve for side in sides for curve in side_curves(warehouse, side)),
         _settings(warehouse, sides),
+        {
+            side.name: unscored(warehouse, {(run.run_id, name) for run in side.runs for name in (run.best, run.last)})
+            for side in sides
+        },
     )
 
 
@@ -183,6 +191,7 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
             }
             for item in comparison.agreement
         ],
+        "unscored": {name: dict(reasons) for name, reasons in report.unscored.items()},
         "sentences": list(sentences),
         "spent": [
             {

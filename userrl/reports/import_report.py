@@ -10,6 +10,7 @@ import polars as pl
 
 from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text
+from userrl.reports.unscored import unscored, unscored_sentence
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
 from warehouse import open_warehouse
@@ -45,6 +46,8 @@ class ImportedPolicy:
     pass_at: Mapping[int, float]
     """pass@k by k: the probability that at least one of k attempts succeeds."""
     dollars: Mapping[str, float]
+    unscored: Mapping[str, int]
+    """Conversations without a score, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ def _policy(warehouse: Warehouse, run_id: str, row: Mapping[str, Any]) -> Import
         {entry["k"]: entry["pass_hat_k"] for entry in at_k if entry["k"] <= row["most"]},
         {entry["k"]: entry["pass_at_k"] for entry in at_k if entry["k"] <= row["most"]},
         {entry["role"]: entry["dollars"] for entry in spent},
+        unscored(warehouse, [(run_id, row["policy"])], row["gym"]),
     )
 
 
@@ -167,6 +171,9 @@ def _blocks(run: ImportedRun) -> Iterator[Block]:
     rows = tuple(_row(item) for item in run.policies)
     head = ("Agent", "Data", "User", "Conversations", "Scored", "Tasks", "Attempts", "Turns", "Mean score (95 %)")
     yield TableBlock(head, rows, "Limits are over tasks, with the attempts at a task kept together.")
+    for item in run.policies:
+        if item.unscored:
+            yield Text(unscored_sentence(f"{item.policy} at {item.gym}", item.unscored, of=item.conversations))
     powers = sorted({k for item in run.policies for k in item.pass_hat if k > 1})
     if powers:
         kept = [k for k in powers if k <= 8]

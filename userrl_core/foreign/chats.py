@@ -18,7 +18,7 @@ from userrl_core.foreign.conversation import (
     divided,
     mapping,
     name_of,
-    number,
+    scored,
     sequence,
     task_of_opening,
 )
@@ -49,7 +49,7 @@ def read_sharegpt(path: Path) -> Iterator[ForeignConversation]:
 def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignConversation:
     chat = divided(sequence(messages, where, "messages"), where)
     value = row["score"] if row.get("score") is not None else row.get("reward")
-    score = number(value, where, "score")
+    score, reason = scored(value, where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
     conversation = ForeignConversation(
         where,
@@ -60,7 +60,7 @@ def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignC
         chat.turns,
         score=score,
         policy=name_of(row.get("model")),
-        reject_reason=None if score is not None else "the file has no score",
+        reject_reason=reason,
         prompt_tokens=count(usage.get("prompt_tokens"), where, "usage.prompt_tokens"),
         completion_tokens=count(usage.get("completion_tokens"), where, "usage.completion_tokens"),
     )

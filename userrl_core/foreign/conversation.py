@@ -19,6 +19,10 @@ MESSAGE = "message"
 """The choice of a turn without a tool call."""
 ENDED = "ended"
 """The stop reason of a conversation whose file gives no reason that we have a word for."""
+NOT_FINITE = frozenset(sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
+"""Numbers that are not finite, as other tools write them as text."""
+NOT_A_NUMBER = "is not a finite number"
+EMPTY = "the attempt has no messages"
 SUCCESS_SCORE = 1.0
 """The lowest score that counts as success, as in tau-bench."""
 
@@ -114,18 +118,30 @@ def sequence(value: Any, where: str, name: str) -> list[Any]:
 
 
 def number(value: Any, where: str, name: str) -> float | None:
-    """Return a finite number, None for null, or raise ConfigError."""
-    if value is None:
+    """Return a finite number, or raise ConfigError. None for null and for a number that is not finite (`scored` tells
+    them apart).
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() in NOT_FINITE):
         return None
     if not isinstance(value, (int, float)):
         broken(where, f"{name} is not a number")
     try:
         result = float(value)
     except OverflowError:
-        result = math.inf
-    if not math.isfinite(result):
-        broken(where, f"{name} is not a finite number")
-    return result
+        return None
+    return result if math.isfinite(result) else None
+
+
+def scored(value: Any, where: str, name: str, failure: str | None = None) -> tuple[float | None, str | None]:
+    """Return a score, and else the reason why there is none. failure: the reason why the attempt has no score, whatever
+    the file says. Raises ConfigError.
+    """
+    score = number(value, where, name)
+    if failure is not None:
+        return None, failure
+    if score is not None:
+        return score, None
+    return None, f"the file has no {name}" if value is None else f"the {name} {NOT_A_NUMBER}"
 
 
 def count(value: Any, where: str, name: str, *, most: int = 2**31 - 1) -> int | None:

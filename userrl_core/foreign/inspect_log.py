@@ -12,6 +12,7 @@ from typing import Any
 
 from userrl_core.foreign.conversation import (
     ENDED,
+    NOT_FINITE,
     ForeignCall,
     ForeignConversation,
     broken,
@@ -20,6 +21,7 @@ from userrl_core.foreign.conversation import (
     mapping,
     name_of,
     number,
+    scored,
     sequence,
 )
 from userrl_core.foreign.stream import Archive, JsonStream
@@ -127,7 +129,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     prompt = len(given) if isinstance(given, list) else 0
     chat = divided(messages, where, prompt=prompt)
     scores = mapping(row.get("scores") or {}, where, "scores")
-    score = _score(next(iter(scores.values()), None), where)
+    score, unscored = _score(next(iter(scores.values()), None), where)
     error, limit = row.get("error"), row.get("limit")
     reason = "error" if error else ENDED
     if isinstance(limit, dict):
@@ -145,7 +147,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         policy=about.model,
         user=about.user,
         stop_reason=reason,
-        reject_reason=None if score is not None else _unscored(error),
+        reject_reason=None if score is not None else _failure(error) or unscored,
         seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
         info={"scores": scores} if scores else {},
     )
@@ -153,17 +155,17 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     return conversation
 
 
-def _unscored(error: Any) -> str:
+def _failure(error: Any) -> str | None:
     message = error.get("message") if isinstance(error, dict) else None
-    return f"the sample failed: {message}" if isinstance(message, str) else "the file has no score"
+    return f"the sample failed: {message}" if isinstance(message, str) else None
 
 
-def _score(entry: Any, where: str) -> float | None:
-    """Return a score as a number; None where it has several values or a text that is not a letter of Inspect."""
+def _score(entry: Any, where: str) -> tuple[float | None, str | None]:
+    """Return a score as a number, and else why there is none: several values, or a text that is not a letter of Inspect."""
     value = entry.get("value") if isinstance(entry, dict) else entry
     if isinstance(value, str):
-        return LETTERS.get(value)
-    return number(value, where, "a score") if isinstance(value, (int, float)) else None
+        value = LETTERS.get(value, value if value.strip().lower() in NOT_FINITE else None)
+    return scored(value if isinstance(value, (int, float, str)) else None, where, "score")
 
 
 def _usage(conversation: ForeignConversation, usage: Mapping[str, Any], about: _Evaluation) -> None:

@@ -18,7 +18,7 @@ from userrl_core.foreign.conversation import (
     divided,
     mapping,
     name_of,
-    number,
+    scored,
     sequence,
     task_of_opening,
     text_of,
@@ -38,7 +38,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
         output = _messages(response.get("output"), where, "response.output")
         chat = divided([*opening, *output], where, prompt=len(opening))
         usage = mapping(response.get("usage") or {}, where, "response.usage")
-        reward = number(row.get("reward"), where, "reward")
+        reward, reason = scored(row.get("reward"), where, "reward", _failure(row))
         agent = mapping(row.get("agent_ref") or {}, where, "agent_ref")
         task = name_of(row.get("_ng_task_index"))
         conversation = ForeignConversation(
@@ -52,7 +52,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             attempt=count(row.get("_ng_rollout_index"), where, "_ng_rollout_index") if task else None,
             policy=name_of(response.get("model")) or name_of(params.get("model")),
             stop_reason="length" if response.get("incomplete_details") else ENDED,
-            reject_reason=None if reward is not None else _failure(row),
+            reject_reason=reason,
             prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens"),
             completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
         )
@@ -60,9 +60,9 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
         yield conversation
 
 
-def _failure(row: Mapping[str, Any]) -> str:
+def _failure(row: Mapping[str, Any]) -> str | None:
     failure = name_of(row.get("_ng_failure_class"))
-    return f"the rollout failed: {failure}" if failure else "the file has no reward"
+    return f"the rollout failed: {failure}" if failure else None
 
 
 def _messages(items: Any, where: str, name: str) -> list[dict[str, Any]]:

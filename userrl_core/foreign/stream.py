@@ -30,6 +30,8 @@ CHUNK = 2**20
 ZSTANDARD = 93
 """The compression method of zstandard in a zip archive."""
 _SPACE = re.compile(r"[ \t\n\r]*")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of half of a character. Two halves that follow each other are a character."""
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -48,7 +50,7 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 value = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                broken(where, _problem(error))
+                value = _with_nan(line, where, _problem(error))
             if not isinstance(value, dict):
                 broken(where, "the line is not a JSON object")
             yield where, value
@@ -70,6 +72,14 @@ def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from rows(path)
 
 
+def check_characters(value: Any, where: str) -> None:
+    """Raise ConfigError if a text within a value holds half of a character, which cannot be stored."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        broken(where, "a text holds half of a character (a lone surrogate), which cannot be stored")
+
+
 def too_large(where: str, what: str) -> NoReturn:
     """Raise the error of an element that is beyond the limit."""
     raise ConfigError(
@@ -86,7 +96,7 @@ class JsonStream:
     def __init__(self, file: IO[bytes], name: str, errors: str = "strict") -> None:
         self._file, self._name = file, name
         self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors)
-        self._scan = json.JSONDecoder(parse_constant=self._no_number).raw_decode
+        self._scan = json.JSONDecoder().raw_decode
         self._text, self._at, self._ended = "", 0, False
         self._line, self._line_at = 1, 0
 
@@ -129,6 +139,8 @@ class JsonStream:
             else:
                 # A number at the end of the buffer may continue after it.
                 if end < len(self._text) or not self._more():
+                    if _HALF.search(self._text, self._at, end):
+                        check_characters(value, self.where)
                     self._at = end
                     return value
 
@@ -196,9 +208,6 @@ class JsonStream:
         self._line += self._text.count("\n", self._line_at, self._at)
         self._line_at = self._at
         return self._line
-
-    def _no_number(self, constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a number in JSON")
 
 
 class Archive:
@@ -291,6 +300,18 @@ class _Bounded:
         if not block and self._crc != info.CRC:
             broken(f"{self._archive._path}, member {self._name}", "it fails its checksum")
         return block
+
+
+def _with_nan(line: bytes, where: str, problem: str) -> Any:
+    """Return the value of a line that may hold NaN and Infinity, as Python writes them. problem: why it is not JSON."""
+    try:
+        value = json.loads(line.decode())
+    except RecursionError:
+        broken(where, "it is nested too deeply")
+    except ValueError:
+        broken(where, problem)
+    check_characters(value, where)
+    return value
 
 
 def _problem(error: orjson.JSONDecodeError) -> str:

@@ -1,7 +1,8 @@
 """Recorded conversations of tau-bench (a list of results) and tau2-bench (``results.json``).
 
 tau-bench: ``[{task_id, trial, reward, info, traj}]``. It does not name the models. tau2-bench: one object with ``info``,
-``tasks`` and ``simulations``; messages carry token usage and cost. The reward of both is the score.
+``tasks`` and ``simulations``; messages carry token usage and cost. The reward of both is the score, but an attempt that failed
+for a reason outside the agent (a server, the simulated user) has none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.foreign.conversation import (
+    EMPTY,
     ENDED,
     ForeignCall,
     ForeignConversation,
@@ -21,7 +23,9 @@ from userrl_core.foreign.conversation import (
     mapping,
     name_of,
     number,
+    scored,
     sequence,
+    text_of,
 )
 from userrl_core.foreign.stream import JsonStream, items
 
@@ -30,12 +34,9 @@ ENDINGS: Mapping[str, str] = {
     "context_window_exceeded": "length",
     "too_many_errors": "error",
     "agent_error": "error",
-    "user_error": "error",
     "timeout": "error",
-    "infrastructure_error": "error",
-    "unexpected_error": "error",
 }
-"""Our stop reasons for tau2's termination reasons; every other one is `ENDED`."""
+"""Our stop reasons for tau2's termination reasons; every other one is `ENDED`, or ``error`` if it is one."""
 
 
 def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
@@ -44,8 +45,10 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
         if "traj" not in row or "task_id" not in row:
             broken(where, "a result of tau-bench needs 'task_id' and 'traj'")
         info = mapping(row.get("info") or {}, where, "info")
-        chat = divided(sequence(row["traj"], where, "traj"), where)
-        reward = number(row.get("reward"), where, "reward")
+        messages = sequence(row["traj"], where, "traj")
+        chat = divided(messages, where)
+        failure = _failure(info.get("error") or info.get("traceback") or row.get("error"))
+        reward, reason = scored(row.get("reward"), where, "reward", failure or (None if messages else EMPTY))
         conversation = ForeignConversation(
             where,
             "tau-bench",
@@ -55,13 +58,24 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             chat.turns,
             score=reward,
             attempt=count(row.get("trial"), where, "trial"),
-            reject_reason=None if reward is not None else "the file has no reward",
+            stop_reason="error" if failure else ENDED,
+            reject_reason=reason,
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
         )
         cost = number(info.get("user_cost"), where, "info.user_cost")
         if cost is not None:
             conversation.calls.append(ForeignCall("user", "", price=cost))
         yield conversation
+
+
+def _failure(error: Any) -> str | None:
+    """Return why an attempt of tau-bench has no score. Its reward is then 0, which nobody computed."""
+    return f"the attempt failed: {text_of(error)}" if error else None
+
+
+def _not_the_agent(ending: str) -> bool:
+    """Return True if an attempt of tau2 ended in an error that was not the agent's. Its reward is then 0 too."""
+    return ending.endswith("error") and ending != "agent_error"
 
 
 def read_tau2(path: Path) -> Iterator[ForeignConversation]:
@@ -147,8 +161,9 @@ def _simulation(
     flat = [part for message in messages for part in _parts(message, where)]
     chat = divided(flat, where)
     task_id, ending = name_of(row["task_id"]), name_of(row.get("termination_reason"))
-    result = row.get("reward_info")
-    reward = number(mapping(result, where, "reward_info").get("reward"), where, "reward") if result else None
+    result = mapping(row.get("reward_info") or {}, where, "reward_info")
+    failure = f"the attempt failed: {ending}" if _not_the_agent(ending) else None if messages else EMPTY
+    reward, reason = scored(result.get("reward"), where, "reward", failure)
     conversation = ForeignConversation(
         where,
         about.gym,
@@ -161,8 +176,8 @@ def _simulation(
         policy=about.agent,
         user=about.user,
         seed=count(row.get("seed"), where, "seed", most=2**63 - 1),
-        stop_reason=ENDINGS.get(ending, ENDED),
-        reject_reason=None if reward is not None else f"the file has no reward ({ending or 'no reason given'})",
+        stop_reason=ENDINGS.get(ending, "error" if _not_the_agent(ending) else ENDED),
+        reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
     )
     _usage(conversation, flat, row, about)

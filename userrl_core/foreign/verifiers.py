@@ -5,14 +5,14 @@ A file ``metadata.json`` in the same folder names the model and the environment 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from userrl_core.foreign.conversation import (
     ENDED,
+    NOT_A_NUMBER,
     Chat,
     ForeignCall,
     ForeignConversation,
@@ -22,6 +22,7 @@ from userrl_core.foreign.conversation import (
     mapping,
     name_of,
     number,
+    scored,
     sequence,
     task_of_opening,
 )
@@ -55,8 +56,8 @@ def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
 def _metadata(path: Path) -> Mapping[str, Any]:
     try:
         with (path.parent / "metadata.json").open("rb") as file:
-            value = orjson.loads(file.read(METADATA_BYTES))
-    except (OSError, ValueError):
+            value = json.loads(file.read(METADATA_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -69,7 +70,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
     chat = divided([*prompt, *completion], where, prompt=len(prompt))
     _turn_rewards(chat, row.get("trajectory"), where)
     example, error = row.get("example_id"), row.get("error")
-    reward = None if error else number(row.get("reward"), where, "reward")
+    reward, reason = scored(row.get("reward"), where, "reward", _failure(error) if error else None)
     usage = mapping(row.get("token_usage") or {}, where, "token_usage")
     stop = name_of(row.get("stop_condition"))
     truncated = "length" if row.get("is_truncated") else ENDED
@@ -83,7 +84,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         score=reward,
         policy=name_of(about.get("model")),
         stop_reason="error" if error else STOPS.get(stop, truncated),
-        reject_reason=None if reward is not None else _failure(error),
+        reject_reason=reason,
         prompt_tokens=count(usage.get("input_tokens"), where, "token_usage.input_tokens"),
         completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
@@ -109,7 +110,7 @@ def _turn_rewards(chat: Chat, steps: Any, where: str) -> None:
 
 def _failure(error: Any) -> str:
     text = error.get("error") or error.get("type") if isinstance(error, dict) else error
-    return f"the rollout failed: {text}" if isinstance(text, str) else "the file has no reward"
+    return f"the rollout failed: {text}" if isinstance(text, str) else "the rollout failed"
 
 
 def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
@@ -124,6 +125,8 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
     parts = [_weighted(reward, where) for reward in rewards.values()]
     known = [part for part in parts if part is not None]
     score = sum(known) if parts and len(known) == len(parts) else None
+    given = [reward.get("score") if isinstance(reward, dict) else reward for reward in rewards.values()]
+    unknown = "the file has no reward" if None in given or not given else f"a reward {NOT_A_NUMBER}"
     errors = sequence(row.get("errors"), where, "errors")
     stop = name_of(row.get("stop_condition"))
     conversation = ForeignConversation(
@@ -136,7 +139,7 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         score=score,
         policy=_model(row, where),
         stop_reason=STOPS.get(stop, "error" if errors and score is None else ENDED),
-        reject_reason=None if score is not None else _failure(errors[-1] if errors else None),
+        reject_reason=None if score is not None else _failure(errors[-1]) if errors else unknown,
         info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
     )
     calls = sequence(row.get("calls"), where, "calls")
@@ -164,7 +167,7 @@ def _main_branch(nodes: list[dict[str, Any]], where: str) -> list[int]:
 
 
 def _weighted(reward: Any, where: str) -> float | None:
-    if reward is None or isinstance(reward, (int, float)):
+    if reward is None or isinstance(reward, (int, float, str)):
         return number(reward, where, "a reward")
     entry = mapping(reward, where, "a reward")
     score, weight = number(entry.get("score"), where, "a reward"), number(entry.get("weight", 1.0), where, "a weight")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+from duckdb.sqltypes import DuckDBPyType
 
 from userrl_core.errors import LogError
 from warehouse import schema
@@ -43,8 +44,25 @@ def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError 
     return None
 
 
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Return column names that all differ, in any case: ``score, score`` becomes ``score, score_1``.
+
+    DuckDB names the columns of a Parquet file by the same rule.
+    """
+    repeats: dict[str, int] = {}
+    distinct = []
+    for name in names:
+        unique = name
+        while unique.lower() in repeats:
+            unique = f"{name}_{repeats[name.lower()]}"
+            repeats[name.lower()] += unique.lower() in repeats
+        repeats[unique.lower()] = 1
+        distinct.append(unique)
+    return distinct
+
+
 def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) -> pa.Table:
-    """Return a result as an Arrow table; whole numbers are int64 wherever they fit."""
+    """Return a result as an Arrow table; whole numbers are int64 wherever they fit, and column names differ."""
     import pyarrow as pa  # late: a tenth of a second that `userrl sql` does without
 
     relation: Any = cursor.sql(text, params=params or None)
@@ -56,25 +74,56 @@ def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) 
         if field.type == pa.decimal128(38, 0):
             with contextlib.suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
-    return table
+    return table.rename_columns(distinct_names(table.column_names))
 
 
 def fetch_rows(
     connection: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int
 ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
-    """Return columns, their types and at most `rows` rows. Dates and times are texts, because Python cannot represent
-    infinite ones.
+    """Return columns, their types and at most `rows` rows. Column names differ.
+
+    Dates, times and intervals are texts, also within lists and structures, because Python can represent neither
+    infinite dates nor months.
     """
     relation: Any = connection.sql(text, params=params or None)
     if relation is None:
         return [], [], []
-    columns = list(relation.columns)
+    columns = distinct_names(relation.columns)
     types = [str(kind) for kind in relation.types]
-    temporal = [kind.startswith(("DATE", "TIME")) for kind in types]
-    if any(temporal):
-        as_text = (f"#{n}::VARCHAR" if is_temporal else f"#{n}" for n, is_temporal in enumerate(temporal, 1))
-        relation = relation.project(", ".join(as_text))
+    exact = [_exact(kind) for kind in relation.types]
+    if exact != types:
+        casts = (f"#{n}::{kind}" if kind != types[n - 1] else f"#{n}" for n, kind in enumerate(exact, 1))
+        relation = relation.project(", ".join(casts))
     return columns, types, relation.limit(rows).fetchall()
+
+
+def _exact(kind: DuckDBPyType) -> str:
+    """Return the type with VARCHAR in place of every type of dates, times and intervals. Other types keep their text."""
+    if kind.id.startswith(("date", "time", "interval")):
+        return "VARCHAR"
+    if kind.id not in ("list", "array", "struct", "tuple", "map", "union"):
+        return str(kind)
+    children = [(name, child) for name, child in kind.children if isinstance(child, DuckDBPyType)]
+    inner = [_exact(child) for _, child in children]
+    if inner == [str(child) for _, child in children]:
+        return str(kind)
+    match kind.id:
+        case "list":
+            return f"{inner[0]}[]"
+        case "array":
+            return f"{inner[0]}[{dict(kind.children)['size']}]"
+        case "struct":
+            fields = (f"{quoted(name)} {field}" for (name, _), field in zip(children, inner, strict=True))
+            return f"STRUCT({', '.join(fields)})"
+        case "map" | "tuple":
+            return f"{kind.id.upper()}({', '.join(inner)})"
+    return "VARCHAR"
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 # A copy of a few thousand rows costs less than planning the query again.

@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 
 from userrl_core.errors import ConfigError, LogError, Refused, UserRLError
+from userrl_core.json_files import portable
 from warehouse import reference
 from warehouse.query.connection import TRIES, UNPINNED_TRIES, Connection
 from warehouse.query.run_names import with_run_ids
@@ -129,9 +130,13 @@ def without_path(text: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value for JSON. A value without a JSON form stays, and becomes its text later."""
+    """Return a value for JSON: bytes as hexadecimal digits, a whole number beyond 64 bits as text. NaN stays, because
+    Parquet and CSV have it. A value without a JSON form stays, and becomes its text later.
+    """
     if isinstance(value, str):
         return without_path(value)
+    if isinstance(value, (bytes, int)):
+        return portable(value)
     if isinstance(value, (list, tuple)):
         return [_shown(item) for item in value]
     if isinstance(value, dict):

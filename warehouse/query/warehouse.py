@@ -19,7 +19,7 @@ from warehouse.files.layout import Segment, Snapshot, default_root, segment_of, 
 from warehouse.files.runs import find_run
 from warehouse.query import dictionary
 from warehouse.query.connection import Connection, QueriedFiles
-from warehouse.query.fetch import fetch, fetch_turns
+from warehouse.query.fetch import distinct_names, fetch, fetch_turns
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.scratch import scratch
 from warehouse.query.statements import check_statement
@@ -285,5 +285,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _dictionaries(answer: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    names = [column[0] for column in answer.description or ()]
+    names = distinct_names([column[0] for column in answer.description or ()])
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

@@ -6,10 +6,10 @@ Rows contain text of models and users. On a terminal, markup and escape sequence
 from __future__ import annotations
 
 import csv
-import json
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +20,15 @@ from rich.cells import cell_len, set_cell_size
 from flows.cli.terminal import plain, plain_json
 from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import json_text
 
 NARROWEST, WIDEST = 10, 60
 """Width of a column in cells: the minimum, and the maximum where space is limited."""
+
+_PLAIN_TYPE = re.compile(r"(?P<base>[A-Z ]+(\(\d+,\s*\d+\))?)(?P<lists>(\[\])*)")
+"""A type of DuckDB that is written to Parquet as it is."""
+_STORED_INTERVAL = re.compile(r"(\d+ [a-z]+ ?)*(\d+:\d\d:\d\d(\.\d{1,3}0*)?)?")
+"""An interval that Parquet holds: without a sign, in milliseconds."""
 
 
 class Format(StrEnum):
@@ -174,23 +180,54 @@ def _vertical(rows: Rows) -> Iterator[str]:
 
 
 def _parquet(rows: Rows, path: Path) -> None:
-    """Write Parquet. Numbers, booleans, dates and lists of them keep their types; all else is text, nested values as JSON."""
-    import re
-
+    """Write Parquet. Numbers, booleans, dates, intervals and lists of them keep their types where Parquet holds their
+    values; all else is text, nested values as JSON.
+    """
     import duckdb
     import pyarrow as pa
 
-    plain_type = re.compile(r"[A-Z ]+(\(\d+,\s*\d+\))?(\[\])*")
-    columns = [
-        pa.array([None if row[n] is None else _text(row[n]) for row in rows.values], pa.string())
-        for n in range(len(rows.names))
-    ]
-    texts = pa.Table.from_arrays(columns, names=[f"c{n}" for n in range(len(columns))])
-    types = [kind if plain_type.fullmatch(kind) and kind != "BLOB" else "VARCHAR" for kind in rows.types]
-    quoted = (name.replace('"', '""') for name in rows.names)
-    casts = [f'c{n}::{kind} AS "{name}"' for n, (kind, name) in enumerate(zip(types, quoted, strict=True))]
+    from warehouse.query.fetch import quoted
+
+    arrays, casts = [], []
+    for n, kind in enumerate(rows.types):
+        base, depth = _in_parquet(kind, [row[n] for row in rows.values])
+        texts = pa.string()
+        for _ in range(depth):
+            texts = pa.list_(texts)
+        arrays.append(pa.array([_texts(row[n], depth) for row in rows.values], texts))
+        casts.append(f"c{n}::{base}{'[]' * depth} AS {quoted(rows.names[n])}")
+    table = pa.Table.from_arrays(arrays, names=[f"c{n}" for n in range(len(arrays))])
     with duckdb.connect() as con:
-        con.from_arrow(texts).project(", ".join(casts)).to_parquet(str(path))
+        con.from_arrow(table).project(", ".join(casts)).to_parquet(str(path))
+
+
+def _in_parquet(kind: str, values: Sequence[Any]) -> tuple[str, int]:
+    """Return the type of a column's elements in Parquet, and how many lists are around each."""
+    match = _PLAIN_TYPE.fullmatch(kind)
+    if match is None:
+        return "VARCHAR", 0
+    base, depth = match["base"], match["lists"].count("[")
+    if base == "BLOB":
+        return "VARCHAR", depth
+    if base in ("HUGEINT", "UHUGEINT"):  # DuckDB would write them as DOUBLE
+        return "BIGINT" if _all(values, lambda value: -(2**63) <= int(value) < 2**63) else "VARCHAR", depth
+    if base == "INTERVAL":
+        return base if _all(values, _STORED_INTERVAL.fullmatch) else "VARCHAR", depth
+    return base, depth
+
+
+def _all(value: Any, holds: Callable[[Any], object]) -> bool:
+    """Return True if a condition holds for every element of nested lists that is not null."""
+    if isinstance(value, list):
+        return all(_all(item, holds) for item in value)
+    return value is None or bool(holds(value))
+
+
+def _texts(value: Any, depth: int) -> Any:
+    """Return the texts of the elements of nested lists."""
+    if value is None:
+        return None
+    return [_texts(item, depth - 1) for item in value] if depth else _text(value)
 
 
 def _plain_value(value: Any) -> Any:
@@ -200,10 +237,10 @@ def _plain_value(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+    return json_text(value) if isinstance(value, (dict, list)) else str(value)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else plain(_text(value)).replace("\n", "\\n")
+    return f"{value:z.6g}" if isinstance(value, float) else plain(_text(value)).replace("\n", "\\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import Json, RunName
-from flows.cli.terminal import plain
+from flows.cli.terminal import plain, plain_json
 
 
 def checkpoints(
@@ -33,7 +32,7 @@ def checkpoints(
     target_run = find(run)
     rows, deleted = listed_checkpoints(target_run, load=load)
     if as_json:
-        print(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
+        print(plain_json([row.model_dump(mode="json") for row in rows], indent=1))
         return
     if not rows:
         print(f"{target_run.id} has no checkpoint on disk. It is {target_run.status.state}.")

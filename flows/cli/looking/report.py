@@ -94,7 +94,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
 def _with_users(report: str, run: str) -> str:
     """Return a report's JSON with the audits of the run's users, if there are any."""
     users = _audited(run)
-    return report if not users else plain_json({**json.loads(report), "users": users}, indent=1)
+    return plain_json({**json.loads(report), **({"users": users} if users else {})}, indent=1)
 
 
 def _audited(run: str) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def _people(html: str | None, as_json: bool) -> None:
 
     with open_warehouse(warehouse_dir()) as warehouse:
         if as_json:
-            print(json.dumps(numbers(paired(warehouse)), indent=1))
+            print(plain_json(numbers(paired(warehouse)), indent=1))
             return
         document = people_document(warehouse)
     if html is None:

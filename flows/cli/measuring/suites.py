@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from userrl_core.json_files import json_text
 
 
 def list_suites(word: str | None) -> None:
@@ -23,7 +23,7 @@ def list_suites(word: str | None) -> None:
     shown = suite.model_dump(mode="json", exclude_defaults=True)
     for key, value in shown.items():
         if key in suite.sources:
-            print(f"  {key}: {json.dumps(value)}  # {suite.sources[key]}")
+            print(f"  {key}: {json_text(value)}  # {suite.sources[key]}")
     for gym in gyms_of(suite):
         print(f"  success at {gym}: {gym_class(gym).success_rule}")
     for name, change in suite.variants.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
@@ -39,7 +38,7 @@ def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print the
     recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
     if as_json:
         rows = [{"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash} for r in recipes]
-        typer.echo(json.dumps({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
+        typer.echo(plain_json({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
         return
     width = max(len(recipe.name) for recipe in recipes)
     for recipe in recipes:

@@ -5,14 +5,13 @@ Commands import heavy modules themselves, so that ``userrl --help`` stays quick.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import Html
-from flows.cli.terminal import plain
+from flows.cli.terminal import plain, plain_json
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Sweeps: run, status, best recipe, report.")
 
@@ -65,7 +64,7 @@ def status(
     at_work = held(home() / "sweeps" / space.name / "sweep.lock")
     rows = table(space, study, at_work=at_work)
     if as_json:
-        typer.echo(json.dumps(rows, default=str))
+        typer.echo(plain_json(rows))
         return
     typer.echo(f"{name}: {progress(space, study)} done, recipe {space.recipe}, profile {space.profile}")
     if len(counted(study)) < planned(space) and not at_work:

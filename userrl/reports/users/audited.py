@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from userrl_core.json_files import json_text
 from userrl_core.measure.checkpoints import mean_score
 from userrl_core.measure.interval import Interval
 from userrl_core.user_audit.audit import UserAudit, certain_error
@@ -77,11 +78,11 @@ def _row(users: AuditedUsers, row: Audited) -> Row:
         "identifiers": row.identifiers,
         "stopped": row.stopped,
         **goal,
-        "user_errors": json.dumps({kind: [asdict(one) for one in found] for kind, found in row.user.items()}),
-        "agent_errors": None if row.agent is None else json.dumps([asdict(one) for one in row.agent]),
+        "user_errors": json_text({kind: [asdict(one) for one in found] for kind, found in row.user.items()}),
+        "agent_errors": None if row.agent is None else json_text([asdict(one) for one in row.agent]),
         "user_error": certain_error(row) if row.known else None,
         "verdict": row.verdict,
-        "suspect": json.dumps(row.suspect),
+        "suspect": json_text(row.suspect),
         "rules_checked": row.rules_checked,
     }
 

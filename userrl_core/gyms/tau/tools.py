@@ -17,6 +17,7 @@ import jsonschema
 import orjson
 
 from userrl_core.gyms.tau.database import Database, Tables, duplicate
+from userrl_core.json_files import json_text
 
 Tool = Callable[..., Any]
 TRANSFER = "transfer_to_human_agents"
@@ -53,7 +54,7 @@ class Domain:
     def call(self, database: Database, name: str, arguments: Mapping[str, Any]) -> str:
         """Execute one tool and return its result as text. Raises ToolError, always before any change."""
         result = self.execute(database, name, arguments)
-        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        return result if isinstance(result, str) else json_text(result)
 
     def execute(self, database: Database, name: str, arguments: Mapping[str, Any]) -> Any:
         """Execute one tool and return its own result, which the caller must not change."""

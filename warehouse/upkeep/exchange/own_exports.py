@@ -15,7 +15,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.foreign.conversation import broken, mapping, sequence
-from userrl_core.foreign.stream import rows
+from userrl_core.foreign.stream import check_characters, rows
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders
@@ -59,7 +59,9 @@ def _packed(path: Path) -> Iterator[tuple[str, Any]]:
             for batch in file.iter_batches(AT_ONCE, columns=["userrl"]):
                 for text in batch.column(0).to_pylist():
                     number += 1
-                    yield f"{path}, row {number}", {"userrl": json.loads(text)}
+                    value = json.loads(text)
+                    check_characters(value, f"{path}, row {number}")
+                    yield f"{path}, row {number}", {"userrl": value}
     except (pa.ArrowException, ValueError, TypeError, IndexError) as error:
         broken(
             f"{path}, after row {number}", f"it contains no conversations that userrl wrote ({type(error).__name__})"
