@@ -12,11 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.user_audit.faulty import ASIDES, WORDINGS, converse, moving_tasks
 from userrl.reports.document import Document, TableBlock
