@@ -196,7 +196,7 @@ def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
 
 def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
     where, values = f"recipe {document['name']}", dict(document)
-    cited = _fields(values.pop("sources", None), where, "sources")
+    cited = _cited(values.pop("sources", None), where)
     profiles = _fields(values.pop("profiles", None), where, "profiles")
     shipped = _is_shipped(path)
     source = str(values.get("source", "" if shipped else YOURS))
@@ -241,7 +241,7 @@ def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], 
     if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's
         document = {**read(find(base, "profile")), **document}
     document.pop("name", None)
-    source, cited = str(document.pop("source", "")), _fields(document.pop("sources", None), where, "sources")
+    source, cited = str(document.pop("source", "")), _cited(document.pop("sources", None), where)
     tasks = _fields(document.pop("own", None), where, "own")
     environments = _fields(document.pop("environments", None), where, "environments")
     found.small = _small(document.pop("small", None), where)
@@ -316,10 +316,20 @@ def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
     for part in parts:
         block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
         where = f"recipe {part.name}, for profile {name}"
-        cited = _fields(block.pop("sources", None), where, "sources")
+        cited = _cited(block.pop("sources", None), where)
         source = "" if part.shipped else YOURS
         layers.append(Layer(where, rank, block, str(block.pop("source", source)), cited))
     return layers
+
+
+def _cited(value: Any, where: str) -> dict[str, str]:
+    """Return the citation of each key of ``sources``. ``block.{a, b}`` names two keys of a block."""
+    cited = {}
+    for key, citation in _fields(value, where, "sources").items():
+        block, brace, names = str(key).partition("{")
+        for name in names.removesuffix("}").split(",") if brace else ("",):
+            cited[block + name.strip()] = str(citation)
+    return cited
 
 
 def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:

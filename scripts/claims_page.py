@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -29,6 +30,8 @@ PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
 MARK = "<!-- From here on written by scripts/claims_page.py -->"
 Row = Mapping[str, str]
+DIRECTED = ("reproduced", "above zero, delta not excluded", "below zero, delta not excluded", "the reverse", "mixed")
+"""Verdicts that name a direction."""
 
 
 def main() -> None:
@@ -41,15 +44,21 @@ def page(text: str, data: Path) -> str:
     """Return the page with rewritten sections of its claims."""
     runs, arms = rows(data / "runs.csv"), rows(data / "published_arms.csv")
     contrasts = rows(data / "published_contrasts.csv")
+    no_verdict = withdrawn(text)
     lines = [MARK]
     for kind in ("claim", "mechanism check", "open question"):
         lines += ["", f"## {kind.capitalize()}s"]
         for claim in (load_claim(name) for name in claim_names()):
             if claim.kind == kind:
-                lines += ["", *section(claim, runs, arms, contrasts)]
+                lines += ["", *section(claim, runs, arms, contrasts, withdrawn=claim.name in no_verdict)]
                 for check in checks(claim, runs):
                     lines += checked(check, runs)
     return text.partition(MARK)[0] + "\n".join(lines) + "\n"
+
+
+def withdrawn(text: str) -> set[str]:
+    """Return the claims whose published verdict the page's first table withdraws."""
+    return set(re.findall(r"^\| `([\w-]+)` \| [^|]+ \| withdrawn\b", text, re.MULTILINE))
 
 
 def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
@@ -91,8 +100,10 @@ def rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of one claim."""
+def section(
+    claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
+) -> Iterator[str]:
+    """Yield the lines of one claim. withdrawn: its published runs give no verdict."""
     yield f"### {claim.name}"
     yield ""
     yield f"{claim.text} ({claim.paper})"
@@ -103,7 +114,8 @@ def section(claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: S
     if measured:
         yield from from_results(claim, measured, f"in miniature{also_at_135_million(claim, measured, runs)}")
     elif published:
-        yield from from_tables(claim, published, [row for row in contrasts if row["claim"] == claim.name])
+        own = [row for row in contrasts if row["claim"] == claim.name]
+        yield from from_tables(claim, published, own, withdrawn=withdrawn)
     else:
         yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
 
@@ -162,8 +174,10 @@ def result(row: Row) -> SeedResult:
     return SeedResult(row["arm"], int(row["seed"]), crashed, row["ending"] == "collapsed", **measured, forgot=forgot)
 
 
-def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> Iterator[str]:
-    """Yield the published table, and the results that follow from it by the present rule."""
+def from_tables(
+    claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
+) -> Iterator[str]:
+    """Yield the published table, and the results that follow from it by the present rule. withdrawn: without a verdict."""
     own = bool(arms[0]["metric"])
     metric = claim.as_published.metric
     titles = [
@@ -192,7 +206,9 @@ def from_tables(claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row]) -> 
     pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
     yield f"| `{contrast['more']}` less `{contrast['than']}` | difference | limits | p | verdict |"
     yield "| --- | ---: | --- | ---: | --- |"
-    yield from (f"| {' | '.join(cells)} |" for cells in recomputed(metric, claim.delta, pair, contrast))
+    for *cells, word in recomputed(metric, claim.delta, pair, contrast):
+        verdict = "withdrawn" if withdrawn and word in DIRECTED else word
+        yield f"| {' | '.join((*cells, verdict))} |"
     for row in (row for row in contrasts if row["check"]):
         yield f"| {row['check']}, {row['seeds']} seeds | {published_limits(row)} | paired, 98 % | – | former rule |"
 

@@ -16,12 +16,15 @@ import argparse
 import asyncio
 import random
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.user_audit.recorded import recorded
 from userrl.reports.document import Document, TableBlock

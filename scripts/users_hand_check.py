@@ -15,6 +15,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.user_audit.recorded import recorded
 from userrl_core.records import Trajectory
 from userrl_core.user_audit.audit import audit
 from userrl_core.user_audit.findings import VERDICTS
@@ -30,8 +33,6 @@ def drawn(trajectories: list[Trajectory]) -> list[str]:
 
 def draw(root: Path, folder: Path) -> None:
     """Write the conversations for the labeller."""
-    from tests.user_audit.recorded import recorded
-
     keys = set(drawn(recorded(root)))
     folder.mkdir(parents=True, exist_ok=True)
     rows = json.loads((root / "trajectories_gpt-4o-airline.json").read_text(encoding="utf-8"))
@@ -54,8 +55,6 @@ def draw(root: Path, folder: Path) -> None:
 
 def confusion(root: Path, labels: Path) -> None:
     """Print the confusion table, both agreements, and the share of labels that confirm each kind of user error."""
-    from tests.user_audit.recorded import recorded
-
     rows = {row.key: row for row in audit(recorded(root)).rows}
     with labels.open(encoding="utf-8") as file:
         given = {line["conversation"]: line["label"] for line in csv.DictReader(file)}

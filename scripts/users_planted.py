@@ -12,17 +12,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from tests.user_audit.faulty import ASIDES, WORDINGS, converse, moving_tasks
 from userrl.reports.document import Document, TableBlock
 from userrl_core.number_format import number
-from userrl_core.user_audit.audit import audit, possible
-from userrl_core.user_audit.findings import USER_ERRORS
+from userrl_core.user_audit.audit import audit
+from userrl_core.user_audit.findings import USER_ERRORS, possible
 
 SHARE, CUSTOMERS, SEEDS = 0.25, 40, 10
 

@@ -20,6 +20,8 @@ import scipy
 from study_rows import DATA, plan_hash, plans, read_plan, read_rows
 
 from userrl_core.measure.interval import Interval, newcombe
+from userrl_core.measure.verdict import ALPHA, compare_shares
+from userrl_core.number_format import p_value
 
 PLAN = Path(__file__).with_name("what_collapses.yaml")
 FOLDER = DATA / "what-collapses"
@@ -97,12 +99,22 @@ def primary(rows: Rows) -> Primary:
 
 
 def primary_table(found: Primary, planned: int) -> list[str]:
-    """Return one row per family, the sign test, and whether the study failed."""
-    lines = ["| family | unpaid | paid | difference [95 %] |", "| --- | ---: | ---: | ---: |"]
+    """Return one row per family, the sign test, and whether the study failed.
+
+    A family's verdict is that of the claims' test for shares, Fisher's exact test at .02.
+    """
+    lines = [
+        "| family | unpaid | paid | difference [95 %] | Fisher's p | verdict |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
     for family, interval in found.by_family.items():
         (unpaid, of_unpaid), (paid, of_paid) = found.counts[family]
         limits = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
-        lines.append(f"| {family} | {unpaid} of {of_unpaid} | {paid} of {of_paid} | {limits} |")
+        shares = compare_shares(*found.counts[family], ALPHA, more_is_collapse=True)
+        verdict = "more collapse" if shares.word == "reproduced" else shares.word
+        lines.append(
+            f"| {family} | {unpaid} of {of_unpaid} | {paid} of {of_paid} | {limits} | {p_value(shares.p)} | {verdict} |"
+        )
     families = len(found.by_family)
     sentence = f"{found.above} of {families} families have a difference above 0 (sign test: p {found.p:.3f})."
     if families < planned:

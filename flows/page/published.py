@@ -1,4 +1,4 @@
-"""A run's evaluation next to published figures, with our intervals and the differences in the set-up."""
+"""A run's evaluation next to published figures, with our intervals and the known differences in the set-up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUP BY ALL
 
 async def show_published(warehouse: Warehouse, given: str) -> None:
     """Draw the choice of evaluated runs, and the table of one run."""
-    frame.heading("Published results compared with ours")
+    frame.heading("Published results next to ours")
     evaluated = [row["run_id"] for row in await frame.asked(lambda: warehouse.rows(EVALUATED))]
     if not evaluated:
         frame.sentence("No run has been evaluated yet. `userrl evaluate latest` evaluates the newest run.")
@@ -56,14 +56,14 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
     rows = [row for row in await frame.asked(lambda: published_rows(warehouse, run_id)) if row["gym"] not in without]
     columns = {
         "agent": "Agent", "gym": "Gym", "n": "Tasks", "ours": "Ours [95 % limits]", "published": "Published",
-        "model": "Published model", "difference": "Ours − published", "why_not": "Why not comparable",
+        "model": "Published model", "why_not": "Not compared",
         "data": "Data", "user": "User", "horizon": "Horizon", "attempts": "Attempts",
     }  # fmt: skip
     with ui.element("div").classes("panel overflow-x-auto"):
         frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"), cards=True)
         ui.label(
             "Limits are over tasks (Student's t; Wilson's for 0/1 scores on fewer than 100 tasks; a dash for a single task). "
-            "The paper gives no limits. A difference is shown only if data, user, horizon and attempts agree with the paper."
+            "The paper gives no limits. Nothing is subtracted."
         ).classes("quiet text-sm")
 
 
@@ -96,7 +96,6 @@ def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
                 "ours": ours(row["score"], interval),
                 "published": frame.number(row["published"]),
                 "model": row["published_model"] or "–",
-                "difference": frame.number(row["difference"]),
                 "why_not": row["why_not"],
                 "data": row["data"],
                 "user": row["user_model"],

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import curricula
+from curricula.layers import _cited
+from curricula.merge import _leaves
 from curricula.recipe import Recipe
 from tests.makers import raises
 from userrl_core.gyms import make, tasks
@@ -65,6 +71,56 @@ def test_tarl_does_not_check_outputs_and_userrl_does(profile: str | None) -> Non
 )
 def test_a_value_says_where_it_comes_from(recipe: str, profile: str | None, key: str, citation: str) -> None:
     assert load(recipe, profile).origin(key).citation.startswith(citation)
+
+
+SETTINGS = {"algorithm", "credit", "cold_start", "model", "demonstrations", "evaluate", "hardware", "split"}
+SETTINGS |= {"judge", "intervention"}
+"""Blocks of many settings. Other blocks, such as a schedule or a gym's, are one value of several parts."""
+SHIPPED = sorted(
+    path for kind in ("recipes", "profiles") for path in (Path(curricula.__file__).parent / kind).glob("*.yaml")
+)
+
+
+def blocks(path: Path) -> Iterator[dict[str, Any]]:
+    """A file's own values, and those that it has for profiles."""
+    document = yaml.safe_load(path.read_text())
+    if "extends" in document and path.parent.name == "profiles":
+        document = {**yaml.safe_load(path.with_stem(document["extends"]).read_text()), **document}
+    yield from (document, *(document.get("profiles") or {}).values())
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_source_that_is_not_ours_names_the_keys_that_it_covers(path: Path) -> None:
+    for block in blocks(path):
+        cited, ours = _cited(block.get("sources"), ""), str(block.get("source", "")).startswith("ours")
+        ignored = ("name", "source", "sources", "extends", "runs_on", "profiles", "own", "environments", "small")
+        for leaf, _ in _leaves({key: value for key, value in block.items() if key not in ignored}):
+            parts = leaf.split(".")
+            prefixes = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+            found = next((prefix for prefix in prefixes if prefix in cited), "")
+            named = found == leaf or (found and found not in SETTINGS)
+            assert named or cited.get(found, "ours" if ours else "").startswith("ours"), leaf
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key", "citation"),
+    [
+        ("equalized-r2g", "algorithm.inner_epochs", "ours: verl's default"),
+        ("equalized-r2g", "algorithm.lr", "UserRL table 6"),
+        ("grpo", "algorithm.inner_epochs", "TARL table 5"),
+        ("grpo", "algorithm.loss_aggregation", "TARL 2.2, equation 6"),
+        ("grpo", "credit.filter", "ours: groups without a signal carry no gradient in any case"),
+        ("fixed-textcraft", "credit.filter", "ours: groups without a signal carry no gradient in any case"),
+        ("ppo", "algorithm.gae_lambda", "TARL 2.2, footnote: gamma = lambda = 1"),
+    ],
+)
+def test_no_citation_spills_to_a_key_that_its_source_does_not_state(recipe: str, key: str, citation: str) -> None:
+    assert load(recipe).origin(key).citation == citation
+
+
+def test_several_keys_of_a_block_share_a_citation() -> None:
+    cited = _cited({"algorithm.{lr, group}": "Smith 2026", "{data, stages}": "ours"}, "recipe mine")
+    assert cited == {"algorithm.lr": "Smith 2026", "algorithm.group": "Smith 2026", "data": "ours", "stages": "ours"}
 
 
 def test_evaluation_samples_from_the_same_nucleus_as_training_where_it_samples() -> None:

@@ -57,6 +57,15 @@ def test_the_papers_numbers() -> None:
     assert load_suite("agentgym-rl:textcraft+samples").attempts == 64
 
 
+@pytest.mark.parametrize("name", ["tarl-retail", "tarl-airline"])
+def test_the_suites_of_tarl_say_which_settings_are_not_tarls(name: str) -> None:
+    suite = load_suite(name)
+    assert "the user's prompt is not ReAct" in suite.about
+    assert "in place of ReAct" in suite.sources["user"]
+    assert "end state" not in suite.sources["setup"], "the suite plays the verifier of writes"
+    assert "ours: the end state" in load_suite(f"{name}:outputs").sources["setup"]
+
+
 def test_variants_lie_over_each_other_and_keep_what_they_do_not_name() -> None:
     suite = load_suite("userbench-multi:ours+hard")
     assert suite.data == "ours"

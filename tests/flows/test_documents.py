@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +102,17 @@ def test_every_command_is_understood(document: Path) -> None:
                 )  # as typed, and nothing is called; raises what a reader would be told
         else:
             check(words)
+
+
+def test_every_script_on_a_page_starts_from_a_fresh_clone() -> None:
+    words = [words for page in DOCUMENTS for words in (*commands(page), *mentioned(page)) if words[0] == "python"]
+    scripts = {words[1] for words in words if words[1].endswith(".py")}
+    modules = {words[2] for words in words if words[1] == "-m" and words[2].split(".")[0] in OURS_TO_IMPORT}
+    assert len(scripts) > 30
+    starter = ROOT / "tests" / "flows" / "starting_scripts.py"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(starter), str(ROOT), *sorted(scripts), *sorted(modules)]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT).stdout == ""
 
 
 def test_every_command_is_on_the_page_of_commands() -> None:

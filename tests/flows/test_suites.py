@@ -97,6 +97,7 @@ def test_the_desks_of_tarl_are_the_published_test_tasks_of_each(
         assert len(tasks) == count
         assert {task.tier for task in tasks} == {domain}
         assert planned.plan.recipe.evaluate.attempts == 4
+        assert planned.plan.recipe.gyms["tau"].config["verifier"] == "writes"
 
 
 def test_a_tier_of_userbench_on_our_own_scenarios_is_that_tier_alone_with_its_options(here: Path) -> None:

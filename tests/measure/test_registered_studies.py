@@ -64,6 +64,18 @@ def test_the_page_shows_the_tables_that_the_data_give() -> None:
     assert "\n".join(collapses.prediction_table(collapses.predictions(rows, audits))) in page
 
 
+def test_a_family_whose_shares_fishers_test_does_not_tell_apart_is_undecided() -> None:
+    both = [
+        row
+        for family, paid in (("travel", 4), ("wish", 0))
+        for pay, collapsed in (("unpaid", 8), ("paid", paid))
+        for row in runs(family, 0.0, pay, collapsed, of=8)
+    ]
+    travel, wish = collapses.primary_table(collapses.primary(both), 6)[2:4]
+    assert travel.endswith("+0.50 [+0.07, +0.78] | 0.0769 | undecided |")
+    assert wish.endswith("| 0.000155 | more collapse |")
+
+
 def test_six_families_in_one_direction_have_p_031_and_five_are_enough() -> None:
     six = collapses.primary([row for family in FAMILIES for row in contrast(8, 2, family)])
     assert (six.above, round(six.p, 3)) == (6, 0.031)

@@ -36,6 +36,16 @@ def test_the_claims_of_the_page_are_those_of_its_data() -> None:
     assert page == claims_page.page(page, claims_page.DATA)
 
 
+def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
+    page = (DOCS / "reproduction.md").read_text()
+    names = claims_page.withdrawn(page)
+    assert names == {"long-leads-early", "long-collapses-late", "scaling-cheaper"}
+    for name in names:
+        section = page.partition(f"### {name}\n")[2].partition("\n##")[0]
+        assert section, name
+        assert not [word for word in claims_page.DIRECTED if f"| {word} |" in section], name
+
+
 @pytest.mark.parametrize("name", ["reproduction.md", "results-credit.md"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
     page = (DOCS / name).read_text()

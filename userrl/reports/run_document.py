@@ -141,18 +141,15 @@ def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> 
         return
     yield Heading("Comparison with published results")
     of = pl.concat_str("published_model", "turn_shaping", "trajectory_score", separator=" ", ignore_nulls=True)
-    wide = rows.with_columns(of=of, why_not=pl.col("why_not").fill_null("")).pivot(
-        "of", index=["policy", "gym", "score", "why_not"], values="published"
-    )
+    wide = rows.with_columns(of=of).pivot("of", index=["policy", "gym", "score", "why_not"], values="published")
     models = wide.columns[4:]
     yield TableBlock(
         ("policy", "gym", "here", *models, "differences in setting"),
         tuple(
-            (policy, gym, number(score), *(number(value, 4) for value in published), why_not or "none")
+            (policy, gym, number(score), *(number(value, 4) for value in published), why_not)
             for policy, gym, score, why_not, *published in wide.rows()
         ),
-        "UserRL table 3. Scores are comparable only if no setting differs. The others are shown for "
-        "orientation; they are another benchmark. Nothing is subtracted.",
+        "UserRL table 3, for orientation. Nothing is subtracted: prompts and settings are not known to agree.",
     )
 
 

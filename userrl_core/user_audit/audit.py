@@ -15,15 +15,10 @@ from userrl_core.measure.interval import Interval, share_interval
 from userrl_core.records import Task, Trajectory
 from userrl_core.user_audit import tau
 from userrl_core.user_audit.conversation import Conversation, conversation
-from userrl_core.user_audit.findings import BY_WORDS, VERDICTS, Audited, Findings, verdict
+from userrl_core.user_audit.findings import VERDICTS, Audited, Findings, shows_certain_error, verdict
 from userrl_core.user_audit.games import GAMES, holds_truth
 from userrl_core.user_audit.policy import broken_rules
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (0, 1)}
-"""Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
-both, and their number (`scripts/users_hand_check.py`).
-"""
-MIN_PRECISION = 0.7
 UNSOLVED = "no attempt solves it"
 MIN_ATTEMPTS = 2
 """Attempts at a task below which an unsolved one says nothing about the task."""
@@ -46,7 +41,7 @@ class UserAudit:
     def of(cls, rows: Iterable[Audited]) -> UserAudit:
         """Return the audit of these conversations."""
         kept = tuple(rows)
-        without = _score([row for row in kept if not certain_error(row)])
+        without = _score([row for row in kept if not shows_certain_error(row.user)])
         return cls(kept, _score(kept), without, {row.task: row.suspect for row in kept if row.suspect})
 
     def by_sides(self) -> dict[tuple[str, str], UserAudit]:
@@ -84,17 +79,6 @@ class UserAudit:
             for kind in sorted({finding.kind for finding in row.agent or ()}):
                 kinds[kind] = kinds.get(kind, 0) + 1
         return kinds
-
-
-def possible(kind: str) -> bool:
-    """Return whether a kind is only possible: recognised by words, and not confirmed by enough labels of a reader."""
-    right, checked = HAND_CHECKED.get(kind, (0, 0))
-    return kind in BY_WORDS and (not checked or right / checked < MIN_PRECISION)
-
-
-def certain_error(row: Audited) -> bool:
-    """Return whether the user made an error that can explain a failure, of a kind that is not only possible."""
-    return any(finding.harmful and not possible(kind) for kind, found in row.user.items() for finding in found)
 
 
 def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -> UserAudit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,9 +29,9 @@ USER_ERRORS: Mapping[UserError, str] = {
     "coached": "told the agent which tool or rule to use",
     "stopped early": "ended the conversation at a question or an announcement of the agent",
     "never stopped": "took leave twice and did not end the conversation",
-    "gave in": "confirmed a wrong write that its instruction does not ask for",
+    "gave in": "agreed to the wrong write that was made, which its instruction does not ask for",
     "unanswered": "was asked for a fact that it has, and did not tell it",
-    "untold": "ended the conversation without mentioning a part of its goal",
+    "untold": "ended the conversation without mentioning a part of its goal, although the agent had left it the word",
 }
 """The meaning of each error of a user."""
 
@@ -50,6 +50,12 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 
 BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
 """Kinds that are recognised by words. The others follow from the task's facts."""
+
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6)}
+"""Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
+both, and their number (`scripts/users_hand_check.py`).
+"""
+MIN_PRECISION = 0.7
 
 CAN_FAIL: frozenset[UserError] = frozenset(
     {"ungrounded", "stopped early", "never stopped", "gave in", "unanswered", "untold"}
@@ -139,9 +145,19 @@ class Findings:
 
 
 def verdict(found: Findings) -> Verdict:
-    """Return whose harmful errors a failed conversation shows."""
-    user = any(one.harmful for findings in found.user.values() for one in findings)
+    """Return whose harmful errors a failed conversation shows. Errors of the user count if they are certain."""
     agent = any(one.harmful for one in found.agent or ())
-    if user:
+    if shows_certain_error(found.user):
         return "both" if agent else "user"
     return "agent" if agent else "neither seen"
+
+
+def shows_certain_error(user: Mapping[str, Iterable[Finding]]) -> bool:
+    """Return whether errors of the user, by kind, hold one that can explain a failure and is not only possible."""
+    return any(one.harmful for kind, findings in user.items() if not possible(kind) for one in findings)
+
+
+def possible(kind: str) -> bool:
+    """Return whether a kind is only possible: recognised by words, and not confirmed by enough labels of a reader."""
+    right, checked = HAND_CHECKED.get(kind, (0, 0))
+    return kind in BY_WORDS and (not checked or right / checked < MIN_PRECISION)

@@ -14,7 +14,7 @@ from typing import Any
 from userrl_core.errors import TaskError
 from userrl_core.gyms.tau import airline, retail
 from userrl_core.gyms.tau.blame import REFUSES
-from userrl_core.gyms.tau.stopping import asks, may_stop
+from userrl_core.gyms.tau.stopping import announces, asks, may_stop
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
@@ -43,6 +43,13 @@ _YES = re.compile(
     r"\b(go ahead|please proceed|proceed with|i confirm|i agree|that('s| is| would be| sounds) (right|correct|fine|good|great))\b",
     re.I,
 )
+_OBJECTS_TO = re.compile(r"\b(no|not|but|instead|rather|except|wait)\b|n't\b", re.I)
+_INVITES = re.compile(
+    r"\b(any|some)thing else\b|\b(how|what) (else )?(can|may|could) (i|we) (help|assist|do)\b|\bwhat (i|we) can do\b|"
+    r"\b(how|what) would you like\b",
+    re.I,
+)
+_DECLINES = re.compile(REFUSES.pattern + r"|\btransfer|\bhand(ing|ed)? (you|this) over\b|\b(human|colleague)\b", re.I)
 _FORGOTTEN = re.compile(r"\b(not|n't) (remember|recall|know)\b", re.I)
 _FAREWELL = re.compile(r"\b(thank(s| you)|good ?bye|bye|that('s| is) all|have a (great|good|nice))\b", re.I)
 _COACHED = re.compile(
@@ -127,7 +134,8 @@ def audited(talk: Conversation) -> Findings:
     for turn, name, ever in unanswered:
         found.add("unanswered", turn, f"{name} was asked for", harmful=not ever)
     still_open, settled = _compare(found, talk, instruction, gold, made)
-    untold = [write for write in still_open if _untold(write, instruction, messages)] if talk.stopped else []
+    never_mentioned = _untold(talk, instruction, gold, calls)
+    untold = [write for write in still_open if write in never_mentioned]
     for write in untold:
         found.add("untold", talk.turns[-1].number, exact(write), harmful=not talk.solved)
     for write in still_open:
@@ -312,7 +320,7 @@ def _compare(
             still_open.remove(meant)
         misled = _misled(found, one)
         found.blame("extra" if meant is None else "wrong argument", one.turn, exact(one.write), harmful=not misled)
-        if (reason := _confirmed(talk, one.turn)) and _against(instruction, one.write, meant):
+        if (reason := _agreed(talk, one, meant)) and _against(instruction, one.write, meant):
             found.add("gave in", one.turn, f"{reason} -> {exact(one.write)}", harmful=not talk.solved)
     return still_open, settled
 
@@ -337,13 +345,26 @@ def _misled(found: Findings, one: MadeWrite) -> bool:
     )
 
 
-def _confirmed(talk: Conversation, turn: int) -> str:
-    """Return the user's words if the last ones before a write confirm a proposal of the agent, else ""."""
-    before = [one for one in talk.turns[: turn - 1] if one.choice in TALK]
-    if not before or ("?" not in (before[-1].content or "") and "confirm" not in (before[-1].content or "").lower()):
+def _agreed(talk: Conversation, made: MadeWrite, meant: Write | None) -> str:
+    """Return the user's words if the last ones before a wrong write agree to a proposal that states it, else ""."""
+    before = [turn for turn in talk.turns[: made.turn - 1] if turn.choice in TALK]
+    if not before:
         return ""
-    words = words_of(before[-1].observation)
-    return words[:80] if _YES.search(words) else ""
+    proposal, words = before[-1].content or "", words_of(before[-1].observation)
+    if "?" not in proposal and "confirm" not in proposal.lower():
+        return ""
+    agreed = _YES.search(words) and not _OBJECTS_TO.search(words) and _proposes(proposal, made.write, meant)
+    return words[:80] if agreed else ""
+
+
+def _proposes(proposal: str, write: Write, meant: Write | None) -> bool:
+    """Return whether a message states what is wrong with a write: the values that gold lacks, or the whole extra write."""
+    name, arguments = write
+    if meant is None and not _wants(name, proposal):
+        return False
+    right = () if meant is None else leaves(meant[1])
+    wrong = [leaf for leaf in leaves(arguments) if leaf not in right]
+    return all(_states(proposal, leaf) for leaf in wrong)
 
 
 def _against(instruction: str, write: Write, meant: Write | None) -> bool:
@@ -372,10 +393,33 @@ def _wants(tool: str, text: str) -> bool:
     return bool(re.search(words, text, re.I))
 
 
-def _untold(write: Write, instruction: str, messages: Sequence[Message]) -> bool:
-    """Return whether the instruction asks for a write and the user never mentioned it."""
-    user_words = " ".join(message.text for message in messages if message.speaker == "user")
-    return _wants(write[0], instruction) and not _wants(write[0], user_words)
+def _untold(
+    talk: Conversation, instruction: str, gold: Sequence[Write], calls: Sequence[tuple[int, Write]]
+) -> list[Write]:
+    """Return the gold writes that the instruction asks for, that the user never mentioned and could have told.
+
+    A user that stopped could tell them if the agent's last message left it the word, or if an earlier one did and it told nothing.
+    """
+    user_words = " ".join(message.text for message in talk.messages() if message.speaker == "user")
+    wanted = [write for write in gold if _wants(write[0], instruction)]
+    untold = [write for write in wanted if not _wants(write[0], user_words)]
+    left = _word_left(talk, calls)
+    could_tell = talk.stopped and any(left) and (left[-1] or len(untold) == len(wanted))
+    return untold if could_tell else []
+
+
+def _word_left(talk: Conversation, calls: Sequence[tuple[int, Write]]) -> list[bool]:
+    """Return whether each message of the agent left the user the word.
+
+    It does so by an invitation, or if it neither asks, announces nor refuses and no hand-over was called before.
+    """
+    handed_over = min((turn for turn, (name, _) in calls if name == TRANSFER), default=len(talk.turns) + 1)
+    messages = [(turn.number, turn.content or "") for turn in talk.turns if turn.choice in TALK]
+    return [
+        number < handed_over
+        and (bool(_INVITES.search(text)) or not (asks(text) or announces(text) or bool(_DECLINES.search(text))))
+        for number, text in messages
+    ]
 
 
 def _told(found: Findings, talk: Conversation, outputs: Iterable[str], early: bool) -> None:

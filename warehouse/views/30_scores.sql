@@ -122,9 +122,9 @@ CREATE OR REPLACE MACRO evaluation_setting(run := NULL, in_phase := 'evaluate') 
     WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
 
--- A run's evaluation compared with UserRL table 3, gym by gym, with both protocols. The default compares the rows with the
--- run's own shaping and score. The difference is given only for rows that agree with the paper's protocol (comparable);
--- why_not names the deviations.
+-- A run's evaluation next to UserRL table 3, gym by gym, with both protocols. The default shows the rows with the run's own
+-- shaping and score. Nothing is subtracted: difference is null and comparable false in every row, since prompts, temperature
+-- and settings are not known to agree with the paper's. why_not says so, after the known deviations.
 CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every := false) AS TABLE
     WITH setting AS (
         SELECT s.*, g.test AS published_tasks, e.horizon AS published_horizon, e.user_model AS published_user,
@@ -161,14 +161,15 @@ CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every :=
     )
     SELECT o.run_id, r.name, o.policy, o.gym, o.n, o.score, o.standard_error, p.model AS published_model, p.section,
            p.turn_shaping, p.trajectory_score, p.score AS published,
-           CASE WHEN o.differs = '' THEN o.score - p.score END AS difference, o.differs = '' AS comparable, o.differs AS why_not,
+           NULL::DOUBLE AS difference, false AS comparable,
+           concat_ws('; ', nullif(o.differs, ''), 'not compared: prompts and settings are not known to agree') AS why_not,
            o.profile, o.data, o.gyms, o.user_model, o.horizon, o.attempts, o.benchmark_version,
            e.benchmark_version AS published_version
     FROM ours o LEFT JOIN runs r USING (run_id) LEFT JOIN reference.userrl_table3 p
       ON p.gym = o.gym AND (of_model IS NULL OR p.model = of_model)
      AND (every OR p.section <> 'trained' OR (p.turn_shaping = r.shaping AND p.trajectory_score = r.score))
      CROSS JOIN reference.userrl_evaluation e
-    ORDER BY comparable DESC, o.run_id, o.policy, o.gym, p.model;
+    ORDER BY o.differs = '' DESC, o.run_id, o.policy, o.gym, p.model;
 
 -- The micro averages of UserRL table 3 recomputed from its per-gym figures and table 2's numbers of test tasks.
 CREATE OR REPLACE MACRO published_micro_average() AS TABLE

@@ -10,9 +10,9 @@ from typing import Any
 from userrl_core.json_files import json_text
 from userrl_core.measure.checkpoints import mean_score
 from userrl_core.measure.interval import Interval
-from userrl_core.user_audit.audit import UserAudit, certain_error
+from userrl_core.user_audit.audit import UserAudit
 from userrl_core.user_audit.features import FEATURES
-from userrl_core.user_audit.findings import Audited, Finding, Goal
+from userrl_core.user_audit.findings import Audited, Finding, Goal, shows_certain_error
 from warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ def _row(users: AuditedUsers, row: Audited) -> Row:
         **goal,
         "user_errors": json_text({kind: [asdict(one) for one in found] for kind, found in row.user.items()}),
         "agent_errors": None if row.agent is None else json_text([asdict(one) for one in row.agent]),
-        "user_error": certain_error(row) if row.known else None,
+        "user_error": shows_certain_error(row.user) if row.known else None,
         "verdict": row.verdict,
         "suspect": json_text(row.suspect),
         "rules_checked": row.rules_checked,

@@ -9,9 +9,9 @@ from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
 from userrl.reports.users.audited import AuditedUsers
 from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
-from userrl_core.user_audit.audit import UserAudit, possible
+from userrl_core.user_audit.audit import UserAudit
 from userrl_core.user_audit.features import DIMENSIONS
-from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS
+from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS, possible
 
 SHOWN_TASKS = 12
 """Suspect tasks that the text lists; the JSON has all."""
@@ -87,7 +87,7 @@ def _errors(found: UserAudit) -> Iterator[Block]:
                 for kind, (_, count, share) in kinds.items()
             ),
             "Shares are of the conversations whose gym can show the error, with exact 95 % limits. A possible kind is recognised "
-            "by words, and too few of a reader's labels confirm it. It does not move the score without user errors.",
+            "by words, and too few of a reader's labels confirm it. It moves neither a verdict nor the score without user errors.",
         )
     if agent := found.agent_kinds():
         yield TableBlock(
