@@ -27,6 +27,9 @@ from curricula.recipe import Origin, Recipe
 from curricula.validation import validated
 from curricula.yaml_files import check_size, stem
 
+MACHINE = "this machine's CPU"
+"""The origin of a value that depends on the machine."""
+
 
 def load(
     name: str | Path,
@@ -70,7 +73,7 @@ def draft(
     merged.override(overrides or {})
     sentences = _fit(files, merged, profile)
     if merged.get("model.dtype") == AUTO:
-        merged.set("model.dtype", cpu_dtype(), "this machine's CPU", Rank.PROFILE)
+        merged.set("model.dtype", cpu_dtype(), MACHINE, Rank.PROFILE)
     resolved = files.held is not None and (profile is None or stem(profile) == files.held)
     absent = {} if resolved else use_published(merged, data_folder, keys)
     if not resolved:

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.confirm import Confirmation
 from sweeps.launcher import Launcher, StartedTrial
 from sweeps.objective import Point, objectives, points, violations
+from sweeps.parameters import params_of
 from sweeps.pruning import should_prune
 from sweeps.space import Space
 from sweeps.spending import Spending
@@ -162,16 +163,16 @@ class Sweep:
         trial.set_user_attr("overrides", dict(overrides))
         trial.set_user_attr("handle", None)  # an earlier start's; a death from here on repeats this start's label
         trial.set_user_attr("attempts", starts)
+        label, shown = self._label(f"{trial.number}-attempt{starts}"), shown_name(self._stored(trial))
         try:
-            label = self._label(f"{trial.number}-attempt{starts}")
-            started = self.launcher.start(overrides, seed=self.space.seed, label=label, shown=shown_name(trial))
+            started = self.launcher.start(overrides, seed=self.space.seed, label=label, shown=shown)
         except ConfigError as error:
             self._fail(trial, str(error))
             return None
         trial.set_user_attr("run_id", started.run_id)
         trial.set_user_attr("handle", started.handle)
         self._record(trial.number)
-        self.say(f"trial {trial.number} start {starts}: run {started.run_id} {self._own(overrides)}")
+        self.say(f"trial {trial.number} start {starts}: run {started.run_id} {self._found(trial)}")
         return _Active(trial, started, list(known))
 
     def _take_up(self, active: list[_Active]) -> None:
@@ -180,6 +181,9 @@ class Sweep:
             trial = optuna.Trial(self.study, frozen._trial_id)
             attrs = frozen.user_attrs
             starts = int(attrs.get("attempts", 1))
+            if "run_id" not in attrs and len(counted(self.study)) + len(active) >= self.space.budget.trials:
+                self._drop(trial, "beyond the budget, and not started")
+                continue
             overrides = attrs.get("overrides") or self.space.suggest(trial)
             if attrs.get("handle") is None:  # died between ask and start: parameters and label are the same again
                 self._extend(active, self._start(trial, overrides, starts))
@@ -199,11 +203,11 @@ class Sweep:
         if fresh is not None:
             active.append(fresh)
 
-    def _own(self, overrides: Mapping[str, Any]) -> str:
-        common = self.space.overrides
-        return ", ".join(
-            f"{key}={value}" for key, value in overrides.items() if key not in common or common[key] != value
-        )
+    def _found(self, trial: optuna.Trial) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.space.found(self._stored(trial)).items())
+
+    def _stored(self, trial: optuna.Trial) -> FrozenTrial:
+        return self.study.get_trials(deepcopy=False)[trial.number]
 
     # watching
 
@@ -294,10 +298,14 @@ class Sweep:
         self.say(f"Budget spent: {spent}. Stopping {len(active)} running trial(s).")
         for item in active:
             self.launcher.cancel(item.started.handle)
-            item.trial.set_user_attr("stopped", f"stopped by the budget: {spent}")
-            # With a larger budget its configuration comes first, and its run goes on from its checkpoint.
-            self.study.enqueue_trial(item.trial.params)
-            self._tell(item.trial, state=TrialState.FAIL)
+            self._drop(item.trial, f"stopped by the budget: {spent}")
+
+    def _drop(self, trial: optuna.Trial, why: str) -> None:
+        """End a trial without a result. With a larger budget its configuration comes first, and its run continues."""
+        trial.set_user_attr("stopped", why)
+        if params := params_of(self._stored(trial)):
+            self.study.enqueue_trial(params)
+        self._tell(trial, state=TrialState.FAIL)
 
     # telling
 
@@ -325,7 +333,7 @@ class Sweep:
                 run_id=attrs.get("run_id"),
                 state=_STATES.get(trial.state, "running"),
                 value=values[0] if values else None,
-                params=trial.params,
+                params=params_of(trial),
                 fields=fields,
             ),
         )

@@ -1,35 +1,44 @@
 """Results of a sweep: parameter importance, the winning configuration, and its confirmation on fresh seeds.
 
-Importance is fANOVA over finished trials (it needs two or more, and a score that varies). Pictures are Optuna's own
-matplotlib plots, written as PNG.
+Importance is fANOVA over finished trials. Pictures are Optuna's own matplotlib plots, written as PNG.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.parameters import params_of
 from sweeps.space import Space
 from sweeps.study import counted, planned, ranked
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
 
+MIN_TRIALS = 4
+"""Number of finished trials below which no importance is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The best configuration. fresh: first-objective values on the confirmation seeds, in their order."""
+    """The best configuration.
+
+    overrides: all that its run had. fresh: first-objective values on the confirmation seeds, in their order. found: the overrides
+    that the sweep chose.
+    """
 
     trial: int
     overrides: dict[str, Any]
     value: float
     fresh: list[float]
+    found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def claim(self) -> str:
@@ -48,7 +57,7 @@ def winner(space: Space, study: optuna.Study) -> Winner:
         raise ConfigError(
             "sweep.no_value", f"Sweep '{space.name}' has no finished trial yet. See `userrl sweep status {space.name}`."
         )
-    leaders = [_winner(study, trial) for trial in order[: max(1, space.confirm.top)]]
+    leaders = [_winner(space, study, trial) for trial in order[: max(1, space.confirm.top)]]
     confirmed = [w for w in leaders if w.fresh]
     if not confirmed:
         return leaders[0]
@@ -56,28 +65,79 @@ def winner(space: Space, study: optuna.Study) -> Winner:
     return max(confirmed, key=lambda w: sign * fmean(w.fresh))
 
 
-def _winner(study: optuna.Study, trial: FrozenTrial) -> Winner:
+def _winner(space: Space, study: optuna.Study, trial: FrozenTrial) -> Winner:
     fresh = [
         float(row["values"][0])
         for row in study.user_attrs.get("confirmed", [])
         if row["trial"] == trial.number and row["values"]
     ]
-    return Winner(trial.number, dict(trial.user_attrs["overrides"]), float(trial.values[0]), fresh)
+    overrides = dict(trial.user_attrs["overrides"])
+    return Winner(trial.number, overrides, float(trial.values[0]), fresh, space.found(trial))
 
 
 def importance(study: optuna.Study) -> dict[str, float]:
-    """Return each parameter's share of the first objective's variance (fANOVA); empty if it cannot be computed."""
-    finished = [t for t in counted(study) if t.state == TrialState.COMPLETE]
-    if (
-        len(finished) < 2
-        or len({t.values[0] for t in finished}) < 2
-        or len({k for t in finished for k in t.params}) < 1
-    ):
+    """Return each varied parameter's share of the first objective's variance (fANOVA).
+
+    Empty below 4 finished trials, below two per varied parameter, and if no parameter or no value varied.
+    """
+    finished = _finished(study)
+    varied = _varied(finished)
+    if not varied or len(finished) < max(MIN_TRIALS, 2 * len(varied)) or len({t.values[0] for t in finished}) < 2:
         return {}
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    target = (lambda t: t.values[0]) if len(study.directions) > 1 else None
-    shares: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator, target=target)
-    return shares
+    return optuna.importance.get_param_importances(
+        _drawn(study, varied), evaluator=_evaluator(), target=_first_value(study)
+    )
+
+
+def _evaluator() -> optuna.importance.FanovaImportanceEvaluator:
+    return optuna.importance.FanovaImportanceEvaluator(seed=0)
+
+
+def _first_value(study: optuna.Study) -> Any:
+    return (lambda t: t.values[0]) if len(study.directions) > 1 else None
+
+
+def _finished(study: optuna.Study) -> list[FrozenTrial]:
+    return [t for t in counted(study) if t.state == TrialState.COMPLETE]
+
+
+def _varied(finished: Sequence[FrozenTrial]) -> list[str]:
+    """Return the parameters that every finished trial has, and not all with one value."""
+    params = [params_of(trial) for trial in finished]
+    names = [name for name in (params[0] if params else {}) if all(name in row for row in params)]
+    return [name for name in names if len({row[name] for row in params}) > 1]
+
+
+def _drawn(study: optuna.Study, names: Sequence[str] | None = None) -> optuna.Study:
+    """Return the finished trials as a study in memory, in which each parameter has one distribution.
+
+    Optuna compares only parameters of equal distributions, and a grid that was extended has several. names: None for all.
+    """
+    finished = _finished(study)
+    params = [{k: v for k, v in params_of(t).items() if names is None or k in names} for t in finished]
+    stored = {name: d for trial in finished for name, d in trial.distributions.items()}
+    distributions = {
+        name: _distribution(stored.get(name), [row[name] for row in params if name in row])
+        for name in dict.fromkeys(name for row in params for name in row)
+    }
+    drawn = optuna.create_study(directions=study.directions)
+    for trial, row in zip(finished, params, strict=True):
+        drawn.add_trial(
+            optuna.trial.create_trial(
+                values=trial.values,
+                params=row,
+                distributions={name: distributions[name] for name in row},
+                system_attrs=trial.system_attrs,
+            )
+        )
+    return drawn
+
+
+def _distribution(stored: BaseDistribution | None, labels: Sequence[Any]) -> BaseDistribution:
+    """Return a distribution that holds all labels: on the stored one's scale if they are numbers."""
+    if isinstance(stored, (FloatDistribution, IntDistribution)):
+        return type(stored)(low=min(labels), high=max(labels), log=stored.log)
+    return CategoricalDistribution(list(dict.fromkeys(labels)))
 
 
 def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str, Any]]:
@@ -108,7 +168,7 @@ def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str,
                 "values": trial.values,
                 "so_far": points[-1][-1] if points and not trial.values else None,
                 "stderr": attrs.get("stderr"),
-                "params": trial.params or trial.system_attrs.get("fixed_params", {}),
+                "params": params_of(trial),
                 "run_id": attrs.get("run_id"),
                 "handle": attrs.get("handle"),
                 "attempts": attrs.get("attempts", 0),
@@ -131,19 +191,21 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
     from optuna.visualization import matplotlib as plots_of
 
     folder.mkdir(parents=True, exist_ok=True)
-    several = len(study.directions) > 1
-    target: Any = (lambda t: t.values[0]) if several else None
+    if not _finished(study):
+        return []
+    several, target, drawn = len(study.directions) > 1, _first_value(study), _drawn(study)
     names = [objective.query for objective in space.objectives]
     plots: dict[str, Callable[[], Any]] = {
-        "parallel": lambda: plots_of.plot_parallel_coordinate(study, target=target, target_name=names[0]),
-        "slice": lambda: plots_of.plot_slice(study, target=target, target_name=names[0]),
+        "parallel": lambda: plots_of.plot_parallel_coordinate(drawn, target=target, target_name=names[0]),
+        "slice": lambda: plots_of.plot_slice(drawn, target=target, target_name=names[0]),
     }
-    if importance(study):
-        plots["importance"] = lambda: plots_of.plot_param_importances(study, target=target, target_name=names[0])
+    if shares := importance(study):
+        varied = _drawn(study, list(shares))
+        plots["importance"] = lambda: plots_of.plot_param_importances(
+            varied, evaluator=_evaluator(), target=target, target_name=names[0]
+        )
     if several:
-        plots["pareto"] = lambda: plots_of.plot_pareto_front(study, target_names=names)
-    if not any(t.state == TrialState.COMPLETE for t in study.get_trials(deepcopy=False)):
-        return []
+        plots["pareto"] = lambda: plots_of.plot_pareto_front(drawn, target_names=names)
     paths = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna marks its matplotlib backend as experimental

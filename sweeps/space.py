@@ -1,28 +1,23 @@
 """Search spaces: a sweep's parameters, objectives and budget. YAML checked by pydantic.
 
-A parameter is either a set of options or a range. An option is a value for one dotted recipe key, or a labelled bundle of
-several overrides (a horizon schedule is three numbers that only make sense together). All changes of a trial are recipe
-overrides, so that a trial is an ordinary run and the winner an ordinary recipe.
+All changes of a trial are recipe overrides, so that a trial is an ordinary run and the winner an ordinary recipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import optuna
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from optuna.trial import FrozenTrial
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from curricula import yaml_files
 from curricula.validation import validated
+from sweeps.parameters import Options, Parameter, Range, params_of
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
@@ -47,100 +42,6 @@ parameters:
       turns: {credit.shaping: equalized, credit.score: r2g}
 """
 """A file of a space with each form of a parameter."""
-
-
-class Options(Settings):
-    """A finite set of values."""
-
-    kind: Literal["options"] = "options"
-
-    key: str | None = None
-    """Recipe key for the value; null if every option is a bundle of overrides."""
-
-    options: list[Any] | dict[str, dict[str, Any]]
-    """Values for `key`, or label -> overrides."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Options:
-        if not self.options:
-            raise ConfigError("sweep.bad_space", "options is empty: a parameter needs at least one value")
-        if isinstance(self.options, list) != (self.key is not None):
-            raise ConfigError(
-                "sweep.bad_space", "a list of options needs a key; only labelled sets of overrides have none"
-            )
-        return self
-
-    def labels(self) -> list[Any]:
-        """Return Optuna's choices."""
-        return list(self.options)
-
-    def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
-        """Return the overrides of the sampler's option."""
-        return self.overrides(trial.suggest_categorical(name, self.labels()))
-
-    def overrides(self, label: Any) -> dict[str, Any]:
-        """Return the overrides of one option."""
-        if isinstance(self.options, dict):
-            return dict(self.options[label])
-        assert self.key is not None  # the validator guarantees it
-        return {self.key: label}
-
-
-class Range(Settings):
-    """An interval of numbers, both ends included."""
-
-    kind: Literal["range"]
-
-    key: str
-    """Recipe key for the value."""
-
-    low: float
-    """Smallest value."""
-
-    high: float
-    """Largest value."""
-
-    log: bool = False
-    """Sample the logarithm (learning rates)."""
-
-    step: PositiveFloat | None = None
-    """Only multiples of this above low; not together with log."""
-
-    integer: bool = False
-    """Whole numbers."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Range:
-        if self.low >= self.high:
-            raise ConfigError("sweep.bad_space", f"low {self.low:g} must be below high {self.high:g}")
-        if self.log and (self.low <= 0 or self.step is not None):
-            raise ConfigError("sweep.bad_space", "a logarithmic range needs low > 0 and no step")
-        return self
-
-    def labels(self) -> list[Any]:
-        """Return the grid of this range. Raises ConfigError without a step: a grid needs finitely many values."""
-        if self.step is None:
-            raise ConfigError(
-                "sweep.bad_space",
-                f"The grid sampler needs a finite number of values. Give '{self.key}' a step or options.",
-            )
-        count = int((self.high - self.low) / self.step + 1e-9) + 1
-        values = [self.low + i * self.step for i in range(count)]
-        return [int(v) for v in values] if self.integer else values
-
-    def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
-        """Return the override with the sampler's value."""
-        if self.integer:
-            step = int(self.step or 1)
-            return {self.key: trial.suggest_int(name, int(self.low), int(self.high), log=self.log, step=step)}
-        return {self.key: trial.suggest_float(name, self.low, self.high, log=self.log, step=self.step)}
-
-    def overrides(self, label: Any) -> dict[str, Any]:
-        """Return the override of one value."""
-        return {self.key: label}
-
-
-Parameter = Annotated[Options | Range, Field(discriminator="kind")]
 
 
 class Objective(Settings):
@@ -302,9 +203,53 @@ class Space(Settings):
             overrides.update(parameter.suggest(name, trial))
         return overrides
 
+    def with_common(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recipe overrides of a point: the common ones, then those of each parameter's label."""
+        overrides = dict(self.overrides)
+        for name, label in params.items():
+            overrides.update(self.parameters[name].overrides(label))
+        return overrides
+
+    def found(self, trial: FrozenTrial) -> dict[str, Any]:
+        """Return the overrides that a trial's parameters set, without those that all trials have."""
+        labels = [(self.parameters[name], label) for name, label in params_of(trial).items() if name in self.parameters]
+        keys = {key for parameter, label in labels for key in parameter.keys(label)}
+        return {key: value for key, value in trial.user_attrs["overrides"].items() if key in keys}
+
     def configuration(self, overrides: Mapping[str, Any]) -> str:
         """Return the identity of a configuration. Equal overrides are the same trial."""
         return content_hash([self.recipe, self.profile, self.seed, dict(overrides)])
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is contradictory here, each as part of a sentence. A stored space may have such faults."""
+        for name, parameter in self.parameters.items():
+            yield from (f"parameters.{name}: {fault}" for fault in parameter.faults())
+        for (first, one), (second, other) in combinations(self.parameters.items(), 2):
+            if both := sorted(_keys(one) & _keys(other)):
+                yield f"parameters {first} and {second} both set {both[0]}; a trial has one value of it"
+        try:
+            json.dumps(self.overrides, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError):
+            yield "overrides has a value that no recipe has; use text, finite numbers, true, false, lists and mappings"
+        if self.sampler.name == "grid":
+            for name, parameter in self.parameters.items():
+                if isinstance(parameter, Range) and parameter.step is None:
+                    yield f"parameters.{name}: a grid needs finitely many values; give a step or options"
+        if len(set(self.confirm.seeds)) < len(self.confirm.seeds):
+            yield "confirm.seeds has a seed twice; the same run again confirms nothing"
+        if self.seed in self.confirm.seeds:
+            yield f"confirm.seeds has {self.seed}, the seed of the trials; a fresh seed is another one"
+
+    def refuse_faults(self, what: str) -> Space:
+        """Return this space. Raises ConfigError in one sentence that begins with ``what`` if it is contradictory."""
+        for fault in self.faults():
+            raise ConfigError("sweep.bad_space", f"{what}: {fault}.")
+        return self
+
+
+def _keys(parameter: Parameter) -> set[str]:
+    labels = parameter.labels() if isinstance(parameter, Options) else [None]
+    return {key for label in labels for key in parameter.keys(label)}
 
 
 def load_space(name_or_path: str | Path) -> Space:
@@ -325,13 +270,14 @@ def load_space(name_or_path: str | Path) -> Space:
             f"Sweep {path.name} has no {' and no '.join(missing)}. A sweep file needs a recipe and parameters: {EXAMPLE}.",
         )
     try:
-        return validated(Space, values, f"sweep {path.name}")
+        space = validated(Space, values, f"sweep {path.name}")
     except ConfigError as error:
         if values["parameters"] and not _concerns_a_parameter(error):
             raise
         raise ConfigError(
             error.code, f"{error} A file with each form of a parameter:\n{WHOLE_EXAMPLE.rstrip()}"
         ) from error
+    return space.refuse_faults(f"Sweep {path.name}")
 
 
 def _kind(parameter: Mapping[str, Any]) -> str:

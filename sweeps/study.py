@@ -7,21 +7,27 @@ Optuna keeps the search. Every value it gets comes from the warehouse, and each 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.journal import open_journal
+from sweeps.parameters import params_of
 from sweeps.space import Space
 from sweeps.storage import hidden, patient_storage
 from userrl_core.errors import ConfigError
+from userrl_core.seeding import derive_seed
+
+SHOWN = 80
+"""Number of characters of a value in a trial's displayed name."""
 
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -30,33 +36,31 @@ def open_study(space: Space, folder: Path, storage: str | None = None, *, queue:
     """Return the study of this space, created or continued.
 
     folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. queue: whether
-    to queue a grid's points; off for readers, since two processes that queue at once would queue a point twice.
-    Raises ConfigError if the stored study has other objectives than the space, or if the storage cannot be opened.
+    to queue a grid's points (`queue_points`); off for readers, since two processes that queue at once would queue a point
+    twice. Raises ConfigError if the storage cannot be opened, or if the journal is damaged.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    where: Any
-    if storage is not None:
-        where = _database(storage)
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        journal = folder / "journal.log"
-        # The symlink lock, Optuna's default, is left behind by kill -9; an O_EXCL lock with a grace period is taken over.
-        where = JournalStorage(JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal))))
-    directions = [objective.direction for objective in space.objectives]
-    study = optuna.create_study(
-        storage=where, study_name=space.name, directions=directions, load_if_exists=True, sampler=_sampler(space)
-    )
-    if [d.name.lower() for d in study.directions] != directions:
-        raise ConfigError(
-            "sweep.storage",
-            f"Sweep '{space.name}' was started with {len(study.directions)} objective(s) or other directions. "
-            "Rename the space, or delete the old study.",
-        )
+    study = _loaded(space, _database(storage) if storage is not None else open_journal(folder / "journal.log"))
+    study.sampler = _sampler(space, len(study.get_trials(deepcopy=False)))
     if queue:
-        _name_objectives(space, study)
-    if queue and space.sampler.name == "grid" and "grid" not in study.user_attrs:
-        _enqueue_grid(space, study)
+        queue_points(space, study)
     return study
+
+
+def queue_points(space: Space, study: optuna.Study) -> None:
+    """Name the objectives in a study, and queue the points of a grid that it does not have yet."""
+    _name_objectives(space, study)
+    if space.sampler.name == "grid":
+        _enqueue_grid(space, study)
+
+
+def _loaded(space: Space, storage: BaseStorage) -> optuna.Study:
+    """Return the stored study, or a new one. Loading writes nothing, not even into a journal that another process writes."""
+    try:
+        return optuna.load_study(study_name=space.name, storage=storage)
+    except KeyError:
+        directions = [objective.direction for objective in space.objectives]
+        return optuna.create_study(study_name=space.name, storage=storage, directions=directions, load_if_exists=True)
 
 
 def _database(storage: str) -> BaseStorage:
@@ -72,13 +76,18 @@ def _database(storage: str) -> BaseStorage:
         ) from None
 
 
-def _sampler(space: Space) -> BaseSampler:
-    sampler_name, seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
+def _sampler(space: Space, trials: int = 0) -> BaseSampler:
+    """Return the sampler of a study with so many trials. A resumed sampler with its first seed would repeat its proposals."""
+    sampler_name, first_seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
+    seed = derive_seed("sampler", first_seed, trials) % 2**32 if trials else first_seed
     makers: dict[str, Callable[[], BaseSampler]] = {
         "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True),
         "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=startup),
         "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=startup),
-        "qmc": lambda: optuna.samplers.QMCSampler(seed=seed),
+        # The study stores the place in the sequence of this seed.
+        "qmc": lambda: optuna.samplers.QMCSampler(
+            seed=first_seed, independent_sampler=optuna.samplers.RandomSampler(seed=seed)
+        ),
         "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed),
         # The grid is enqueued as fixed trials, which survives a resume; the sampler fills nothing in.
         "grid": lambda: optuna.samplers.RandomSampler(seed=seed),
@@ -98,11 +107,19 @@ def _name_objectives(space: Space, study: optuna.Study) -> None:
 
 
 def _enqueue_grid(space: Space, study: optuna.Study) -> None:
-    names = list(space.parameters)
-    for values in itertools.product(*(space.parameters[name].labels() for name in names)):
-        # One that was killed in here left a part of the grid; what is there is not queued again.
-        study.enqueue_trial(dict(zip(names, values, strict=True)), skip_if_exists=True)
-    study.set_user_attr("grid", True)
+    known = {_point(params_of(trial)) for trial in study.get_trials(deepcopy=False)}
+    for params in _grid(space):
+        if _point(params) not in known:
+            study.enqueue_trial(params)
+
+
+def _grid(space: Space) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*(parameter.labels() for parameter in space.parameters.values())):
+        yield dict(zip(space.parameters, values, strict=True))
+
+
+def _point(params: Mapping[str, Any]) -> str:
+    return json.dumps(params, sort_keys=True)
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
@@ -118,10 +135,12 @@ def counted(study: optuna.Study) -> list[FrozenTrial]:
 
 def planned(space: Space) -> int:
     """Return the number of trials of the sweep: the budget's, limited by the points of its grid."""
-    if space.sampler.name != "grid":
-        return space.budget.trials
-    points = math.prod(len(parameter.labels()) for parameter in space.parameters.values())
-    return min(space.budget.trials, points)
+    return min(space.budget.trials, points(space)) if space.sampler.name == "grid" else space.budget.trials
+
+
+def points(space: Space) -> int:
+    """Return the number of points of a space's grid. Raises ConfigError if it has no end."""
+    return math.prod(len(parameter.labels()) for parameter in space.parameters.values())
 
 
 def first_trials(space: Space) -> list[dict[str, Any]]:
@@ -135,15 +154,35 @@ def first_trials(space: Space) -> list[dict[str, Any]]:
     return [space.suggest(study.ask()) for _ in range(planned(space))]
 
 
+def next_trials(space: Space, study: optuna.Study | None) -> list[dict[str, Any]]:
+    """Return the overrides of the next trials as far as they are known: of a grid all, of a new study those before a model.
+
+    study: None for a sweep that has not begun.
+    """
+    trials = study.get_trials(deepcopy=False) if study is not None else []
+    if space.sampler.name == "grid":
+        started = {_point(params_of(trial)) for trial in trials if trial.state != TrialState.WAITING}
+        left = planned(space) - (len(counted(study)) if study is not None else 0)
+        rest = [params for params in _grid(space) if _point(params) not in started][: max(0, left)]
+        return [space.with_common(params) for params in rest]
+    return [] if trials else first_trials(space)[: space.sampler.startup]
+
+
 def progress(space: Space, study: optuna.Study) -> str:
     """Return the progress, such as ``3 of 4 trials``. The total exceeds the plan if the budget was cut later."""
     counted_trials = len(counted(study))
     return f"{counted_trials} of {max(counted_trials, planned(space))} trials"
 
 
-def shown_name(trial: optuna.Trial | FrozenTrial) -> str:
+def shown_name(trial: FrozenTrial) -> str:
     """Return a trial's displayed name, such as ``gamma=0.6, schedule=6-10-16``."""
-    return ", ".join(f"{name}={value}" for name, value in trial.params.items()) or f"trial {trial.number}"
+    values = ", ".join(f"{name}={_short(value)}" for name, value in params_of(trial).items())
+    return values or f"trial {trial.number}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def exhausted(space: Space, study: optuna.Study) -> bool:

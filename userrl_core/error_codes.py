@@ -548,11 +548,21 @@ CODES: dict[str, Explained] = {
             "Run the stages before it, or omit from_stage.",
         ),
         ("sweep.bad_space", "A sweep's file cannot be used.", "Correct the field that the message names."),
+        (
+            "sweep.changed_space",
+            "A sweep was begun with another space, recipe, seed, sampler or objective.",
+            "Give the space another name, or begin the next edition with --fresh.",
+        ),
+        (
+            "sweep.damaged_journal",
+            "The file of a sweep's study is damaged.",
+            "Restore it from a copy, or begin the next edition with --fresh.",
+        ),
         ("sweep.no_such_sweep", "There is no sweep of this name.", "Use one of the names in the message."),
         ("sweep.no_value", "A sweep or a trial has no value of the objective yet.", "Wait for a trial to finish."),
         (
             "sweep.storage",
-            "The study's storage cannot be opened, or has other objectives.",
+            "The study's storage cannot be opened.",
             "Give the storage's address again, or rename the sweep.",
         ),
         (

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+    from userrl.run.request import SweepRequest
+
 
 @dataclass(frozen=True, slots=True)
 class SweptSpace:
@@ -57,30 +59,38 @@ def sweep(
     budget: Mapping[str, float] | None = None,
     overrides: Mapping[str, Any] | None = None,
     renew: bool = False,
+    fresh: bool = False,
 ) -> SweptSpace:
     """Run a named space to the end of its budget. Called again, it continues where it stopped.
 
     space: a shipped name or a YAML file. parallel: number of parallel trials. renew: start a new edition on the next seed if
-    the last one has ended. Raises ConfigError with one sentence.
+    the last one has ended. fresh: start it in any case. Raises ConfigError with one sentence, also for a space that differs from
+    the one that the sweep was begun with.
     """
-    from curricula.validation import validated
     from userrl.api.progress import log_line
     from userrl.machine.home import quiet_process
-    from userrl.run.request import SweepRequest
     from userrl.trials.processes import ProcessLauncher
     from userrl.trials.sweep import best_recipe, run_sweep
 
     quiet_process()
-    values = {
-        "space": space,
-        "parallel": parallel,
-        "trials": trials,
-        "workers": "processes",
-        "storage": storage,
-        "budget": dict(budget) if budget else None,
-        "overrides": dict(overrides) if overrides else None,
-        "renew": renew,
-    }
-    ended = run_sweep(validated(SweepRequest, values, "sweep"), ProcessLauncher, log_line)
-    recipe = best_recipe(ended.space, ended.best.overrides)
+    request = sweep_request(
+        space,
+        parallel=parallel,
+        trials=trials,
+        storage=storage,
+        budget=dict(budget) if budget else None,
+        overrides=dict(overrides) if overrides else None,
+        renew=renew,
+        fresh=fresh,
+    )
+    ended = run_sweep(request, ProcessLauncher, log_line)
+    recipe = best_recipe(ended.space, ended.best)
     return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials, recipe)
+
+
+def sweep_request(space: str, **fields: Any) -> SweepRequest:
+    """Return the request of a sweep with child processes. fields: as in `sweep`. Raises ConfigError for a wrong value."""
+    from curricula.validation import validated
+    from userrl.run.request import SweepRequest
+
+    return validated(SweepRequest, {"space": space, "workers": "processes", **fields}, "sweep")

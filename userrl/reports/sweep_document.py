@@ -51,7 +51,7 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
         return
     best = winner(space, study)
     yield Heading("Best trial so far" if not best.fresh else "Winner")
-    yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.overrides.items())))
+    yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.found.items())))
     if not best.fresh:
         yield Text(
             "The best of several trials on one seed is biased upwards by the selection. Fresh seeds have not been run yet."
@@ -73,7 +73,7 @@ def _held(space: Space, study: Study) -> Iterator[Block]:
 
 
 def _mattered(space: Space, study: Study) -> Iterator[Block]:
-    if ranked(study) and (shares := importance(study)):
+    if len(shares := importance(study)) > 1:
         yield TableBlock(
             ("parameter", "share of the variance"),
             tuple((name, f"{share:.1%}") for name, share in shares.items()),

@@ -216,6 +216,9 @@ class SweepRequest(Request):
     renew: bool = False
     """Start a new edition on the next seed if the last one has ended, as for a schedule. An interrupted edition is continued."""
 
+    fresh: bool = False
+    """Start a new edition on the next seed even if the last one has not ended, as for a changed space."""
+
 
 class ReproduceRequest(Request):
     """The request of ``reproduce``."""

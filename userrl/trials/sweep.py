@@ -16,11 +16,12 @@ from curricula import load
 from curricula.validation import validated
 from curricula.yaml_files import stem
 from sweeps.driver import Sweep
+from sweeps.identity import record_space
 from sweeps.launcher import Launcher
 from sweeps.results import Winner, draw, winner
 from sweeps.space import NAME, Space, load_space
 from sweeps.storage import hidden, storage_of
-from sweeps.study import counted, open_study, progress
+from sweeps.study import counted, open_study, progress, queue_points
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.slots import alone
 from userrl.reports.sweep_document import sweep_document
@@ -50,13 +51,17 @@ def run_sweep(
 
     launcher_of: takes the space and ``say``. shown: takes space and study, and returns a function called after every poll.
     """
-    space = edition(_adjusted(load_space(request.space), request), renew=request.renew)
+    space = requested_space(request)
     folder = home() / "sweeps" / space.name
     with alone(folder / "sweep.lock", f"Sweep {space.name}"):
-        storage = storage_of(request.storage, read_json(folder / "space.json"), space.name)
+        record = read_json(folder / "space.json")
+        storage = storage_of(request.storage, record, space.name)
         address = None if storage is None else hidden(storage)
+        study = open_study(space, folder, storage, queue=False)
+        for sentence in record_space(space, study, recorded_space(record)):
+            say("sweep %s: %s", space.name, sentence)
         write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": address})
-        study = open_study(space, folder, storage)
+        queue_points(space, study)
         say("sweep %s: %s done", space.name, progress(space, study))
         driver = Sweep(space, study, launcher_of(space, say), warehouse_dir(), say=say)
         driver.parallel, driver.poll_seconds = request.parallel, request.poll_seconds
@@ -69,6 +74,20 @@ def run_sweep(
         pictures = draw(space, study, folder)
     say("best: %s", best.claim)
     return SweepResult(space, study, best, len(counted(study)), tuple(pictures))
+
+
+def requested_space(request: SweepRequest) -> Space:
+    """Return the space of a request, under the name and seed of its edition. Raises ConfigError if it cannot be used."""
+    space = edition(_adjusted(load_space(request.space), request), renew=request.renew, fresh=request.fresh)
+    return space.refuse_faults(f"Sweep {space.name}")
+
+
+def recorded_space(record: Mapping[str, Any] | None) -> Space | None:
+    """Return the space that was last stored here, None if there is none or it fits no longer."""
+    try:
+        return None if record is None else Space.model_validate(record["space"])
+    except (KeyError, ValueError):
+        return None
 
 
 def open_sweep(name: str) -> tuple[Space, Study]:
@@ -93,13 +112,15 @@ ENDED = "ended.json"
 _EDITION = re.compile(r"^(?P<name>.+)\.(?P<number>[0-9]+)$")
 
 
-def edition(space: Space, *, renew: bool) -> Space:
-    """Return the newest edition of a sweep (``<name>``, ``<name>.2``, ...), or the next if that has ended and renew is set.
+def edition(space: Space, *, renew: bool, fresh: bool = False) -> Space:
+    """Return the newest edition of a sweep (``<name>``, ``<name>.2``, ...).
 
-    Each edition has its own trials and its own seed, so that a sweep on a nightly schedule repeats nothing.
+    It is the next one if fresh is set, or if renew is set and the newest has ended. Each edition has its own trials and its own
+    seed, so that a sweep on a nightly schedule repeats nothing.
     """
     number = newest(space.name)
-    if renew and number and (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file():
+    ended = (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file()
+    if number and (fresh or (renew and ended)):
         number += 1
     number = max(1, number)
     return space.model_copy(update={"name": edition_name(space.name, number), "seed": space.seed + number - 1})
@@ -121,10 +142,9 @@ def newest(name: str) -> int:
     return max(numbers, default=0)
 
 
-def best_recipe(space: Space, overrides: Mapping[str, Any]) -> str:
-    """Return a configuration in words: the recipe, and the values that its trial changed."""
-    changed = {key: value for key, value in overrides.items() if space.overrides.get(key) != value}
-    values = ", ".join(f"{key}={value}" for key, value in changed.items())
+def best_recipe(space: Space, best: Winner) -> str:
+    """Return the winner in words: the recipe, and the values that the sweep chose."""
+    values = ", ".join(f"{key}={value}" for key, value in best.found.items())
     return f"{stem(space.recipe)} with {values}" if values else stem(space.recipe)
 
 

@@ -32,10 +32,10 @@ def cross_play(
         print(plain(_plan(file, seeds)))
         return
     import userrl
-    from userrl.machine.interrupts import leave_on_term
+    from userrl.machine.interrupts import stoppable
 
-    leave_on_term()
-    done = userrl.cross_play(file, seeds=seeds, parallel=parallel)
+    with stoppable("stopped; its runs leave checkpoints. Run it again to go on"):
+        done = userrl.cross_play(file, seeds=seeds, parallel=parallel)
     print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)))
 
 

@@ -45,8 +45,8 @@ def reproduce(
         print(f"Checks, if a claim has them: NAME.{', NAME.'.join(CHECKS)}", file=sys.stderr)
         return
     import userrl
-    from userrl.machine.interrupts import leave_on_term
+    from userrl.machine.interrupts import stoppable
 
-    leave_on_term()
-    done = userrl.reproduce(claim, seeds=seeds, first_seed=first_seed, arm=arm, tokens=tokens, parallel=parallel)
+    with stoppable("stopped; its runs leave checkpoints. Run it again to go on"):
+        done = userrl.reproduce(claim, seeds=seeds, first_seed=first_seed, arm=arm, tokens=tokens, parallel=parallel)
     print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)))

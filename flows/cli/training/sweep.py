@@ -25,20 +25,25 @@ def run(
         str | None, typer.Option(help="An Optuna RDB URL instead of the journal file. Default: $USERRL_SWEEP_STORAGE.")
     ] = None,
     renew: Annotated[bool, typer.Option("--renew", help="Start a new edition if the last one has ended.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start a new edition, also with a changed space.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and do nothing.")] = False,
 ) -> None:
     """Run a sweep here, with trials as child processes. `prefect deployment run sweep/gamma` uses workers instead.
 
     Example: userrl sweep run gamma --parallel 2
     """
     import userrl
-    from userrl.machine.interrupts import exit_at_once, leave_on_term
+    from userrl.api.sweep import sweep_request
+    from userrl.machine.interrupts import stoppable
 
-    leave_on_term()
-    try:
-        done = userrl.sweep(space, parallel=parallel, trials=trials, storage=storage, renew=renew)
-    except (KeyboardInterrupt, SystemExit) as stop:
-        typer.echo("\nstopped; its trials leave checkpoints. Run it again to go on", err=True)
-        exit_at_once(stop.code if isinstance(stop, SystemExit) and isinstance(stop.code, int) else 130)
+    if dry_run:
+        from userrl.trials.sweep_plan import sweep_plan
+
+        request = sweep_request(space, parallel=parallel, trials=trials, storage=storage, renew=renew, fresh=fresh)
+        typer.echo(plain(sweep_plan(request)))
+        return
+    with stoppable("stopped; its trials leave checkpoints. Run it again to go on"):
+        done = userrl.sweep(space, parallel=parallel, trials=trials, storage=storage, renew=renew, fresh=fresh)
     typer.echo(f"{done.name}: {done.best_recipe}; {done.claim}\nnext: userrl sweep best {done.name}")
 
 
@@ -77,7 +82,7 @@ def status(
         tail = f"{parameters}  {row['run_id'] or ''}  {note}".rstrip()
         typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {tail}"))
     shares = importance(study)
-    if shares:
+    if len(shares) > 1:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))
     if ranked(study):
         typer.echo(f"next: userrl sweep best {name}")
@@ -96,7 +101,7 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
 
     space, study = open_sweep(name)
     best_so_far = winner(space, study)
-    typer.echo(f"# {best_recipe(space, best_so_far.overrides)}; {best_so_far.claim}")
+    typer.echo(f"# {best_recipe(space, best_so_far)}; {best_so_far.claim}")
     typer.echo(recipe_text(space, best_so_far), nl=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -45,7 +44,7 @@ def train(
     import userrl
     from flows.cli.training.recipe import parse_changes
     from userrl.api.train import planned
-    from userrl.machine.interrupts import leave_on_term
+    from userrl.machine.interrupts import stoppable
     from userrl.reports.run_summary import run_summary
     from userrl_core.errors import ConfigError
 
@@ -64,8 +63,7 @@ def train(
     if dry_run:
         print(plain(str(planned(recipe, profile=profile, seed=seed, name=name, overrides=overrides))))
         return
-    leave_on_term()
-    try:
+    with stoppable("stopped; the same command continues from the last checkpoint"):
         done = userrl.train(
             recipe,
             profile=profile,
@@ -79,7 +77,4 @@ def train(
             wandb="offline" if "wandb" in trackers else "off",
             track=[name for name in trackers if name != "wandb"],  # type: ignore[misc]
         )
-    except KeyboardInterrupt:
-        print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
-        raise typer.Exit(130) from None
     print(page_text(run_summary(done.report)), end="")
