@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from curricula import load
 from tests.makers import raises
+from tests.offered import in_this_process, offer
 from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.hashes import folder_files, path_hash
+from userrl.run.external import external_hashes
 from userrl.run.plan import RunPlan, plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.run.run import find
@@ -222,6 +226,64 @@ def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_i
     again, said = evaluated()
     assert again == f"{run}.2"
     assert "checkpoint was" in said[0]
+
+
+COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
+RULES = COIN.with_name("rules")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Copies of the example packages, installed, in one folder."""
+    site = tmp_path / "site"
+    for project in (COIN, RULES):
+        offer(site, project)
+        for package in project.glob("userrl_*"):
+            shutil.copytree(package, site / package.name)
+    with in_this_process(monkeypatch, site):
+        yield site
+
+
+TOSSED = {
+    "stages": [{"steps": 4, "horizon": 4, "mix": {"coin": 1}}],
+    "stages.0.horizon": None,
+    "schedule": {"kind": "at_once", "short": 2, "after": 2, "long": 4},
+    "credit.shaping": "last_turn",
+    "evaluate.gyms": ["coin"],
+    "demonstrations.horizon": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "stages", "name"),
+    [
+        ("userrl_coin/gym.py", {"distill", "rl-1", "rl-2", "evaluate"}, "gym coin"),
+        ("userrl_coin/extra.json", {"distill", "rl-1", "rl-2", "evaluate"}, "gym coin"),
+        ("userrl_rules/credit.py", {"rl-1", "rl-2"}, "credit rule last_turn"),
+        ("userrl_rules/schedule.py", {"rl-1", "rl-2"}, "schedule at_once"),
+    ],
+)
+def test_edited_code_of_a_package_is_named_by_each_stage_that_runs_it(
+    packages: Path, file: str, stages: set[str], name: str
+) -> None:
+    plan = planned({**TOSSED})
+    assert {stage for stage, hashes in plan.external().items() if name in hashes} == stages
+    stage = "distill" if "distill" in stages else "rl-1"
+    run, _ = began(plan, "sft", stage)
+    (packages / "userrl_coin" / "__pycache__").mkdir(exist_ok=True)
+    (packages / "userrl_coin" / "__pycache__" / "gym.cpython-311.pyc").write_bytes(b"compiled")
+    assert began(plan, stage) == (run, []), "what Python compiles is no edit"
+    with (packages / file).open("a") as opened:
+        opened.write("# edited\n")
+    again, said = began(plan, stage)
+    assert again == f"{run}.2"
+    assert f"{name} was " in said[0]
+
+
+def test_our_own_code_is_not_hashed() -> None:
+    hashed = planned().external()
+    assert hashed == {stage: {} for stage in hashed}, "an update continues earlier runs"
+    assert external_hashes("rl", "rl-1", [load("scaling-inter-sciworld", "laptop", check=False)], {}) == {}
 
 
 def test_an_unreadable_file_is_one_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ RECORDED = (
     "Run %s began before the content of what it reads was recorded. Recorded now (SHA-256), so whether it changed before is not "
     "known: %s."
 )
+
+
+SLOW_SECONDS = 2.0
+"""Seconds of hashing that are worth a line."""
 
 
 def kind_of(stage: str) -> Kind:
@@ -165,6 +170,10 @@ class RunPlan:
         flow_run: the id of the flow run that works on it; None outside a flow. say: called with log lines as for `logging`.
         """
         check_writable(home(), warehouse_dir())
+        since = time.monotonic()
+        external = self.external()
+        if (seconds := time.monotonic() - since) > SLOW_SECONDS:
+            say("Hashed what the run reads from outside in %.0f s.", seconds)
         earlier = continued(self.run_id, fresh=self.request.fresh, flow_run=flow_run)
         because = "" if earlier is None else self.why_not(earlier)
         description = RunDescription(
@@ -181,7 +190,7 @@ class RunPlan:
         if because:
             say("%s Run %s begins.", because, run.id)
         with alone(run.folder / "run.lock", f"Run {run.id}"):
-            if added := record_missing(run.folder, self.external()):
+            if added := record_missing(run.folder, external):
                 say(RECORDED, run.id, ", ".join(f"{name} {digest[:12]}" for name, digest in added.items()))
             fields = run_fields(
                 self.recipe,

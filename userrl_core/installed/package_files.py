@@ -28,13 +28,16 @@ def package_roots(point: EntryPoint) -> tuple[Path, ...]:
 def _own_root(module: str) -> list[Path]:
     """Return the first regular package on the way to a module; else the folder that holds the module."""
     parts = module.split(".")
-    specs = [find_spec(".".join(parts[: end + 1])) for end in range(len(parts))]
-    regular = next((spec for spec in specs if spec is not None and spec.origin is not None), None)
-    if regular is None:
-        return [Path(folder) for folder in (specs[-1].submodule_search_locations if specs[-1] else None) or ()]
-    if regular.submodule_search_locations is None and "." in regular.name:
-        return [Path(str(regular.origin)).parent]
-    return list(_root(regular))
+    folders: list[Path] = []
+    for end in range(len(parts)):
+        spec = find_spec(".".join(parts[: end + 1]))
+        if spec is None:
+            return []
+        if spec.origin is not None:
+            in_namespace = spec.submodule_search_locations is None and folders
+            return folders if in_namespace else list(_root(spec))
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    return folders
 
 
 def _root(spec: ModuleSpec | None) -> Iterator[Path]:
