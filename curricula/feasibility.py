@@ -9,7 +9,17 @@ from typing import Any
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.gyms.registry import PACKAGED, gym_class, hashable, make, min_turns, names, not_installed, tasks
+from userrl_core.gyms.registry import (
+    PACKAGED,
+    clashes,
+    gym_class,
+    hashable,
+    make,
+    min_turns,
+    names,
+    not_installed,
+    tasks,
+)
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
@@ -20,12 +30,14 @@ LACKING = ("webarena", *PACKAGED)
 
 
 def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
-    """Raise ConfigError for a gym that is not installed or does not exist, with the nearest known name.
+    """Raise ConfigError for a gym that is not installed, that several packages define, or that does not exist.
 
-    lacking: names that pass anyway.
+    The last error has the nearest known name. lacking: names that pass anyway.
     """
     known = names()
     for gym in _named(recipe):
+        if gym in clashes():
+            raise ConfigError("gym.bad_package", clashes()[gym])
         if gym in known or gym in lacking:
             continue
         if gym in PACKAGED:

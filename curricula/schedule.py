@@ -24,6 +24,7 @@ from pydantic import (
 
 from curricula.gate import COUNTS, SIGNALS, SPENT, SUCCESS, Gate, History
 from userrl_core.errors import ConfigError
+from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.seeding import derive_seed
 from userrl_core.settings import Settings
 
@@ -315,10 +316,12 @@ def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, Schedule):
         return value
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    point = next((point for point in entry_points(group=ENTRY_POINT) if point.name == kind), None)
-    if point is None or kind in OURS:
+    points = by_name(entry_points(group=ENTRY_POINT)).get(str(kind), ())
+    if refusal := same_name("schedule", points, f"{__name__}:{kind}" if kind in OURS else ""):
+        raise ConfigError("schedule.bad_package", refusal)
+    if not points:
         return ours(value)
-    schedule: type[Schedule] = point.load()
+    schedule: type[Schedule] = points[0].load()
     return schedule.model_validate(value)
 
 

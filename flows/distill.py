@@ -8,6 +8,7 @@ settle()
 
 from typing import Any  # noqa: E402
 
+from prefect import get_run_logger  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 
 from flows.server.keyless import keyless_flow  # noqa: E402
@@ -32,7 +33,7 @@ def distill(request: DistillRequest) -> dict[str, Any]:
         ),
         only="distill",
     )
-    with plan.begin(flow_run.id) as run, run.at_work():
+    with plan.begin(flow_run.id, get_run_logger().info) as run, run.at_work():
         result = run_stage(run, plan.job(run, "distill"))
     return {"run": run.id, **result.model_dump(mode="json")}
 

@@ -8,6 +8,7 @@ settle()
 
 from typing import Any  # noqa: E402
 
+from prefect import get_run_logger  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 
 from flows.server.keyless import keyless_flow  # noqa: E402
@@ -22,7 +23,7 @@ from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
     """Evaluate on held-out tasks or a suite, and report the scores."""
     planned = plan_evaluation(request)
-    with planned.plan.begin(flow_run.id) as run, run.at_work():
+    with planned.plan.begin(flow_run.id, get_run_logger().info) as run, run.at_work():
         return publish(run, planned.report(run, run_stage(run, planned.job(run))))
 
 

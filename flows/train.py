@@ -38,7 +38,7 @@ def train(request: TrainRequest) -> dict[str, Any]:
         return {"run": plan.run_id, "stages": plan.stages}
     for sentence in plan.says:
         say("%s", sentence)
-    with plan.begin(flow_run.id) as run, run.at_work():
+    with plan.begin(flow_run.id, say) as run, run.at_work():
         label(plan, run)
         report = run_all(
             plan,

@@ -495,6 +495,16 @@ CODES: dict[str, Explained] = {
             "List trajectories with `userrl sql`.",
         ),
         ("run.stopped", "The run was stopped.", "Start it again to continue."),
+        (
+            "scanner.bad_package",
+            "Several installed packages define a scanner of the same name.",
+            "Uninstall one of the packages, or rename its scanner.",
+        ),
+        (
+            "schedule.bad_package",
+            "Several installed packages define a kind of horizon schedule of the same name.",
+            "Uninstall one of the packages, or rename its schedule.",
+        ),
         ("search.bad_words", "A text search has no words, or words that are too frequent.", "Search for a rarer word."),
         ("search.no_index", "The text index is missing or outdated.", "Run `userrl warehouse compact`."),
         (

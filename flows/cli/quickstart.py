@@ -162,6 +162,8 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
             warnings.simplefilter("ignore")  # the run itself prints them
             plan = plan_run(request)
         done = finished(plan)
+        if outdated := plan.outdated:
+            print(f"{outdated} A new generation begins.", flush=True)
         if done is None and plan.estimate is not None:
             print(plan.estimate, flush=True)
         return done

@@ -95,6 +95,8 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     print(f"{target_run.id}: {status.state} {status.stage or ''}".rstrip() + died)
     if status.waits and status.state == "running":
         print(f"waits for a slot; in use: {status.waits}")
+    if target_run.info.because:
+        print(f"began because: {target_run.info.because}")
     if status.error:
         print(f"error: {plain(status.error)}{f' [{status.code}]' if status.code else ''}")
     wide = max(map(len, stages), default=0)

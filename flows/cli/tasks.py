@@ -109,6 +109,7 @@ def validate(
     from userrl.run.known_tasks import every_task
     from userrl_core.gyms import names
     from userrl_core.gyms.proof import first_of_each_source, proofs
+    from userrl_core.gyms.registry import clashes
 
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
@@ -116,6 +117,9 @@ def validate(
     outcomes: list[Proof] = []
     with refusals(OSError):
         for gym in gyms or names():
+            if not gyms and gym in clashes():
+                typer.echo(f"{gym:<11} {clashes()[gym]}", err=True)
+                continue
             try:
                 tasks = every_task(gym)
             except ModuleNotFoundError as error:
@@ -226,7 +230,10 @@ def _states(outcomes: Iterable[Proof]) -> Counter[str]:
 def _counts(gym: str) -> dict[str, Any]:
     from userrl.run.known_tasks import SPLITS, read_imported
     from userrl_core.gyms import tasks as own_tasks
+    from userrl_core.gyms.registry import clashes
 
+    if gym in clashes():
+        return {"gym": gym, "problem": clashes()[gym]}
     try:
         counts = {split: len(own_tasks(gym, split)) for split in SPLITS}
     except ModuleNotFoundError as error:

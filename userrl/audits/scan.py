@@ -30,6 +30,7 @@ from userrl.audits.labels import (
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
 from userrl_core.errors import ConfigError
+from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.served.client import ChatServer
 from userrl_core.suggest import nearest
 from warehouse import open_warehouse
@@ -186,14 +187,16 @@ def _by_function(name: str) -> Scanner:
 
     A value is a text, True or False (yes, no), or None for undecided.
     """
-    points = {point.name: point for point in entry_points(group=ENTRY_POINT)}
+    points = by_name(entry_points(group=ENTRY_POINT))
     if name not in points:
         raise ConfigError(
             "argument.unknown_value",
             f"No installed package has a scanner '{name}'{nearest(name, points)}. Known: {', '.join(sorted(points)) or 'none'}. "
             f"A package offers one with the entry point {ENTRY_POINT}.",
         )
-    function = points[name].load()
+    if refusal := same_name("scanner", points[name]):
+        raise ConfigError("scanner.bad_package", refusal)
+    function = points[name][0].load()
 
     def scan(conversation: ScannedConversation, on: Unit) -> list[Label]:
         numbers = [turn.turn for turn in conversation.turns] if on == "turn" else [0]

@@ -19,7 +19,7 @@ from userrl.reports.claim_document import claim_document
 from userrl.reports.claim_report import CRASHED, ClaimReport, claim_report
 from userrl.run.plan import plan_run
 from userrl.run.request import ReproduceRequest, TrainRequest
-from userrl.run.run import goes_on_as, load, read_status
+from userrl.run.run import load, read_status
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 
@@ -187,7 +187,7 @@ class _Runs:
     def _begin(self, seed: int, arm: str) -> _Place | None:
         """Start or find the run; None if it has finished."""
         noted = self.register.rows.get((arm, seed))
-        run_id = goes_on_as(plan_run(self.requests[seed, arm]).run_id)
+        run_id = plan_run(self.requests[seed, arm]).goes_on_as
         if read_status(runs_dir() / run_id).state == "completed":
             self._note(seed, arm, run_id, "ended")
             return None

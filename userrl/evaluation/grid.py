@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +170,7 @@ def play(
     out: file of the plot data. progress: called with every progress line. say: called with notes on the settings.
     """
     # A cell has one user and one horizon. Other gyms of a checkpoint's training belong to a single evaluation.
-    planned = [(cell, replace(plan_evaluation(cell.request), families=())) for cell in grid.cells()]
+    planned = [(cell, plan_evaluation(cell.request).alone()) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
     if setting.attempts > 1 and setting.temperature == 0:
         say("note: greedy attempts differ only if users do; use --temperature to sample them.")

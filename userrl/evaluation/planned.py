@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curricula import Recipe
 from curricula.host import AUTO
 from curricula.options import check_url
 from curricula.suites import Suite, load_suite
 from userrl.machine.hashes import file_hash
+from userrl.machine.home import runs_dir
 from userrl.machine.pretrained import model_path
 from userrl.reports.run_report import Evaluated, RunReport
 from userrl.reports.write_report import write_report
@@ -35,14 +35,16 @@ class PlannedEvaluation:
     request: EvaluateRequest
     plan: RunPlan
     actors: tuple[Actor, ...]
-    families: tuple[Recipe, ...] = ()
-    """Gyms that are also evaluated, because the checkpoint was trained on them."""
+
+    def alone(self) -> PlannedEvaluation:
+        """Return the evaluation without other gyms of the checkpoint's training."""
+        return replace(self, plan=replace(self.plan, families=()))
 
     def job(self, run: Run) -> StageJob:
         """Return the stage within its budget. Raises TrainingError if the budget is already spent."""
         job = self.plan.job(run, "evaluate")
         options = job.options.model_copy(update={"concurrency": self.request.concurrency})
-        job = job.model_copy(update={"actors": self.actors, "families": self.families, "options": options})
+        job = job.model_copy(update={"actors": self.actors, "options": options})
         if job.finished() is None:
             check_budget(job)
         return job
@@ -84,11 +86,17 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
     )
     if actor.kind == "served":
         refuse_missing_key(server_of(actor))
-    if suite is not None:
-        return PlannedEvaluation(request, plan, _under(suite, actor))
     # A checkpoint is also evaluated on all gyms of its training, unless gyms were named.
-    trained = actor.kind == "checkpoint" and request.gyms is None
-    return PlannedEvaluation(request, plan, (actor,), other_families(plan.recipe, actor.path) if trained else ())
+    trained = actor.kind == "checkpoint" and request.gyms is None and suite is None
+    families = other_families(plan.recipe, actor.path) if trained else ()
+    plan = replace(plan, families=families, evaluated=_from_outside(actor))
+    return PlannedEvaluation(request, plan, (actor,) if suite is None else _under(suite, actor))
+
+
+def _from_outside(actor: Actor) -> dict[str, str]:
+    """Return the folder of a checkpoint that no run of this home made, as ``checkpoint``."""
+    outside = actor.kind == "checkpoint" and not Path(actor.path).is_relative_to(runs_dir())
+    return {"checkpoint": actor.path} if outside else {}
 
 
 def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:

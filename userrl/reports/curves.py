@@ -11,7 +11,6 @@ import numpy as np
 
 from userrl.reports.document import Figure
 from userrl.reports.figures import Line, Panel, panels
-from userrl.run.spark import spark
 from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number
 from userrl_core.records import branch_of
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 PHASES = {"train": "training, mean score of a step", "validate": "validation, mean score"}
 SMOOTHED = "Training: raw values, and a Gaussian average with a sigma of 2 steps."
+
+BARS = " ▁▂▃▄▅▆▇█"
 
 POINTS = """
 SELECT phase, stage, step, avg(score), max(horizon) FROM trajectories
@@ -160,3 +161,12 @@ def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:
 def curve_line(name: str, values: Sequence[float], label: str) -> str:
     """Return a curve as one line of text, with its first and last value."""
     return f"{name:10} {spark(values)} {number(values[0])} → {number(values[-1])}  {label}".rstrip()
+
+
+def spark(values: Sequence[float]) -> str:
+    """Return a curve as one line of text, with at most 60 marks, scaled to the range of its values."""
+    step = max(1, -(-len(values) // 60))
+    shown = values[::step]
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 2) / (high - low) if high > low else 0.0
+    return "".join(BARS[1 + round((value - low) * scale)] for value in shown)

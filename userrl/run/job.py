@@ -162,6 +162,9 @@ class StageJob(Settings):
     options: StageOptions = StageOptions()
     """Options that do not change the result."""
 
+    external: dict[str, str] = Field(default_factory=dict)
+    """Hashes of what the stage reads from outside, by name (`userrl.run.external`)."""
+
     @classmethod
     def read(cls, path: Path) -> StageJob:
         """Return the job that `write` left. Raises ConfigError for anything else."""

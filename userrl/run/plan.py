@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,12 +21,23 @@ from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
 from userrl.run.ending import last_step
 from userrl.run.estimate import one_gpu, step_rows, warning
+from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from userrl.run.readiness import drafted_here, here, playing_verdict, verdict
 from userrl.run.request import Backend, RunBudget, TrainRequest
 from userrl.run.results import Result, TrainResult
-from userrl.run.run import Run, RunDescription, claim, identity, known_as, known_start, run_fields
+from userrl.run.run import (
+    Run,
+    RunDescription,
+    claim,
+    continued,
+    goes_on_as,
+    identity,
+    known_as,
+    known_start,
+    run_fields,
+)
 from userrl.run.tasks import count_published
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.json_files import read_json
@@ -39,6 +52,26 @@ KINDS: dict[str, Kind] = {"distill": "distill", "explore": "distill", "sft": "sf
 """Kinds of the stages other than ``rl-n``, by name without number."""
 
 
+RECORDED = (
+    "Run %s began before the content of what it reads was recorded. Recorded now (SHA-256), so whether it changed before is not "
+    "known: %s."
+)
+
+
+SLOW_SECONDS = 2.0
+"""Seconds of hashing that are worth a line."""
+
+
+def kind_of(stage: str) -> Kind:
+    """Return the kind of a stage by its name."""
+    return KINDS.get(stage.partition("-")[0], "rl")
+
+
+def to_stderr(text: str, *words: object) -> None:
+    """Print a log line for people, apart from a command's output."""
+    print(text % words, file=sys.stderr)
+
+
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """A checked request."""
@@ -51,6 +84,10 @@ class RunPlan:
     """Every stage of the run, in order."""
     selected: tuple[str, ...]
     """The stages from from_stage to until."""
+    families: tuple[Recipe, ...] = ()
+    """One recipe for each gym that is also evaluated because the run or its starting checkpoint was trained on it."""
+    evaluated: Mapping[str, str] | None = None
+    """Evaluation alone: the folder of the checkpoint by the name ``checkpoint``, if it is from outside. None: a run's plan."""
 
     @property
     def run_id(self) -> str:
@@ -127,12 +164,18 @@ class RunPlan:
         return "\n".join(rows)
 
     @contextmanager
-    def begin(self, flow_run: str | None = None) -> Iterator[Run]:
+    def begin(self, flow_run: str | None = None, say: Callable[..., None] = to_stderr) -> Iterator[Run]:
         """Lock the run for this process, and register it in the warehouse.
 
-        flow_run: the id of the flow run that works on it; None outside a flow.
+        flow_run: the id of the flow run that works on it; None outside a flow. say: called with log lines as for `logging`.
         """
         check_writable(home(), warehouse_dir())
+        since = time.monotonic()
+        external = self.external()
+        if (seconds := time.monotonic() - since) > SLOW_SECONDS:
+            say("Hashed what the run reads from outside in %.0f s.", seconds)
+        earlier = continued(self.run_id, fresh=self.request.fresh, flow_run=flow_run)
+        because = "" if earlier is None else self.why_not(earlier)
         description = RunDescription(
             name=self.name,
             recipe=self.recipe.name,
@@ -141,9 +184,14 @@ class RunPlan:
             backend=self.backend,
             resolved=self.recipe.resolved(),
             init_from=self.init_from,
+            because=because,
         )
         run = claim(self.run_id, description, fresh=self.request.fresh, flow_run=flow_run)
+        if because:
+            say("%s Run %s begins.", because, run.id)
         with alone(run.folder / "run.lock", f"Run {run.id}"):
+            if added := record_missing(run.folder, external):
+                say(RECORDED, run.id, ", ".join(f"{name} {digest[:12]}" for name, digest in added.items()))
             fields = run_fields(
                 self.recipe,
                 seed=self.request.seed,
@@ -157,9 +205,37 @@ class RunPlan:
             yield run
 
     @property
-    def families(self) -> tuple[Recipe, ...]:
-        """One recipe for each gym that is also evaluated because the run or its starting checkpoint was trained on it."""
-        return other_families(self.recipe, self.init_from)
+    def goes_on_as(self) -> str:
+        """The id of the run that `begin` gives without ``fresh``."""
+        return goes_on_as(self.run_id, anew=bool(self.outdated))
+
+    @property
+    def outdated(self) -> str:
+        """Why the run's newest generation is not continued, as a sentence; "" if it is, or if nothing would be."""
+        run = continued(self.run_id, fresh=self.request.fresh, flow_run=None)
+        return "" if run is None else self.why_not(run)
+
+    def why_not(self, run: Run) -> str:
+        """Return why a run of this plan is not continued, as a sentence; "" if it is."""
+        changed = changes(run.folder, self.external())
+        return changed_sentence(run.id, changed) if changed else ""
+
+    def external(self) -> dict[str, Hashes]:
+        """Return the hashes of what the run reads from outside, by stage."""
+        return {stage: self._external(stage) for stage in self.stages}
+
+    def _external(self, stage: str) -> Hashes:
+        kind = kind_of(stage)
+        return external_hashes(kind, stage, (self.recipe, *self.families * (kind == "evaluate")), self._weights)
+
+    @property
+    def _weights(self) -> Mapping[str, str]:
+        """The folder of the model that stages read, by the key that names it."""
+        if self.evaluated is not None:
+            return self.evaluated
+        key = "model.path" if self.init_from is None else "init_from"
+        path = self.init_from or self.recipe.model.path
+        return {} if path is None else {key: model_path(path)}
 
     def selects(self, stage: str) -> bool:
         """Return whether the stage is between from_stage and until."""
@@ -182,7 +258,7 @@ class RunPlan:
 
     def job(self, run: Run, stage: str, inputs: Inputs | None = None) -> StageJob:
         """Return the stage as data."""
-        kind, inputs = KINDS.get(stage.partition("-")[0], "rl"), inputs or Inputs()
+        kind, inputs = kind_of(stage), inputs or Inputs()
         return StageJob(
             kind=kind,
             stage=stage,
@@ -195,6 +271,7 @@ class RunPlan:
             inputs=inputs,
             actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
             families=self.families if kind == "evaluate" else (),
+            external={**(recorded(run.stage(stage)) or {}), **self._external(stage)},
             options=StageOptions(
                 keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
                 share_cold_start=self.request.share_cold_start,
@@ -228,7 +305,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
     recipe = drafted.checked(count_published)
-    return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
+    return RunPlan(request, recipe, backend, start, _stages(recipe), selected, other_families(recipe, start))
 
 
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:

@@ -50,6 +50,8 @@ class RunDescription:
     resolved: dict[str, Any] = field(default_factory=dict)
     """The recipe's values when the run began."""
     init_from: str | None = None
+    because: str = ""
+    """Why this generation began although an earlier one could be continued; "" if nothing required it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,23 +214,32 @@ def known_start(init_from: str) -> str:
 
 
 def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str | None) -> Run:
-    """Return the run to work on: the newest generation of ``base``, or a new one if ``fresh``.
-
-    A retry of a flow run that asked for a fresh one gets the same generation again. flow_run: None outside a flow, where
-    every call with ``fresh`` gets a new one.
+    """Return the run to work on: the one that is continued, or a new generation if there is none or the description has a
+    reason for one. flow_run: None outside a flow.
     """
-    numbers, generations = _generations(base)
-    retried = (run for run in generations if fresh and flow_run is not None and run.info.claimed_by == flow_run)
-    run = next(retried, None)
-    if run is None and (fresh or not generations):
-        run_id = _next(base, numbers)
+    run = None if description.because else continued(base, fresh=fresh, flow_run=flow_run)
+    if run is None:
+        run_id = _next(base, _generations(base)[0])
         info = RunInfo(**asdict(description), id=run_id, created=time.time(), claimed_by=flow_run or "none")
         write_json(runs_dir() / run_id / "run.json", with_checksum(asdict(info)))
         run = load(runs_dir() / run_id)
-    run = run or generations[-1]
     if flow_run is not None:
         write_json(home() / "flow-runs" / flow_run, {"run": run.id})
     return run
+
+
+def continued(base: str, *, fresh: bool, flow_run: str | None) -> Run | None:
+    """Return the run that a start continues: the newest generation of ``base``, or None if ``fresh`` or there is none.
+
+    A retry of a flow run that asked for a fresh one gets the generation that it began. Outside a flow, every call with ``fresh``
+    gets None.
+    """
+    generations = _generations(base)[1]
+    if fresh:
+        return next(
+            (run for run in reversed(generations) if flow_run is not None and run.info.claimed_by == flow_run), None
+        )
+    return generations[-1] if generations else None
 
 
 def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
@@ -267,10 +278,10 @@ def group_hash(recipe: Recipe) -> str:
     )
 
 
-def goes_on_as(base: str) -> str:
-    """Return the id of the run that `claim` gives without ``fresh``."""
+def goes_on_as(base: str, *, anew: bool = False) -> str:
+    """Return the id of the run that `claim` gives without ``fresh``. anew: a new generation begins in any case."""
     numbers, generations = _generations(base)
-    return generations[-1].id if generations else _next(base, numbers)
+    return generations[-1].id if generations and not anew else _next(base, numbers)
 
 
 def of_flow_run(flow_run: str) -> Run | None:

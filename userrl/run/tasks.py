@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from curricula.recipe import Recipe
 from curricula.spec import FOLDER, UserSetup
+from userrl.machine.hashes import path_hash
 from userrl.machine.home import imported_tasks, published_data
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.gyms.published import published_tasks, with_prompt
+from userrl_core.gyms.published import PAPER_GYMS, published_tasks, with_prompt
+from userrl_core.gyms.registry import gym_class
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.tau.database import policy_file
 from userrl_core.records import Task
@@ -30,7 +33,7 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     if setup.published is None:
         tasks = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
     elif setup.published == FOLDER:
-        folder = Path(recipe.data_folder) if recipe.data_folder else published_data()
+        folder = _data_folder(recipe)
         every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
         tasks = _playable([task for task in every if task.split == split], gym, split)
         if recipe.model.prompt_style == "released":
@@ -76,17 +79,14 @@ def given_tasks(gym: str, published: str) -> list[Task]:
 
     Raises ConfigError or TaskError if they are missing or belong to another gym.
     """
-    if published == "imported":
-        path = imported_tasks(gym)
-        if not path.is_file():
-            raise ConfigError(
-                "task.none_imported",
-                f"No {gym} tasks were imported. Run: userrl tasks import --from FOLDER --gym {gym}.",
-            )
-    elif published.endswith(".jsonl"):
-        path = Path(published).expanduser()
-    else:
-        return gyms.load_published(gym, published)
+    path = _given_path(gym, published)
+    if published == "imported" and not path.is_file():
+        raise ConfigError(
+            "task.none_imported",
+            f"No {gym} tasks were imported. Run: userrl tasks import --from FOLDER --gym {gym}.",
+        )
+    if published != "imported" and not published.endswith(".jsonl"):
+        return gyms.load_published(gym, path)
     tasks = read_tasks(path)
     other = next((task for task in tasks if task.gym != gym), None)
     if other is not None:
@@ -95,6 +95,47 @@ def given_tasks(gym: str, published: str) -> list[Task]:
             f"{path} contains a {other.gym} task, and gyms.{gym}.published names it. Give a file of {gym} tasks.",
         )
     return tasks
+
+
+def _given_path(gym: str, published: str) -> Path:
+    """Return the file or folder of ``gyms.NAME.published``."""
+    return imported_tasks(gym) if published == "imported" else Path(published).expanduser()
+
+
+def _data_folder(recipe: Recipe) -> Path:
+    return Path(recipe.data_folder) if recipe.data_folder else published_data()
+
+
+def task_sources(recipe: Recipe, gym: str) -> dict[str, tuple[Path, ...]]:
+    """Return the files and folders that a gym's tasks and databases are read from, by the recipe's key. Empty for our own."""
+    setup = recipe.gym(gym)
+    sources: dict[str, tuple[Path, ...]] = {
+        f"gyms.{gym}.{part}.database": (Path(str(folder)),)
+        for part, options in (("config", setup.config), ("evaluation", setup.evaluation))
+        if (folder := options.get("database"))
+    }
+    if setup.published == FOLDER:
+        folder = _data_folder(recipe)
+        parts = ("userrl", "tau-bench") if gym == "tau" else ("userrl" if gym in PAPER_GYMS else "agentgym",)
+        return {**sources, **{f"data_folder/{part}": (folder / part,) for part in parts}}
+    if setup.published is None or not (path := _given_path(gym, setup.published)).exists():
+        return sources
+    databases = (
+        _databases(gym, setup.published, path_hash(path))
+        if "database" in gym_class(gym).config_type.model_fields
+        else ()
+    )
+    return {**sources, f"gyms.{gym}.published": (path, *databases)}
+
+
+@lru_cache(maxsize=32)
+def _databases(gym: str, published: str, content: str) -> tuple[Path, ...]:
+    """Return the folders that published tasks name as their databases. content: hash of the tasks."""
+    try:
+        tasks = given_tasks(gym, published)
+    except UserRLError:
+        return ()  # the stage that plays them refuses them
+    return tuple(Path(folder) for folder in sorted({str(task.payload.get("database") or "") for task in tasks} - {""}))
 
 
 def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:

@@ -11,7 +11,7 @@ from userrl.reports.run_report import RunReport
 from userrl.run.job import StageJob
 from userrl.run.plan import RunPlan
 from userrl.run.results import Result
-from userrl.run.run import Run, goes_on_as, load
+from userrl.run.run import Run, load
 from userrl.stages.execution import RETRIES, RETRY_SECONDS, REUSED, Share, execute
 from userrl.stages.sequence import run_all
 from userrl.stages.workers import Workers
@@ -30,7 +30,7 @@ def train_here(
     progress: called with the stage's name and every progress line. say: called with log lines as for `logging`. Raises
     TrainingError or CheckpointError with one sentence.
     """
-    with plan.begin() as run, run.at_work():
+    with plan.begin(say=say) as run, run.at_work():
         return run_all(
             plan, run, lambda job, share, workers: _do(run, job, share, workers, say, progress), say=say, done=done
         )
@@ -38,7 +38,7 @@ def train_here(
 
 def finished(plan: RunPlan) -> Run | None:
     """Return the run if all requested stages are done and their files are valid, else None. Nothing is started or changed."""
-    folder = runs_dir() / goes_on_as(plan.run_id)
+    folder = runs_dir() / plan.goes_on_as
     if plan.request.fresh or plan.request.dry_run or not (folder / "report.md").is_file():
         return None
     run = load(folder)

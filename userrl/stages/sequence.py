@@ -116,6 +116,8 @@ class Stages:
         plan = self.plan
         if stage not in plan.stages or plan.is_after(stage):
             return None
+        if changed := plan.why_not(self.run):
+            self.say("%s It changed while the run was at work: the next start begins a new generation.", changed)
         job = plan.job(self.run, stage, inputs)
         if not plan.selects(stage):
             result = plan.earlier(job)

@@ -17,7 +17,7 @@ from userrl.machine.home import home, quiet, runs_dir
 from userrl.run.budget import seconds_spent
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl.run.run import goes_on_as, load, read_status
+from userrl.run.run import load, read_status
 from userrl_core import processes
 
 TRIAL = "userrl.trials.main"
@@ -63,7 +63,7 @@ class Trials:
         )
         plan = plan_run(asked)
         # A trial ends with its last validation. The test split is reserved for the winner's confirmation by `train`.
-        return asked.model_copy(update={"until": plan.stages[-2]}), goes_on_as(plan.run_id)
+        return asked.model_copy(update={"until": plan.stages[-2]}), plan.goes_on_as
 
     def gpu_hours(self, run_id: str) -> float:
         """Return trainer hours times accelerators so far, including killed attempts and the running stage. A CPU slot

@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym
-from userrl_core.gyms.registry import gym_class, make, names, tasks
+from userrl_core.gyms.registry import clashes, gym_class, make, names, tasks
 from userrl_core.gyms.sync import complete
 from userrl_core.interact import InteractCall, parse_text
 from userrl_core.records import Task
@@ -141,9 +141,9 @@ def environment_id(name: str) -> str:
 
 
 def register_all() -> None:
-    """Register every gym with Gymnasium. Gyms that are registered already are skipped."""
+    """Register every gym with Gymnasium. Gyms that are registered already, or that several packages define, are skipped."""
     for name in names():
-        if environment_id(name) not in gymnasium.registry:
+        if name not in clashes() and environment_id(name) not in gymnasium.registry:
             gymnasium.register(id=environment_id(name), entry_point=f"{__name__}:UserRLEnv", kwargs={"gym": name})
 
 

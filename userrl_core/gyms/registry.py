@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
+from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.records import Task
 from userrl_core.seeding import derive_seed
 from userrl_core.suggest import nearest
@@ -40,20 +41,24 @@ PACKAGED = {
 
 @cache
 def packages() -> Mapping[str, str]:
-    """Return the import path of every gym's package by the gym's name, our gyms first. Raises ConfigError for a
-    duplicate name.
-    """
+    """Return the import path of every gym's package by the gym's name, our gyms first."""
+    core = _core()
+    paths = {**{point.name: point.value for point in entry_points(group=ENTRY_POINT)}, **core}
+    return {name: paths[name] for name in sorted(paths, key=lambda name: (name not in {*core, *PACKAGED}, name))}
+
+
+@cache
+def clashes() -> Mapping[str, str]:
+    """Return the refusal of every gym that several packages define, by its name."""
+    core = _core()
+    points = by_name(entry_points(group=ENTRY_POINT))
+    refusals = {name: same_name("gym", same, core.get(name, "")) for name, same in points.items()}
+    return {name: refusal for name, refusal in refusals.items() if refusal}
+
+
+def _core() -> dict[str, str]:
     parent = __name__.rpartition(".")[0]
-    paths = {m.name: f"{parent}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
-    ours = {*paths, *PACKAGED}
-    for point in sorted(entry_points(group=ENTRY_POINT), key=lambda point: point.name):
-        if paths.setdefault(point.name, point.value) != point.value:
-            raise ConfigError(
-                "gym.bad_package",
-                f"Two packages define a gym '{point.name}': {paths[point.name]} and {point.value}. Uninstall "
-                "one of them.",
-            )
-    return {name: paths[name] for name in sorted(paths, key=lambda name: (name not in ours, name))}
+    return {m.name: f"{parent}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
 
 
 def names() -> tuple[str, ...]:
@@ -62,9 +67,14 @@ def names() -> tuple[str, ...]:
 
 
 def part(name: str, module: str) -> ModuleType:
-    """Import a module of a gym: ``gym``, ``tasks`` or ``demonstrator``. Raises ConfigError if the gym is not installed."""
+    """Import a module of a gym: ``gym``, ``tasks`` or ``demonstrator``.
+
+    Raises ConfigError if the gym is not installed, or if several packages define it.
+    """
     if name not in packages():
         raise ConfigError("gym.not_installed", not_installed(name))
+    if name in clashes():
+        raise ConfigError("gym.bad_package", clashes()[name])
     return import_module(f"{packages()[name]}.{module}")
 
 
@@ -85,6 +95,8 @@ def unavailable(name: str) -> str:
     """Return why a gym cannot run on this machine, in a sentence; "" if it can."""
     if name not in packages():
         return not_installed(name)
+    if name in clashes():
+        return clashes()[name]
     try:
         return gym_class(name).unavailable()
     except ModuleNotFoundError as error:

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
+from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.suggest import nearest
 
 ENTRY_POINT = "userrl.credits"
+NOUN = "credit rule"
 
 
 class TurnCredit(Protocol):
@@ -31,24 +33,24 @@ class TurnCredit(Protocol):
 
 
 @cache
-def packages() -> Mapping[str, EntryPoint]:
-    """Return entry points by name. Raises ConfigError where two packages have a rule of the same name."""
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=ENTRY_POINT):
-        if found.setdefault(point.name, point).value != point.value:
-            raise ConfigError(
-                "credit.bad_package", f"Two packages define a credit rule '{point.name}'. Uninstall one of them."
-            )
-    return found
+def packages() -> Mapping[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of installed packages by the rule's name."""
+    return by_name(entry_points(group=ENTRY_POINT))
 
 
 def rule_names(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return our rules, then the packages' rules in order."""
-    return (*own, *(name for name in sorted(packages()) if name not in own))
+    """Return our rules, then the packages' rules in order. Leave out a rule that several packages define."""
+    return (*own, *(name for name, points in packages().items() if name not in own and not same_name(NOUN, points)))
 
 
 def checked(name: str, own: tuple[str, ...]) -> str:
-    """Return the name if a rule has it. own: our rules. Raises ValueError naming the nearest known one."""
+    """Return the name if one rule has it. own: our rules.
+
+    Raises ConfigError naming the nearest known rule, or the packages if several define this one.
+    """
+    points = packages().get(name, ())
+    if refusal := same_name(NOUN, points, f"userrl_core.rewards.shaping:{name}" if name in own else ""):
+        raise ConfigError("credit.bad_package", refusal)
     known = rule_names(own)
     if name not in known:
         raise ConfigError(
@@ -65,12 +67,15 @@ def installed_credit(
         raise ConfigError(
             "credit.unknown_rule", f"Unknown shaping {name!r}. Use naive, equalized, r2g or em, or install its package."
         )
-    rule: TurnCredit = packages()[name].load()
+    points = packages()[name]
+    if refusal := same_name(NOUN, points):
+        raise ConfigError("credit.bad_package", refusal)
+    rule: TurnCredit = points[0].load()
     credit_NT = np.asarray(rule(rewards_NT.copy(), real_NT, gamma=gamma, k=k), dtype=np.float64)
     if credit_NT.shape != rewards_NT.shape or not np.isfinite(credit_NT).all():
         raise ConfigError(
             "credit.bad_package",
             f"Shaping {name!r} returned credit of shape {credit_NT.shape} for rewards of shape "
-            f"{rewards_NT.shape}, or credit that is not finite. Correct {packages()[name].value}.",
+            f"{rewards_NT.shape}, or credit that is not finite. Correct {points[0].value}.",
         )
     return np.where(real_NT, credit_NT, 0.0)

@@ -1,0 +1,313 @@
+"""What a run reads from outside is known by its content: an edit under the same path begins a new generation, and is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curricula import load
+from tests.makers import raises
+from tests.offered import in_this_process, offer
+from userrl.evaluation.planned import plan_evaluation
+from userrl.machine.hashes import folder_files, path_hash
+from userrl.run.external import external_hashes
+from userrl.run.plan import RunPlan, plan_run
+from userrl.run.request import EvaluateRequest, TrainRequest
+from userrl.run.run import find
+from userrl.worker.main import run as work
+from userrl_core.gyms import generate
+from userrl_core.gyms.taskfile import write_tasks
+from userrl_core.interact import InteractCall, render_call
+from userrl_core.json_files import read_json, write_json
+
+SMALL: dict[str, Any] = {
+    "stages": [{"steps": 2, "horizon": 8, "mix": {"errand": 1}}],
+    "evaluate.gyms": ["errand"],
+    "demonstrations.horizon": 8,
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def planned(overrides: dict[str, Any] | None = None, **values: Any) -> RunPlan:
+    return plan_run(TrainRequest(profile="laptop-quick", overrides=SMALL | (overrides or {}), wandb="off", **values))
+
+
+def chats(path: Path, *words: str) -> str:
+    call = render_call(InteractCall("action", "a"))
+    lines = [
+        {"messages": [{"role": "user", "content": word}, {"role": "assistant", "content": call}]} for word in words
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def began(plan: RunPlan, *stages: str) -> tuple[str, list[str]]:
+    """Begin a run and its stages, without playing them. Return its id and what was said."""
+    said: list[str] = []
+    with plan.begin(say=lambda text, *words: said.append(text % words)) as run:
+        for stage in stages:
+            plan.job(run, stage).write()
+    return run.id, said
+
+
+def checkpoint(folder: Path, weights: bytes = b"weights") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def a_data_file(root: Path) -> tuple[dict[str, Any], dict[str, Any], Path, str]:
+    return {"cold_start.data": chats(root / "chats.jsonl", "one", "two")}, {}, root / "chats.jsonl", "cold_start.data"
+
+
+def a_task_file(root: Path) -> tuple[dict[str, Any], dict[str, Any], Path, str]:
+    write_tasks(root / "own.jsonl", generate("errand", 60, 1))
+    return {"gyms.errand.published": str(root / "own.jsonl")}, {}, root / "own.jsonl", "gyms.errand.published"
+
+
+def imported(root: Path) -> tuple[dict[str, Any], dict[str, Any], Path, str]:
+    file = root / "home" / "tasks" / "errand" / "published.jsonl"
+    file.parent.mkdir(parents=True)
+    write_tasks(file, generate("errand", 60, 1))
+    return {"gyms.errand.published": "imported"}, {}, file, "gyms.errand.published"
+
+
+def a_start(root: Path) -> tuple[dict[str, Any], dict[str, Any], Path, str]:
+    folder = checkpoint(root / "start")
+    return {}, {"init_from": str(folder)}, folder / "model.safetensors", "init_from"
+
+
+def its_tokenizer(root: Path) -> tuple[dict[str, Any], dict[str, Any], Path, str]:
+    folder = checkpoint(root / "start")
+    (folder / "tokenizer.json").write_text("{}")
+    return {}, {"init_from": str(folder)}, folder / "tokenizer.json", "init_from"
+
+
+def edited(content: bytes) -> bytes:
+    """The content with one word changed, at the same length."""
+    words = {b"two": b"six", b"key": b"kex", b"weights": b"Weights", b"{}": b"[]"}
+    old = next(word for word in words if word in content)
+    return content.replace(old, words[old], 1)
+
+
+STAGE = {"cold_start.data": "distill", "init_from": "sft"}
+
+
+@pytest.mark.parametrize("source", [a_data_file, a_task_file, imported, a_start, its_tokenizer])
+def test_an_edit_in_place_is_named_with_both_hashes_and_begins_a_new_generation(
+    source: Callable[[Path], Any], home: Path
+) -> None:
+    overrides, values, file, name = source(home)
+    plan, stage = planned(overrides, **values), STAGE.get(name, "rl-1")
+    first, said = began(plan, stage)
+    assert said == []
+    assert began(plan, stage) == (first, []), "nothing was edited"
+    before = plan.external()[stage][name]
+    content = file.read_bytes()
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_bytes(edited(content))
+    os.utime(file, ns=times)  # the same size and time
+    assert planned(overrides, **values).run_id == plan.run_id == first, "ids stay"
+    assert plan.goes_on_as == f"{first}.2"
+    after = plan.external()[stage][name]
+    second, said = began(plan, stage)
+    assert second == f"{first}.2"
+    (sentence,) = said
+    assert f"{name} was {before[:12]} and is {after[:12]}" in sentence
+    assert sentence.startswith(f"Run {first} ")
+    assert sentence.endswith(f"Run {second} begins.")
+    assert find(second).info.because == sentence.removesuffix(f" Run {second} begins.")
+    assert began(plan, stage) == (second, [])
+    file.write_bytes(content)
+    assert began(plan, stage)[0] == f"{first}.3"
+
+
+def test_only_the_stages_that_read_it_matter(home: Path) -> None:
+    overrides, _, file, _ = a_task_file(home)
+    plan = planned(overrides)
+    run, _ = began(plan, "sft")
+    file.write_bytes(edited(file.read_bytes()))
+    assert began(plan, "sft") == (run, [])
+    assert plan.external()["sft"] == {}
+
+
+def test_a_run_of_an_earlier_version_records_at_its_first_continuation_and_says_so(home: Path) -> None:
+    overrides, _, file, name = a_data_file(home)
+    plan = planned(overrides)
+    run, _ = began(plan, "distill")
+    job = find(run).stage("distill") / "job.json"
+    write_json(job, {key: value for key, value in (read_json(job) or {}).items() if key != "external"})
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    again, said = began(plan)
+    assert again == run
+    assert len(said) == 1
+    assert said[0].startswith(f"Run {run} began before the content of what it reads was recorded.")
+    assert f"{name} {digest[:12]}" in said[0]
+    assert (read_json(job) or {})["external"] == {name: digest}
+    assert began(plan) == (run, []), "once"
+    chats(file, "three")
+    assert began(plan)[0] == f"{run}.2"
+
+
+def test_a_file_that_was_away_for_a_while_is_still_compared_with_what_was_read(home: Path) -> None:
+    overrides, _, file, _ = a_task_file(home)
+    plan = planned(overrides)
+    run, _ = began(plan, "rl-1")
+    file.rename(home / "away")
+    assert began(plan, "rl-1") == (run, []), "nothing to compare with"
+    (home / "away").rename(file)
+    assert began(plan, "rl-1") == (run, [])
+    file.write_bytes(edited(file.read_bytes()))
+    assert began(plan, "rl-1")[0] == f"{run}.2"
+
+
+def test_a_retry_of_a_flow_run_continues_what_it_began_but_not_after_an_edit(home: Path) -> None:
+    overrides, _, file, _ = a_data_file(home)
+    plan = planned(overrides, fresh=True)
+
+    def retried() -> str:
+        with plan.begin("flow", say=lambda *words: None) as run:
+            plan.job(run, "distill").write()
+            return run.id
+
+    assert retried() == retried() == plan.run_id
+    chats(file, "three")
+    assert retried() == f"{plan.run_id}.2"
+    assert retried() == f"{plan.run_id}.2"
+
+
+def test_the_new_content_is_what_the_new_generation_reads_and_the_old_one_stays(home: Path) -> None:
+    file = home / "chats.jsonl"
+    plan = planned({"cold_start.data": chats(file, "one", "two")})
+
+    def distilled() -> tuple[str, bool]:
+        with plan.begin(say=lambda *words: None) as run:
+            job = plan.job(run, "distill")
+            reused = job.finished() is not None
+            if not reused:
+                work(job)
+            job.write()
+            return (job.folder / "chats.jsonl").read_text(), reused
+
+    old, _ = distilled()
+    assert "two" in old
+    assert distilled() == (old, True)
+    chats(file, "one", "six")
+    new, reused = distilled()
+    assert ("six" in new, reused) == (True, False)
+    assert distilled() == (new, True)
+    assert (find(plan.run_id).stage("distill") / "chats.jsonl").read_text() == old
+
+
+def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_its_files(home: Path) -> None:
+    folder = checkpoint(home / "theirs")
+    (folder / "tokenizer.json").write_text("{}")
+    request = EvaluateRequest(checkpoint=str(folder), gyms=["errand"])
+
+    def evaluated() -> tuple[str, list[str]]:
+        return began(plan_evaluation(request).plan, "evaluate")
+
+    run, _ = evaluated()
+    assert evaluated() == (run, [])
+    (folder / "tokenizer.json").write_text("[]")
+    again, said = evaluated()
+    assert again == f"{run}.2"
+    assert "checkpoint was" in said[0]
+
+
+COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
+RULES = COIN.with_name("rules")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Copies of the example packages, installed, in one folder."""
+    site = tmp_path / "site"
+    for project in (COIN, RULES):
+        offer(site, project)
+        for package in project.glob("userrl_*"):
+            shutil.copytree(package, site / package.name)
+    with in_this_process(monkeypatch, site):
+        yield site
+
+
+TOSSED = {
+    "stages": [{"steps": 4, "horizon": 4, "mix": {"coin": 1}}],
+    "stages.0.horizon": None,
+    "schedule": {"kind": "at_once", "short": 2, "after": 2, "long": 4},
+    "credit.shaping": "last_turn",
+    "evaluate.gyms": ["coin"],
+    "demonstrations.horizon": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "stages", "name"),
+    [
+        ("userrl_coin/gym.py", {"distill", "rl-1", "rl-2", "evaluate"}, "gym coin"),
+        ("userrl_coin/extra.json", {"distill", "rl-1", "rl-2", "evaluate"}, "gym coin"),
+        ("userrl_rules/credit.py", {"rl-1", "rl-2"}, "credit rule last_turn"),
+        ("userrl_rules/schedule.py", {"rl-1", "rl-2"}, "schedule at_once"),
+    ],
+)
+def test_edited_code_of_a_package_is_named_by_each_stage_that_runs_it(
+    packages: Path, file: str, stages: set[str], name: str
+) -> None:
+    plan = planned({**TOSSED})
+    assert {stage for stage, hashes in plan.external().items() if name in hashes} == stages
+    stage = "distill" if "distill" in stages else "rl-1"
+    run, _ = began(plan, "sft", stage)
+    (packages / "userrl_coin" / "__pycache__").mkdir(exist_ok=True)
+    (packages / "userrl_coin" / "__pycache__" / "gym.cpython-311.pyc").write_bytes(b"compiled")
+    assert began(plan, stage) == (run, []), "what Python compiles is no edit"
+    with (packages / file).open("a") as opened:
+        opened.write("# edited\n")
+    again, said = began(plan, stage)
+    assert again == f"{run}.2"
+    assert f"{name} was " in said[0]
+
+
+def test_our_own_code_is_not_hashed() -> None:
+    hashed = planned().external()
+    assert hashed == {stage: {} for stage in hashed}, "an update continues earlier runs"
+    assert external_hashes("rl", "rl-1", [load("scaling-inter-sciworld", "laptop", check=False)], {}) == {}
+
+
+def test_an_unreadable_file_is_one_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint(home / "start")
+    plan = planned(init_from=str(folder))
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("userrl.machine.hashes.file_hash", refuse)
+    with raises("file.unreadable", "Permission denied", str(folder)):
+        plan.external()
+
+
+def test_a_folder_s_hash_is_of_names_and_contents_and_not_of_its_place(home: Path) -> None:
+    first, second = checkpoint(home / "a"), checkpoint(home / "b" / "c")
+    assert path_hash(first) == path_hash(second)
+    for hidden in (".git/HEAD", "__pycache__/x.pyc", ".x.swp"):
+        (second / hidden).parent.mkdir(exist_ok=True)
+        (second / hidden).write_text("x")
+    os.mkfifo(second / "pipe")
+    (second / "around").symlink_to(second, target_is_directory=True)
+    assert {file.name for file in folder_files(second)} == {"config.json", "model.safetensors"}
+    assert path_hash(first) == path_hash(second)
+    (second / "config.json").rename(second / "config2.json")
+    assert path_hash(first) != path_hash(second)
+    assert path_hash(first / "config.json") == hashlib.sha256(b"{}").hexdigest()

@@ -1,0 +1,132 @@
+"""What a run reads from outside: data files, folders of tasks and models, and the packages of gyms, rules and schedules.
+
+A run's id has their paths and names. Their content may change under the same id, so every stage keeps the hash of what it
+read, in its ``job.json``. A run whose stages read other content than there is now is not continued: a new generation begins,
+as with ``fresh``. Our own code is not hashed, so that an update continues earlier runs.
+
+Each start of a run reads all of it once (`path_hash`): 1 GB takes about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from curricula import Recipe, schedule
+from userrl.machine.hashes import path_hash
+from userrl.run.job import Kind
+from userrl.run.tasks import PLAYED, task_sources
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import registry
+from userrl_core.installed.package_files import package_roots
+from userrl_core.installed.same_name import by_name
+from userrl_core.json_files import read_json, write_json
+from userrl_core.rewards import installed as rules
+from userrl_core.seeding import content_hash
+
+Hashes = dict[str, str]
+"""SHA-256 by name: the recipe's key for a file or a folder, else what a package brings (``gym coin``)."""
+
+
+def external_hashes(kind: Kind, stage: str, recipes: Sequence[Recipe], weights: Mapping[str, str]) -> Hashes:
+    """Return the hash of everything from outside that a stage reads. What does not exist is left out.
+
+    recipes: the run's, and those of gyms that are also evaluated. weights: the model's folder by the key that names it.
+    Raises ConfigError for an unreadable file.
+    """
+    sources = [source for recipe in recipes for source in _sources(kind, stage, recipe)]
+    if stage != "distill":  # demonstrations alone are played without the model
+        sources += [(name, (Path(folder),)) for name, folder in weights.items()]
+    try:
+        return {name: digest for name, paths in sources if (digest := _hash(paths))}
+    except OSError as error:
+        raise ConfigError(
+            "file.unreadable",
+            f"{error.filename} cannot be read ({error.strerror}). Make it readable, or give another path.",
+        ) from None
+
+
+def _hash(paths: tuple[Path, ...]) -> str:
+    hashes = [path_hash(path) for path in paths if path.exists()]
+    return hashes[0] if len(hashes) == 1 else content_hash(hashes) if hashes else ""
+
+
+def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tuple[Path, ...]]]:
+    """Yield the names of what a stage reads by its recipe, with the files and folders of each."""
+    if stage == "distill" and recipe.cold_start.data is not None:
+        yield "cold_start.data", (Path(recipe.cold_start.data).expanduser(),)
+        return
+    if kind == "sft":
+        return
+    for gym in PLAYED[kind][1](recipe):
+        if gym not in registry.PACKAGED:
+            yield f"gym {gym}", _package(registry.ENTRY_POINT, gym)
+        yield from task_sources(recipe, gym).items()
+        yield from _named_files(f"gyms.{gym}", recipe.gym(gym).model_dump(exclude={"published"}))
+    if kind == "rl":
+        yield f"credit rule {recipe.credit.shaping}", _package(rules.ENTRY_POINT, recipe.credit.shaping)
+        if recipe.horizons is not None:
+            yield f"schedule {recipe.horizons.kind}", _package(schedule.ENTRY_POINT, recipe.horizons.kind)
+
+
+@cache
+def _package(group: str, name: str) -> tuple[Path, ...]:
+    """Return the files and folders of the package with this entry point. Empty for our own."""
+    points = by_name(entry_points(group=group)).get(name)
+    return package_roots(points[0]) if points else ()
+
+
+def _named_files(key: str, value: Any) -> Iterator[tuple[str, tuple[Path, ...]]]:
+    """Yield the files that a gym's options name, at any depth. A text without a dot or a slash is never taken for a file."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _named_files(f"{key}.{name}", inner)
+    elif isinstance(value, (list, tuple)):
+        for number, inner in enumerate(value):
+            yield from _named_files(f"{key}.{number}", inner)
+    elif isinstance(value, str) and not {".", "/"}.isdisjoint(value):
+        with suppress(OSError):  # a text longer than a path can be
+            if (path := Path(value).expanduser()).is_file():
+                yield key, (path,)
+
+
+def changes(folder: Path, now: Mapping[str, Hashes]) -> dict[str, tuple[str, str]]:
+    """Return what a run's stages read with another content than there is now: name, hash then, hash now.
+
+    folder: the run's. now: hashes by stage.
+    """
+    return {
+        name: (before[name], digest)
+        for stage, hashes in now.items()
+        if (before := recorded(folder / "stages" / stage)) is not None
+        for name, digest in hashes.items()
+        if before.get(name, digest) != digest
+    }
+
+
+def changed_sentence(run_id: str, changed: Mapping[str, tuple[str, str]]) -> str:
+    """Return why a run is not continued, with both hashes."""
+    parts = [f"{name} was {before[:12]} and is {digest[:12]}" for name, (before, digest) in changed.items()]
+    return f"Run {run_id} read other content than there is now (SHA-256): {'; '.join(parts)}."
+
+
+def recorded(stage_folder: Path) -> Hashes | None:
+    """Return the hashes that a stage keeps; {} for one of an earlier version, None for one that never began."""
+    job = read_json(stage_folder / "job.json")
+    return None if job is None else dict(job.get("external") or {})
+
+
+def record_missing(folder: Path, now: Mapping[str, Hashes]) -> Hashes:
+    """Keep hashes with the stages that began without, such as those of an earlier version. Return the new hashes by name."""
+    added: Hashes = {}
+    for stage, hashes in now.items():
+        before = recorded(folder / "stages" / stage)
+        if before is not None and (missing := {name: hashes[name] for name in hashes.keys() - before}):
+            file = folder / "stages" / stage / "job.json"
+            write_json(file, {**(read_json(file) or {}), "external": {**missing, **before}})
+            added |= missing
+    return dict(sorted(added.items()))

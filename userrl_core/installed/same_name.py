@@ -1,0 +1,37 @@
+"""Entry points by name. Two packages may define the same name: whoever uses it is refused, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint
+
+
+def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of each name, in the order of the names."""
+    names: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in points:
+        names[point.name] = (*names.get(point.name, ()), point)
+    return dict(sorted(names.items()))
+
+
+def same_name(noun: str, points: Sequence[EntryPoint], ours: str = "") -> str:
+    """Return the refusal of a name that several packages define, as a sentence; "" if one defines it.
+
+    noun: what is named, such as "gym". ours: our own object of that name, as "module" or "module:object".
+    """
+    if len(points) + bool(ours) < 2:
+        return ""
+    owners = {ours: f"userrl ({ours})"} if ours else {}
+    owners |= {point.value: f"{package_of(point)} ({point.value})" for point in sorted(points, key=package_of)}
+    if len(owners) < 2:
+        return ""
+    *first, last = owners.values()
+    return (
+        f"{'Two' if len(owners) == 2 else len(owners)} packages define a {noun} '{points[0].name}': {', '.join(first)} "
+        f"and {last}. Uninstall one of them with pip uninstall, or rename the {noun} in yours."
+    )
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the name of the package that has the entry point."""
+    return point.dist.name if point.dist is not None else point.module.partition(".")[0]
