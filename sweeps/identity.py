@@ -180,7 +180,7 @@ def _settings(dumped: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping) and "options" in value:
-        value = value["options"] if isinstance(value["options"], list) else list(value["options"])
+        return f"{value.get('key', '')} {label_of(value['options'])}".lstrip()
     if isinstance(value, Mapping):
         return " ".join(f"{part}" if name == "name" else f"{name} {label_of(part)}" for name, part in value.items())
     return "absent" if value is None else str(label_of(value))

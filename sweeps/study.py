@@ -111,6 +111,7 @@ def _enqueue_grid(space: Space, study: optuna.Study) -> None:
     for params in _grid(space):
         if _point(params) not in known:
             study.enqueue_trial(params)
+            known.add(_point(params))
 
 
 def _grid(space: Space) -> Iterator[dict[str, Any]]:

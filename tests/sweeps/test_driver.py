@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from sweeps.launcher import StartedTrial, Status
@@ -118,7 +120,7 @@ def test_importance_names_the_parameter_that_mattered_and_the_pictures_are_pngs(
     space = make_space(
         parameters={
             "gamma": {"key": "credit.gamma", "options": [0.6, 0.8]},
-            "k": {"key": "credit.k", "options": [1.0, 2.0]},
+            "betas": {"key": "algorithm.betas", "options": [[0.9, 0.95], [0.9, 0.99]]},
         },
         confirm={"top": 1, "seeds": []},
     )
@@ -130,6 +132,41 @@ def test_importance_names_the_parameter_that_mattered_and_the_pictures_are_pngs(
     assert {p.stem for p in drawn} == {"parallel", "slice", "importance"}
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
     assert [row["state"] for row in table(sweep.space, sweep.study, at_work=True)] == ["complete"] * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "shares"),
+    [
+        ([(1, 0), (2, 0)], set()),
+        ([(1, 0), (2, 0), (3, 0)], set()),
+        ([(1, 0), (2, 0), (3, 0), (4, 0)], {"a"}),
+        ([(1, 0), (2, 1), (3, 0), (4, 1)], {"a", "b"}),
+        ([(1, 0)] * 6, set()),
+    ],
+)
+def test_importance_is_given_for_varied_parameters_and_enough_trials(
+    rows: list[tuple[int, int]], shares: set[str]
+) -> None:
+    study = optuna.create_study()
+    whole, pair = IntDistribution(0, 9), CategoricalDistribution([0, 1])
+    for number, (a, b) in enumerate(rows):
+        params, distributions = {"a": a, "b": b}, {"a": whole, "b": pair}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(number)))
+    assert importance(study).keys() == shares
+
+
+def test_a_trial_that_never_started_waits_when_the_budget_is_spent(tmp_path: Path) -> None:
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08, steps=1)
+    sweep = make_sweep(make_space(budget={"trials": 2}, confirm={"seeds": []}), tmp_path, launcher)
+    sweep.run()
+    asked = sweep.study.ask()  # by a driver that died before its run began
+    sweep.space.suggest(asked)
+    make_sweep(sweep.space, tmp_path, launcher).run()
+    assert len(launcher.started) == len(counted(sweep.study)) == 2
+    again = make_sweep(make_space(budget={"trials": 3}, confirm={"seeds": []}), tmp_path, launcher)
+    again.run()
+    assert len(launcher.started) == 3
+    assert {t.params["gamma"] for t in counted(again.study)} == {0.6, 0.7, 0.9}
 
 
 def test_drivers_that_die_again_and_again_use_up_no_retry(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.study import counted, ranked
+from sweeps.study import counted, open_study, ranked
 from tests.ports import free_port
 from tests.sweeps.launching import WritingLauncher, make_space, make_sweep
 
@@ -43,6 +44,27 @@ def test_a_sampler_runs_a_study_of_numbers_to_its_end(name: str, tmp_path: Path)
     best = ranked(sweep.study)[0]
     assert best.values[0] == max(t.values[0] for t in sweep.study.trials)
     assert all(0.5 <= t.params["gamma"] <= 1.0 and 1e-5 <= t.params["lr"] <= 1e-3 for t in sweep.study.trials)
+
+
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "gp", "qmc", "nsga2", "random"])
+def test_a_resumed_sampler_proposes_nothing_again(name: str, tmp_path: Path) -> None:
+    space = make_space(parameters=TWO_NUMBERS, sampler={"name": name, "startup": 3})
+    for _ in range(3):
+        study = open_study(space, tmp_path)
+        for _ in range(2):
+            trial = study.ask()
+            space.suggest(trial)
+            study.tell(trial, trial.params["gamma"])
+    params = [tuple(trial.params.items()) for trial in study.trials]
+    assert len(set(params)) == len(params) == 6
+
+
+def test_a_sweep_in_one_go_proposes_what_it_always_did(tmp_path: Path) -> None:
+    space = make_space(parameters=TWO_NUMBERS, sampler={"name": "random", "seed": 3})
+    first = open_study(space, tmp_path).ask()
+    space.suggest(first)
+    plain = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3)).ask()
+    assert first.params["gamma"] == plain.suggest_float("gamma", 0.5, 1.0)
 
 
 def test_two_objectives_and_a_constraint_leave_a_front_of_feasible_trials(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,51 @@ def test_after_ctrl_c_one_line_says_how_to_go_on_and_duckdb_says_nothing() -> No
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "\nstopped; its trials leave checkpoints. Run it again to go on\n"
+
+
+BACKGROUND = """
+import os, signal, sys
+import userrl
+from flows.cli.main import main
+
+def sweep(*given, **named):
+    try:
+        os.kill(os.getpid(), signal.{signal})
+    except BaseException as error:
+        raise RuntimeError("Query interrupted") from error  # as DuckDB makes of it
+
+userrl.sweep = sweep
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script's & does
+sys.argv = ["userrl", "sweep", "run", "gamma"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_to_a_sweep_in_the_background_ends_in_a_sentence(number: str, status: int) -> None:
+    program = BACKGROUND.replace("{signal}", number)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == "\nstopped; its trials leave checkpoints. Run it again to go on\n"
+
+
+IMPORTING = """
+import builtins, os, signal, sys
+real = builtins.__import__
+
+def hooked(name, *rest):
+    if name == "typer":
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *rest)
+
+builtins.__import__ = hooked
+import flows.cli.main
+"""
+
+
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\nstopped\n")
 
 
 def test_the_best_is_named_by_its_recipe_and_the_trials_never_exceed_their_number(

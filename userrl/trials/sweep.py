@@ -18,6 +18,7 @@ from curricula.yaml_files import stem
 from sweeps.driver import Sweep
 from sweeps.identity import record_space
 from sweeps.launcher import Launcher
+from sweeps.parameters import Options
 from sweeps.results import Winner, draw, winner
 from sweeps.space import NAME, Space, load_space
 from sweeps.storage import hidden, storage_of
@@ -52,6 +53,7 @@ def run_sweep(
     launcher_of: takes the space and ``say``. shown: takes space and study, and returns a function called after every poll.
     """
     space = requested_space(request)
+    _refuse_unknown_keys(space)
     folder = home() / "sweeps" / space.name
     with alone(folder / "sweep.lock", f"Sweep {space.name}"):
         record = read_json(folder / "space.json")
@@ -80,6 +82,16 @@ def requested_space(request: SweepRequest) -> Space:
     """Return the space of a request, under the name and seed of its edition. Raises ConfigError if it cannot be used."""
     space = edition(_adjusted(load_space(request.space), request), renew=request.renew, fresh=request.fresh)
     return space.refuse_faults(f"Sweep {space.name}")
+
+
+def _refuse_unknown_keys(space: Space) -> None:
+    """Raise ConfigError for a key that the recipe does not have. Every trial would fail of it, and use up the budget."""
+    ends = {name: p.labels()[0] if isinstance(p, Options) else p.low for name, p in space.parameters.items()}
+    try:
+        load(space.recipe, profile=space.profile, overrides=space.with_common(ends), check=False)
+    except ConfigError as error:
+        if error.code in ("recipe.unknown_key", "recipe.bad_override"):
+            raise ConfigError(error.code, f"Sweep {space.name}: no trial can run. {error}") from error
 
 
 def recorded_space(record: Mapping[str, Any] | None) -> Space | None:
