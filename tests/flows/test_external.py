@@ -13,14 +13,20 @@ from typing import Any
 import pytest
 
 from curricula import load
+from flows.cli.quickstart import check
 from tests.makers import raises
 from tests.offered import in_this_process, offer
 from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.hashes import folder_files, path_hash
 from userrl.run.external import external_hashes
+from userrl.run.job import StageJob
 from userrl.run.plan import RunPlan, plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
+from userrl.run.results import DistillResult, Result
 from userrl.run.run import find
+from userrl.stages.execution import Share
+from userrl.stages.sequence import Stages
+from userrl.stages.workers import Workers
 from userrl.worker.main import run as work
 from userrl_core.gyms import generate
 from userrl_core.gyms.taskfile import write_tasks
@@ -211,6 +217,42 @@ def test_the_new_content_is_what_the_new_generation_reads_and_the_old_one_stays(
     assert ("six" in new, reused) == (True, False)
     assert distilled() == (new, True)
     assert (find(plan.run_id).stage("distill") / "chats.jsonl").read_text() == old
+
+
+def test_an_edit_while_the_run_is_at_work_is_named_before_the_next_stage(home: Path) -> None:
+    overrides, _, file, _ = a_data_file(home)
+    plan, said, share = planned(overrides), list[str](), Share((), 1, lambda: False)
+
+    def perform(job: StageJob, share: Share | None, workers: Workers) -> Result:
+        work(job)
+        job.write()
+        result = job.result()
+        assert result is not None
+        return result
+
+    with plan.begin() as run, Workers() as workers:
+        stages = Stages(
+            plan, run, lambda kind: None, workers, perform, lambda text, *words: said.append(text % words), lambda: None
+        )
+        stages.do("distill", DistillResult, share=share)
+        assert said == []
+        chats(file, "three")
+        stages.do("distill", DistillResult, share=share)
+    assert len(said) == 1
+    assert "cold_start.data was " in said[0]
+    assert said[0].endswith("It changed while the run was at work: the next start begins a new generation.")
+    assert plan.goes_on_as == f"{plan.run_id}.2"
+
+
+def test_make_run_names_it_before_it_starts_a_server(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides, _, file, _ = a_data_file(home)
+    run, _ = began(planned(overrides), "distill")
+    request = {"profile": "laptop-quick", "overrides": SMALL | overrides}
+    assert check("train/equalized-r2g", request) is None
+    assert "read other content" not in capsys.readouterr().out
+    chats(file, "three")
+    assert check("train/equalized-r2g", request) is None
+    assert f"Run {run} read other content than there is now (SHA-256): cold_start.data was " in capsys.readouterr().out
 
 
 def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_its_files(home: Path) -> None:

@@ -271,7 +271,7 @@ class RunPlan:
             inputs=inputs,
             actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
             families=self.families if kind == "evaluate" else (),
-            external={**(recorded(run.stage(stage)) or {}), **self._external(stage)},
+            external={**self._external(stage), **(recorded(run.stage(stage)) or {})},  # what it read first stays
             options=StageOptions(
                 keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
                 share_cold_start=self.request.share_cold_start,
