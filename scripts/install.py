@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -71,17 +72,30 @@ def has_uv() -> bool:
         return subprocess.run(by_pip, capture_output=True, check=False).returncode == 0
 
 
-def ours() -> list[str]:
-    """Return the project and the separate gym packages, as uv and pip install them from here."""
-    gyms = (f"./{path.parent.relative_to(ROOT)}" for path in sorted(ROOT.glob("packages/*/pyproject.toml")))
+def ours(locks: list[str]) -> list[str]:
+    """Return the project and the separate gym packages, as uv and pip install them from here.
+
+    A gym with a requirement that none of these files has is left out: every later `pip install` would report it.
+    """
+    locked = "".join((ROOT / lock).read_text() for lock in locks)
+    projects = [file for file in sorted(ROOT.glob("packages/*/pyproject.toml")) if not unmet(file, locked)]
+    gyms = (f"./{file.parent.relative_to(ROOT)}" for file in projects)
     return [word for folder in (".", *gyms) for word in ("-e", folder)]
+
+
+def unmet(project: Path, locked: str) -> list[str]:
+    """Return the requirements of a project that are not in the text of the lock files."""
+    names = tomllib.loads(project.read_text())["project"]["dependencies"]
+    return [
+        name for name in names if name != "userrl" and not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE)
+    ]
 
 
 def main(locks: list[str]) -> int:
     """Install the project with the packages of these files, and return the exit status."""
     os.chdir(ROOT)
     by_hash = [*BY_HASH, *(word for lock in locks for word in ("-r", lock))]
-    project = ["--no-deps", "--no-build-isolation", *ours()]
+    project = ["--no-deps", "--no-build-isolation", *ours(locks)]
     return next(filter(None, map(install, (by_hash, ["-c", "constraints.txt", "torch"], project))), 0)
 
 

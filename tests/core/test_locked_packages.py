@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -59,3 +60,13 @@ def test_the_image_installs_torch_and_postgres_by_hash_and_fetches_nothing_else(
     assert len(installs) == 2
     assert all("--require-hashes" in line or "--no-build-isolation" in line for line in installs)
     assert all("--no-deps" in line for line in installs)
+
+
+def test_an_installation_leaves_out_a_gym_whose_packages_its_lock_file_lacks() -> None:
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "install.py"))
+    ours, unmet = script["ours"], script["unmet"]
+    packages = sorted(path.parent.name for path in REPOSITORY.glob("packages/*/pyproject.toml"))
+    assert [Path(word).name for word in ours(["requirements.lock", "requirements-dev.lock"]) if "/" in word] == packages
+    run = [Path(word).name for word in ours(["requirements.lock"]) if "/" in word]
+    assert run == [name for name in packages if name != "userrl-gym-sciworld"]
+    assert unmet(REPOSITORY / "packages" / "userrl-gym-sciworld" / "pyproject.toml", RUN) == ["scienceworld"]

@@ -1,4 +1,4 @@
-"""A credit rule and a horizon schedule from an installed package: examples/coin_gym, as pip installs it."""
+"""A credit rule and a horizon schedule from an installed package: examples/rules, as pip installs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import pytest
 
 from curricula import load
 from tests.makers import raises
+from tests.offered import offer
 
-COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
+RULES = Path(__file__).parents[2] / "examples" / "rules"
 PROGRAM = """
 import json
 from curricula import from_resolved, load
@@ -38,17 +38,9 @@ print(json.dumps({
 
 
 def installed(site: Path) -> dict[str, str]:
-    """An environment in which the package is installed, with the metadata that pip writes of its entry points."""
-    project = tomllib.loads((COIN / "pyproject.toml").read_text())["project"]
-    info = site / "userrl_coin-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    groups = project["entry-points"].items()
-    lines = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()) for group, points in groups
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(COIN), str(COIN.parents[1])])}
+    """An environment in which the package is installed."""
+    offer(site, RULES)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(RULES), str(RULES.parents[1])])}
 
 
 def test_a_package_brings_a_credit_rule_and_a_schedule(tmp_path: Path) -> None:

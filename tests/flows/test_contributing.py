@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import types
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from curricula import load
-from tests.flows.small import OVERRIDES, PROGRAM, environment
+from tests.flows.small import environment
 from warehouse import open_warehouse
 
 COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
@@ -31,40 +32,57 @@ def test_the_gym_of_the_page_is_that_of_the_example():
     assert f"```python\n{(COIN / 'userrl_coin' / 'gym.py').read_text()}```" in PAGE
 
 
+PART_6 = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text().partition("## 6. Add a gym")[2]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_gym_that_pip_installs_is_listed_trained_and_evaluated(tmp_path):
-    source = shutil.copytree(COIN, tmp_path / "source")
-    install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
-    subprocess.run([sys.executable, "-m", "pip", *install, str(source)], check=True)
-    home = tmp_path / "home"
+def test_a_copy_of_the_example_made_by_the_tutorial_s_words_learns_to_ask(tmp_path):
+    commands, recipe = (
+        re.search(r"With GNU sed:\n\n(.*?)\n\n", PART_6, re.DOTALL),
+        re.search(r"```yaml\n(.*?)```", PART_6, re.DOTALL),
+    )
+    assert commands
+    assert recipe
+    lines = [line.strip() for line in commands.group(1).splitlines()]
+    assert lines[-2:] == ["pip install --no-deps -e my_gym", "userrl tasks validate mine"]
+    (tmp_path / "examples").symlink_to(COIN.parent)
+    subprocess.run(["/bin/sh", "-ec", "\n".join(lines[:-2])], cwd=tmp_path, check=True)
+    site, home = tmp_path / "site", tmp_path / "home"
     home.mkdir()
-    given = environment(home) | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(COIN.parents[1])])}
+    for project in (COIN, tmp_path / "my_gym"):  # the example is installed as well
+        source = shutil.copytree(project, tmp_path / "built" / project.name)
+        install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
+        subprocess.run([sys.executable, "-m", "pip", *install, str(source)], check=True)
+    given = environment(home) | {"PYTHONPATH": os.pathsep.join([str(site), str(COIN.parents[1])])}
 
     def run(*words):
-        done = subprocess.run([sys.executable, *words], env=given, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, *words], env=given, capture_output=True, text=True, check=False, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout
+        return done.stdout + done.stderr
 
-    assert "coin" in run("-m", "flows.cli.main", "tasks", "list")
-    run("-m", "flows.cli.main", "tasks", "validate", "coin")
-    assert " passed" in run("-m", "pytest", "-p", "no:xdist", "--no-header", str(EVERY_GYM), "-k", "coin")
-    overrides = {
-        **OVERRIDES,
-        "gyms.coin": {},
-        "stages": [{"steps": 2, "horizon": 2, "mix": {"coin": 1}}],
-        "evaluate.gyms": ["coin"],
-        "evaluate.horizon": 2,
-        "demonstrations.horizon": 2,
-    }
-    parameters = json.dumps({"recipe": "equalized-r2g", "overrides": overrides, "wandb": "off"})
-    said = run("-c", PROGRAM, parameters)
-    report = json.loads(said.split("RESULT ")[1].splitlines()[0])
-    assert report["table"]["demonstrator"]["coin"]["attempts"] == 12
-    assert report["table"]["RL"]["coin"]["score"] is not None
-    assert "coin" in run(
-        "-m", "flows.cli.main", "evaluate", "latest", "--gym", "coin", "--horizon", "2", "--tasks", "4"
-    )
+    listed = run("-m", "flows.cli.main", "tasks", "list")
+    assert re.search(r"^coin ", listed, re.MULTILINE)
+    assert re.search(r"^mine ", listed, re.MULTILINE)
+    validated = run("-m", "flows.cli.main", "tasks", "validate", "mine")
+    assert "200 tasks: 200 solved." in validated
+    assert "`200 tasks: 200 solved.`" in PART_6
+    assert " passed" in run("-m", "pytest", "-p", "no:xdist", "--no-header", str(EVERY_GYM), "-k", "mine")
+    (tmp_path / "asks.yaml").write_text(textwrap.dedent(recipe.group()))
+    train = ("-m", "flows.cli.main", "train", "asks.yaml")
+    run(*train)
+    (report,) = (json.loads(path.read_text())["table"] for path in home.glob("runs/*/report.json"))
+    assert report["SFT"]["mine"]["score"] < 0.7
+    assert report["RL"]["mine"]["score"] > 0.9
+    assert report["RL"]["mine"]["turns"] > 1.5, "it asks"
+    said = run("-m", "flows.cli.main", "evaluate", "latest", "--gym", "mine", "--horizon", "2", "--tasks", "4")
+    assert "mine" in said
+    with (site / "userrl_mine" / "gym.py").open("a") as file:
+        file.write("# edited\n")
+    assert "gym mine was " in run(*train, "--until", "distill")
+    assert len([*home.glob("runs/asks-*.2/run.json")]) == 1
 
 
 def test_the_shaping_of_the_page_keeps_the_sum():

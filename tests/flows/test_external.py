@@ -13,19 +13,26 @@ from typing import Any
 import pytest
 
 from curricula import load
+from flows.cli.quickstart import check
 from tests.makers import raises
 from tests.offered import in_this_process, offer
 from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.hashes import folder_files, path_hash
 from userrl.run.external import external_hashes
+from userrl.run.job import StageJob
 from userrl.run.plan import RunPlan, plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
+from userrl.run.results import DistillResult, Result
 from userrl.run.run import find
+from userrl.stages.execution import Share
+from userrl.stages.sequence import Stages
+from userrl.stages.workers import Workers
 from userrl.worker.main import run as work
 from userrl_core.gyms import generate
 from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.json_files import read_json, write_json
+from userrl_core.records import Task
 
 SMALL: dict[str, Any] = {
     "stages": [{"steps": 2, "horizon": 8, "mix": {"errand": 1}}],
@@ -212,6 +219,42 @@ def test_the_new_content_is_what_the_new_generation_reads_and_the_old_one_stays(
     assert (find(plan.run_id).stage("distill") / "chats.jsonl").read_text() == old
 
 
+def test_an_edit_while_the_run_is_at_work_is_named_before_the_next_stage(home: Path) -> None:
+    overrides, _, file, _ = a_data_file(home)
+    plan, said, share = planned(overrides), list[str](), Share((), 1, lambda: False)
+
+    def perform(job: StageJob, share: Share | None, workers: Workers) -> Result:
+        work(job)
+        job.write()
+        result = job.result()
+        assert result is not None
+        return result
+
+    with plan.begin() as run, Workers() as workers:
+        stages = Stages(
+            plan, run, lambda kind: None, workers, perform, lambda text, *words: said.append(text % words), lambda: None
+        )
+        stages.do("distill", DistillResult, share=share)
+        assert said == []
+        chats(file, "three")
+        stages.do("distill", DistillResult, share=share)
+    assert len(said) == 1
+    assert "cold_start.data was " in said[0]
+    assert said[0].endswith("It changed while the run was at work: the next start begins a new generation.")
+    assert plan.goes_on_as == f"{plan.run_id}.2"
+
+
+def test_make_run_names_it_before_it_starts_a_server(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides, _, file, _ = a_data_file(home)
+    run, _ = began(planned(overrides), "distill")
+    request = {"profile": "laptop-quick", "overrides": SMALL | overrides}
+    assert check("train/equalized-r2g", request) is None
+    assert "read other content" not in capsys.readouterr().out
+    chats(file, "three")
+    assert check("train/equalized-r2g", request) is None
+    assert f"Run {run} read other content than there is now (SHA-256): cold_start.data was " in capsys.readouterr().out
+
+
 def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_its_files(home: Path) -> None:
     folder = checkpoint(home / "theirs")
     (folder / "tokenizer.json").write_text("{}")
@@ -278,6 +321,64 @@ def test_edited_code_of_a_package_is_named_by_each_stage_that_runs_it(
     again, said = began(plan, stage)
     assert again == f"{run}.2"
     assert f"{name} was " in said[0]
+
+
+def external(gym: str, **setup: Any) -> dict[str, str]:
+    """The hashes of an RL stage on one gym with this setup."""
+    folder = {"data_folder": setup.pop("data_folder")} if "data_folder" in setup else {}
+    mix = {"stages": [{"steps": 2, "horizon": 8, "mix": {gym: 1}}], f"gyms.{gym}": setup, **folder}
+    return external_hashes("rl", "rl-1", [load("equalized-r2g", "laptop", mix, check=False)], {})
+
+
+def test_of_a_data_folder_only_the_parts_that_the_gym_reads_count(home: Path) -> None:
+    for part in ("userrl", "tau-bench", "agentgym"):
+        (home / "data" / part / "deep").mkdir(parents=True)
+        (home / "data" / part / "deep" / "tasks.json").write_text("[]")
+    setup = {"published": "published", "data_folder": str(home / "data")}
+    of_tau, of_function = external("tau", **setup), external("function", **setup)
+    assert (set(of_tau), set(of_function)) == ({"data_folder/userrl", "data_folder/tau-bench"}, {"data_folder/userrl"})
+    (home / "data" / "tau-bench" / "deep" / "tasks.json").write_text("{}")
+    (home / "data" / "another").mkdir()
+    assert external("function", **setup) == of_function
+    changed = external("tau", **setup)
+    assert {name for name, digest in changed.items() if digest != of_tau[name]} == {"data_folder/tau-bench"}
+
+
+def test_a_task_file_counts_with_the_databases_that_it_names(home: Path) -> None:
+    database = home / "retail"
+    database.mkdir()
+    (database / "users.json").write_text("{}")
+    tasks, own = home / "tasks.jsonl", home / "other"
+    write_tasks(tasks, [Task("tau", "t", "train", {"domain": "retail", "database": str(database)})])
+    own.mkdir()
+    (own / "users.json").write_text("{}")
+    setup = {"published": str(tasks), "config": {"database": str(own)}}
+    before = external("tau", **setup)
+    assert set(before) == {"gyms.tau.published", "gyms.tau.config.database"}
+    (database / "users.json").write_text("[]")
+    between = external("tau", **setup)
+    assert {name for name in before if between[name] != before[name]} == {"gyms.tau.published"}
+    (own / "users.json").write_text("[]")
+    assert {name for name in before if external("tau", **setup)[name] != between[name]} == {"gyms.tau.config.database"}
+
+
+def test_a_file_that_a_gym_s_options_name_counts_and_other_texts_do_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "words.txt").write_text("a")
+    (home / "tiny").write_text("a tier, not a file")
+    monkeypatch.chdir(home)
+    options = {
+        "files": [{"words": "words.txt"}],
+        "tier": "tiny",
+        "prompt": "Say a. Then b/c." * 400,
+        "odd": "a\0.b",
+        "folder": "./",
+    }
+    before = external("errand", tasks=options)
+    assert set(before) == {"gyms.errand.tasks.files.0.words"}
+    (home / "words.txt").write_text("b")
+    assert external("errand", tasks=options) != before
 
 
 def test_our_own_code_is_not_hashed() -> None:

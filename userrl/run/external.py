@@ -9,9 +9,10 @@ Each start of a run reads all of it once (`path_hash`): 1 GB takes about a secon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -23,26 +24,31 @@ from userrl.run.tasks import PLAYED, task_sources
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry
 from userrl_core.installed.package_files import package_roots
-from userrl_core.installed.same_name import by_name
+from userrl_core.installed.same_name import by_name, package_of
 from userrl_core.json_files import read_json, write_json
 from userrl_core.rewards import installed as rules
-from userrl_core.seeding import content_hash
 
 Hashes = dict[str, str]
 """SHA-256 by name: the recipe's key for a file or a folder, else what a package brings (``gym coin``)."""
 
 
-def external_hashes(kind: Kind, stage: str, recipes: Sequence[Recipe], weights: Mapping[str, str]) -> Hashes:
+def external_hashes(
+    kind: Kind,
+    stage: str,
+    recipes: Sequence[Recipe],
+    weights: Mapping[str, str],
+    hash_path: Callable[[Path], str] = path_hash,
+) -> Hashes:
     """Return the hash of everything from outside that a stage reads. What does not exist is left out.
 
     recipes: the run's, and those of gyms that are also evaluated. weights: the model's folder by the key that names it.
-    Raises ConfigError for an unreadable file.
+    hash_path: hashes a file or a folder. Raises ConfigError for an unreadable file.
     """
     sources = [source for recipe in recipes for source in _sources(kind, stage, recipe)]
     if stage != "distill":  # demonstrations alone are played without the model
         sources += [(name, (Path(folder),)) for name, folder in weights.items()]
     try:
-        return {name: digest for name, paths in sources if (digest := _hash(paths))}
+        return {name: digest for name, paths in sources if (digest := _hash(paths, hash_path))}
     except OSError as error:
         raise ConfigError(
             "file.unreadable",
@@ -50,9 +56,9 @@ def external_hashes(kind: Kind, stage: str, recipes: Sequence[Recipe], weights: 
         ) from None
 
 
-def _hash(paths: tuple[Path, ...]) -> str:
-    hashes = [path_hash(path) for path in paths if path.exists()]
-    return hashes[0] if len(hashes) == 1 else content_hash(hashes) if hashes else ""
+def _hash(paths: tuple[Path, ...], hash_path: Callable[[Path], str]) -> str:
+    hashes = [hash_path(path) for path in paths if path.exists()]
+    return sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes)
 
 
 def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tuple[Path, ...]]]:
@@ -63,8 +69,7 @@ def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tupl
     if kind == "sft":
         return
     for gym in PLAYED[kind][1](recipe):
-        if gym not in registry.PACKAGED:
-            yield f"gym {gym}", _package(registry.ENTRY_POINT, gym)
+        yield f"gym {gym}", _package(registry.ENTRY_POINT, gym)
         yield from task_sources(recipe, gym).items()
         yield from _named_files(f"gyms.{gym}", recipe.gym(gym).model_dump(exclude={"published"}))
     if kind == "rl":
@@ -77,7 +82,9 @@ def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tupl
 def _package(group: str, name: str) -> tuple[Path, ...]:
     """Return the files and folders of the package with this entry point. Empty for our own."""
     points = by_name(entry_points(group=group)).get(name)
-    return package_roots(points[0]) if points else ()
+    if points is None or package_of(points[0]) in registry.PACKAGED.values():
+        return ()
+    return package_roots(points[0])
 
 
 def _named_files(key: str, value: Any) -> Iterator[tuple[str, tuple[Path, ...]]]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ from curricula import Recipe
 from curricula.shown import replacement
 from userrl.machine.code_version import code_version
 from userrl.machine.engine import who_plays
+from userrl.machine.hashes import path_hash
 from userrl.machine.home import check_writable, home, warehouse_dir
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
@@ -222,11 +224,13 @@ class RunPlan:
 
     def external(self) -> dict[str, Hashes]:
         """Return the hashes of what the run reads from outside, by stage."""
-        return {stage: self._external(stage) for stage in self.stages}
+        hash_once = cache(path_hash)
+        return {stage: self._external(stage, hash_once) for stage in self.stages}
 
-    def _external(self, stage: str) -> Hashes:
+    def _external(self, stage: str, hash_path: Callable[[Path], str] = path_hash) -> Hashes:
         kind = kind_of(stage)
-        return external_hashes(kind, stage, (self.recipe, *self.families * (kind == "evaluate")), self._weights)
+        recipes = (self.recipe, *self.families * (kind == "evaluate"))
+        return external_hashes(kind, stage, recipes, self._weights, hash_path)
 
     @property
     def _weights(self) -> Mapping[str, str]:
@@ -271,7 +275,7 @@ class RunPlan:
             inputs=inputs,
             actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
             families=self.families if kind == "evaluate" else (),
-            external={**(recorded(run.stage(stage)) or {}), **self._external(stage)},
+            external={**self._external(stage), **(recorded(run.stage(stage)) or {})},  # what it read first stays
             options=StageOptions(
                 keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
                 share_cold_start=self.request.share_cold_start,

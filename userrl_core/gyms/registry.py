@@ -86,9 +86,17 @@ def not_installed(name: str) -> str:
 
 
 def gym_class(name: str) -> type[Gym[Any]]:
-    """Return the gym's class."""
-    gym_type: type[Gym[Any]] = _class_in(part(name, "gym"), lambda cls: issubclass(cls, Gym) and cls.name == name)
+    """Return the gym's class. Raises ConfigError if the class has another name than the gym's folder or entry point."""
+    module = part(name, "gym")
+    used = [cls.name for cls in _classes(module) if issubclass(cls, Gym) and hasattr(cls, "name")]
+    if used and name not in used:
+        raise ConfigError("gym.bad_package", _other_name(module, used[0], name))
+    gym_type: type[Gym[Any]] = _class_in(module, lambda cls: issubclass(cls, Gym) and cls.name == name)
     return gym_type
+
+
+def _other_name(module: ModuleType, used: str, name: str) -> str:
+    return f"{module.__name__} names the gym '{used}', and its package registers it as '{name}'. Write '{name}' there."
 
 
 def unavailable(name: str) -> str:
@@ -193,13 +201,21 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
         raise ConfigError(
             "task.bad_option", f"The tasks of gym '{name}' do not accept these options: {dict(options)} ({reason})."
         ) from error
+    return _of_this_gym(name, module, gym_tasks)
+
+
+def _of_this_gym(name: str, module: ModuleType, gym_tasks: Sequence[Task]) -> Sequence[Task]:
+    """Return the tasks. Raises ConfigError if one names another gym, which would play it."""
+    other = next((task.gym for task in gym_tasks if task.gym != name), name)
+    if other != name:
+        raise ConfigError("gym.bad_package", _other_name(module, other, name))
     return gym_tasks
 
 
 def generate(name: str, n: int, seed: int, **options: Any) -> list[Task]:
     """Return n new tasks from the gym's generator, the same for the same seed."""
-    generated: list[Task] = part(name, "tasks").generate(n, seed, **options)
-    return generated
+    module = part(name, "tasks")
+    return list(_of_this_gym(name, module, module.generate(n, seed, **options)))
 
 
 def load_published(name: str, path: str | Path) -> list[Task]:
@@ -219,7 +235,7 @@ def load_published(name: str, path: str | Path) -> list[Task]:
             "task.file_missing",
             f"The folder {root} does not exist. Give the root folder of a copy of the released repository.",
         )
-    return loader(root)
+    return list(_of_this_gym(name, module, loader(root)))
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
@@ -238,8 +254,7 @@ def demonstrator_class(name: str) -> Any:
 
 def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[Any]:
     """Return the one class of a module that matches. Raises ConfigError unless exactly one matches."""
-    classes = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
-    matching = [cls for cls in classes if matches(cls)]
+    matching = [cls for cls in _classes(module) if matches(cls)]
     if len(matching) != 1:
         names = ", ".join(cls.__name__ for cls in matching) or "none"
         raise ConfigError(
@@ -247,3 +262,8 @@ def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[
             f"{module.__name__} must define exactly one class of this part of a gym. It defines {names}.",
         )
     return matching[0]
+
+
+def _classes(module: ModuleType) -> list[type[Any]]:
+    """Return the classes that a module defines."""
+    return [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]

@@ -8,12 +8,15 @@ from userrl_core.records import Task
 
 
 class CoinDemonstrator:
-    """Knows the side with probability skill, else guesses."""
+    """Asks the user with probability skill squared, else guesses: at half the skill, RL has something left to learn."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
-        self.task, self.rng, self.skill = task, rng, skill
+        self.rng, self.asks = rng, rng.random() < skill**2
 
     def act(self, observation: str) -> InteractCall:
         """Return the next call."""
-        known = self.rng.random() < self.skill
-        return InteractCall("answer", self.task.payload["side"] if known else self.rng.choice(["heads", "tails"]))
+        if self.asks:
+            self.asks = False
+            return InteractCall("action", "Which side?")
+        hints = {"It starts with h.": "heads", "It starts with t.": "tails"}
+        return InteractCall("answer", hints.get(observation) or self.rng.choice(["heads", "tails"]))

@@ -13,7 +13,7 @@ class CoinGym(Gym[GymConfig]):
 
     name = "coin"
     metric = "Success"
-    min_turns = 1
+    min_turns = 2
     goal = "The user has tossed a coin. Find out how it fell."
     choice_help: ClassVar[Mapping[str, str]] = {"action": "ask the user", "answer": "heads or tails"}
 
@@ -33,4 +33,4 @@ class CoinGym(Gym[GymConfig]):
     @classmethod
     def gold(cls, task: Task, config: GymConfig) -> Sequence[InteractCall]:
         """Return a solution, for `userrl tasks validate`."""
-        return [InteractCall("answer", task.payload["side"])]
+        return [InteractCall("action", "Which side?"), InteractCall("answer", task.payload["side"])]
