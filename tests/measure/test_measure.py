@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from userrl_core.measure.checkpoints import consistency, difference, mean_score, pass_hat, resolution, swap_test
+from userrl_core.measure.checkpoints import (
+    consistency,
+    difference,
+    difference_interval,
+    mean_score,
+    pass_hat,
+    resolution,
+    swap_test,
+)
 from userrl_core.measure.interval import share_interval, student, t_interval
 from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
@@ -128,3 +136,13 @@ def test_resampling_seeds_and_tasks_is_wider_than_tasks_alone() -> None:
 @given(st.floats(0.5, 0.9999), st.floats(1, 1e5))
 def test_the_quantile_of_students_t_is_the_number_of_scipy_stats(p: float, freedom: float) -> None:
     assert student(p, freedom) == stats.t.ppf(p, freedom)
+
+
+def test_limits_of_scores_stay_in_the_range_of_scores() -> None:
+    near_one = [[1.0]] * 118 + [[0.4], [0.9]]
+    assert mean_score(near_one).high == 1.0
+    assert mean_score([[1 - row[0]] for row in near_one]).low == 0.0
+    assert mean_score([[0.0, 0.5], [1.0]]).low == 0.0
+    assert pass_hat([[1, 1, 0]] + [[1, 1, 1]] * 9, 2).high == 1.0
+    assert difference_interval([[0.0]] * 3, [[0.9], [1.0], [0.8]]).high == 1.0
+    assert mean_score([[2.5], [-3.0], [0.5]]).low < -3.0  # a reward outside [0, 1] is no score of that range

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from userrl.audits.compared_labels import LabelComparison
     from userrl.reports.comparison_report import ComparisonReport
     from userrl.reports.document import Document
-    from userrl.reports.gate import Gate
-    from userrl.reports.gate_policy import GatePolicy
+    from userrl.reports.gate.answer import Gate
+    from userrl.reports.gate.policy import GatePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def compare(
     from userrl.reports.comparison_document import comparison_document
     from userrl.reports.comparison_report import comparison_report
     from userrl.reports.document import Document
-    from userrl.reports.gate import apply_gate, gate_section
-    from userrl.reports.gate_policy import read_policy
+    from userrl.reports.gate.answer import apply_gate, gate_section
+    from userrl.reports.gate.policy import read_policy
     from userrl.reports.sides import find_sides
     from warehouse import open_warehouse
 

@@ -344,6 +344,11 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
     ]
     if comparison.question == "recipes":
         return sentences
+    if comparison.families:
+        sentences.append(
+            f"{comparison.families}. Variants of one task are no independent tasks, so these limits are too narrow. The policy "
+            "of a gate may name their cluster."
+        )
     if not comparison.paired:
         sentences.append(
             "The sides share no task, so nothing is paired. A shared task has the same gym, id and content."

@@ -13,26 +13,34 @@ direction is proven for 0/1 values, and a conjecture for others that no simulati
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import ndtri
 
+CHANCE = 0.8
+"""Chance that the named number of tasks, attempts or seeds decides if the observed values are the true ones."""
+MANY = 1_000_000
+"""A question that needs more tasks or attempts than this is called undecidable."""
 PRECISION = 1e-9
 """Absolute precision of a p value."""
 MAX_POINTS = 1 << 17
 
 
-def p_above(values_M: np.ndarray, bound: float, low: float) -> float:
+def p_above(values_M: np.ndarray, bound: float, low: float, units: int | None = None) -> float:
     """Return the p value of the hypothesis that the mean is at most `bound`. A small one shows that the mean is larger.
 
-    low: the smallest possible value. Raises ValueError without values, or for a value below `low`.
+    low: the smallest possible value. units: the number of values, if these are taken as a sample of more. Raises ValueError
+    without values, or for a value below `low`.
     """
     if values_M.size == 0 or float(values_M.min()) < low - 1e-9:
         raise ValueError(f"The limit needs values, and none below {low:g}.")
     if bound <= low:
         return 0.0
     values_K, counts_K = np.unique(np.round(values_M, 12), return_counts=True)
-    return _chance_below(np.append(values_K, low) - bound, np.append(counts_K, 1).astype(float))
+    weights_K = counts_K * ((units or values_M.size) / values_M.size)
+    return _chance_below(np.append(values_K, low) - bound, np.append(weights_K, 1.0))
 
 
 def p_below(values_M: np.ndarray, bound: float, high: float) -> float:
@@ -40,17 +48,40 @@ def p_below(values_M: np.ndarray, bound: float, high: float) -> float:
     return p_above(-values_M, -bound, -high)
 
 
-def lower_limit(values_M: np.ndarray, level: float, low: float) -> float:
-    """Return the one-sided lower limit of the mean: the largest bound that the mean exceeds at this level (.05)."""
-    mean = float(values_M.mean())
-    if p_above(values_M, mean, low) <= level:
-        return mean
-    return float(brentq(lambda bound: p_above(values_M, bound, low) - level, low, mean, xtol=1e-7))
+def limit(p: Callable[[float], float], level: float, inside: float, outside: float) -> float:
+    """Return the bound between `inside` and `outside` at which a p value is the level.
+
+    inside: the estimate. It is the limit itself if its own p value is small enough. outside: a bound whose p value is at
+    most the level.
+    """
+    if p(inside) <= level:
+        return inside
+    return float(brentq(lambda bound: p(bound) - level, outside, inside, xtol=1e-7))
 
 
-def upper_limit(values_M: np.ndarray, level: float, high: float) -> float:
-    """Return the one-sided upper limit of the mean."""
-    return -lower_limit(-values_M, level, -high)
+def units_to_decide(values_M: np.ndarray, low: float, high: float, level: float) -> int | None:
+    """Return the number of values like these that shows on which side of 0 their mean is, with a chance of `CHANCE`.
+
+    low, high: the smallest and largest possible value. The mean is taken as less far from 0 by its standard error times the
+    quantile of the chance. None if the mean is 0, or for more than `MANY`.
+    """
+    if values_M.mean() < 0:
+        values_M, low = -values_M, -high
+    spread = float(ndtri(CHANCE) * values_M.std())
+
+    def decided(units: int) -> bool:
+        shifted_M = np.maximum(values_M - spread / math.sqrt(units), low)
+        return p_above(shifted_M, 0.0, low, units) <= level
+
+    few, many = 0, values_M.size
+    while not decided(many):
+        few, many = many, 2 * many
+        if many > 2 * MANY:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if decided(middle) else (middle, many)
+    return many
 
 
 def _chance_below(above_K: np.ndarray, counts_K: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -64,13 +64,13 @@ def mean_score(scores: Scores, level: float = 0.95) -> Interval:
 
     Wilson's limits, with the effective number of attempts, are for verdicts at fewer than 100 tasks and for verdicts
     that are all alike: 160 solved tasks of 160 are not a certainty. Unequal numbers of attempts hide how much the attempts
-    at a task resemble each other, so they get t limits where the tasks differ.
+    at a task resemble each other, so they get t limits where the tasks differ. Limits of scores in [0, 1] stay there.
     """
     mean_M = _means(scores)
     attempts = min(len(row) for row in scores)
     unequal = any(len(row) > attempts for row in scores)
     if ((mean_M.size >= FEW_TASKS or unequal) and np.ptp(mean_M) > 0) or mean_M.size < 2 or not _verdicts(scores):
-        return t_interval(mean_M, level)
+        return _within(t_interval(mean_M, level), 0.0, scores)
     effect = consistency([row[:attempts] for row in scores]).design_effect if attempts > 1 else 1.0
     n = sum(len(row) for row in scores) / max(effect, 1.0)
     p, t = float(mean_M.mean()), student((1 + level) / 2, mean_M.size - 1)
@@ -87,9 +87,8 @@ def pass_hat(scores: Scores, k: int, level: float = 0.95) -> Interval:
     fewest = min(len(row) for row in scores)
     if not 1 <= k <= fewest:
         raise ValueError(f"pass^{k} needs {k} attempts at every task; one has {fewest}.")
-    return t_interval(
-        np.array([math.comb(row.count(1), k) / math.comb(len(row), k) for row in map(list, scores)]), level
-    )
+    shares = [math.comb(row.count(1), k) / math.comb(len(row), k) for row in map(list, scores)]
+    return _within(t_interval(np.array(shares), level), 0.0, [shares])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def difference_interval(a: Scores, b: Scores, level: float = 0.95) -> Interval:
 
     Two made-up tasks are added for verdicts at fewer than 100 tasks, or with the same difference at all tasks. They
     differ by one attempt in opposite directions (Bonett and Price 2012). If few tasks differ at all, t limits alone
-    cover as little as 88 %.
+    cover as little as 88 %. Limits of differences of scores in [0, 1] stay in [-1, 1].
     """
     difference_M = _means(b) - _means(a)
     padded, method = difference_M, "t over tasks, paired"
@@ -121,7 +120,8 @@ def difference_interval(a: Scores, b: Scores, level: float = 0.95) -> Interval:
         one = 1 / min(len(row) for row in (*a, *b))
         padded, method = np.append(difference_M, [one, -one]), "t over tasks and two made-up ones, paired"
     limits, mean = t_interval(padded, level), float(difference_M.mean())
-    return Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, method)
+    interval = Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, method)
+    return _within(interval, -1.0, [*a, *b])
 
 
 def swap_test(difference_M: np.ndarray, attempts: int) -> float:
@@ -188,6 +188,13 @@ def resolution(a: Scores, b: Scores, delta: float = 0.02) -> Resolution:
 
 def _means(scores: Scores) -> np.ndarray:
     return np.array([sum(row) / len(row) for row in scores])
+
+
+def _within(interval: Interval, least: float, scores: Scores) -> Interval:
+    """Return the interval inside [least, 1] if all scores are in [0, 1] and it has limits."""
+    if not math.isfinite(interval.low) or not all(0 <= score <= 1 for row in scores for score in row):
+        return interval
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
 
 
 def _verdicts(scores: Scores) -> bool:

@@ -22,6 +22,7 @@ import scipy
 
 from userrl_core.measure.checkpoints import Consistency, Resolution, consistency, difference, mean_score, resolution
 from userrl_core.measure.collapse import CollapsedSeeds, collapsed_seeds, far_below
+from userrl_core.measure.families import families_text
 from userrl_core.measure.interval import Interval, score_interval, seed_difference_interval
 from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
@@ -145,7 +146,7 @@ class Comparison:
 
     question: ``none`` if one side is a run and another a recipe; then nothing is paired. shared_gyms: gyms of the
     tasks that every side played ("all tasks"). unshared_gyms: by side, gyms of the tasks that it played and another
-    side did not.
+    side did not. families: the families that the ids of the shared tasks suggest, in words; "" if none.
     """
 
     question: Question
@@ -156,6 +157,7 @@ class Comparison:
     to_decide: tuple[SeedsToDecide | TasksToDecide, ...]
     shared_gyms: tuple[str, ...]
     unshared_gyms: Mapping[str, tuple[str, ...]]
+    families: str
 
 
 def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
@@ -172,6 +174,7 @@ def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
         tuple(_to_decide(table, sides, question, paired)),
         tuple(sorted(set(table.filter("shared")["gym"]))),
         {side.name: tuple(sorted(set(unshared.filter(pl.col("side") == side.name)["gym"]))) for side in sides},
+        families_text(dict(table.filter("shared").group_by("gym").agg("task_id").sort("gym").iter_rows())),
     )
 
 

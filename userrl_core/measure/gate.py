@@ -4,35 +4,33 @@ A rule passes if the data rule out that it is broken, and fails if they rule out
 the rule's level. A gate passes only if all rules pass, so the chance that it passes a candidate that breaks any rule is at
 most that level. The chances of a false FAIL add up over the rules.
 
-The unit of a question about checkpoints is the task: attempts at a task are averaged and never split. It uses the limits of
-`bounded`, because t limits pass too often where nearly all tasks have the same score on both sides. The unit of a question
-about recipes is the seed, with Student's t. If a seed collapsed, the bounded limits are used for seeds too.
+The unit of a question about checkpoints is the task: attempts at a task are averaged and never split. Variants of one task
+may be joined in clusters, and then the cluster is the unit. Tests over tasks or clusters are those of `bounded`, because a t
+test passes too often where nearly all tasks have the same score on both sides, or where few tasks are much more expensive.
+The unit of a question about recipes is the seed, with Student's t over the seeds whose runs held on both sides. A t test over
+all seeds is wrong where runs collapse rarely (`benchmarks/gate.py`), so the share of collapsed runs has its own test.
 
-Array suffixes: M tasks, S seeds.
+Array suffixes: M tasks, C clusters, S seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from userrl_core.measure.bounded import lower_limit, p_above, p_below, upper_limit
+from userrl_core.measure.bounded import CHANCE, MANY, limit, p_above, p_below, units_to_decide
 from userrl_core.measure.checkpoints import Scores
 from userrl_core.measure.interval import MIN_SEEDS, Interval, seed_difference_interval, share_interval
 from userrl_core.measure.recipes import MAX_SEEDS, seeds_needed
 
 Answer = Literal["PASS", "FAIL", "INCONCLUSIVE"]
-CHANCE = 0.8
-"""Chance that the named number of tasks, attempts or seeds decides if the observed values are the true ones."""
-MANY = 1_000_000
-"""A rule that needs more tasks or attempts than this is called undecidable."""
-MIN_COSTS = 10
-"""Fewest tasks for a statement about costs."""
+FARTHEST = 1e9
+"""Largest ratio of costs that is searched for a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,7 @@ class Needed:
     """
 
     tasks: int | None = None
+    clusters: int | None = None
     attempts: int | None = None
     seeds: int | None = None
     attempts_help: bool | None = None
@@ -73,47 +72,92 @@ def untested(reason: str, bound: float, interval: Interval | None = None, needed
 
 
 def difference_of_tasks(
-    a: Scores, b: Scores, bound: float, level: float, *, reach: float = 1.0, averaged: bool = True
+    a: Scores,
+    b: Scores,
+    bound: float,
+    level: float,
+    *,
+    reach: float = 1.0,
+    averaged: bool = True,
+    clusters: Sequence[str] | None = None,
 ) -> Decision:
     """Test whether B minus A is above the bound, paired over tasks.
 
     a[i], b[i]: values of the attempts at task i; their means are compared. reach: the largest difference that a task can
     have, the range of the score. averaged: False if a value is not a mean over attempts (pass^k), so that nothing is said
-    about more attempts.
+    about more attempts. clusters: the cluster of each task.
     """
     difference_M = np.array([np.mean(y) - np.mean(x) for x, y in zip(a, b, strict=True)])
-    decision = _bounded(difference_M, bound, level, reach, "Gaffke's limits over tasks, paired")
-    if decision.answer != "INCONCLUSIVE":
+    sizes_C, difference_C = _totals(clusters, np.ones_like(difference_M), difference_M)
+    mean, largest = float(difference_M.mean()), float(sizes_C.max())
+    question = _Question(
+        lambda x: difference_C - x * sizes_C,
+        lambda x: (-largest * (reach + x), largest * (reach - x)),
+    )
+    low, high = limit(question.p_kept, level, mean, -reach), limit(question.p_broken, level, mean, reach)
+    interval = Interval(mean, low, high, int(sizes_C.size), f"Gaffke's limits over {_unit(clusters)}, paired")
+    decision = question.answered(interval, bound, level, clustered=clusters is not None)
+    if decision.needed is None or not averaged or clusters is not None:
         return decision
-    gap = abs(float(difference_M.mean()) - bound)
-    tasks = _tasks_needed(difference_M, gap, level, reach)
-    attempts, help_ = _attempts_needed(a, b, difference_M, gap, level) if averaged else (None, None)
-    return replace(decision, needed=Needed(tasks, attempts, attempts_help=help_))
+    attempts, help_ = _attempts_needed(a, b, difference_M, abs(mean - bound), level)
+    return replace(decision, needed=replace(decision.needed, attempts=attempts, attempts_help=help_))
 
 
-def difference_of_seeds(
-    difference_S: np.ndarray, bound: float, level: float, *, collapsed: bool, reach: float = 1.0
+def ratio_of_tasks(
+    a: Sequence[float],
+    b: Sequence[float],
+    ratio: float,
+    level: float,
+    caps: tuple[float, float],
+    *,
+    clusters: Sequence[str] | None = None,
 ) -> Decision:
-    """Test whether B minus A is above the bound, paired over seeds.
+    """Test whether B costs at most `ratio` times what A costs in total, paired over tasks.
 
-    collapsed: whether a seed of either side collapsed. Then the differences are far from normal, and the bounded limits are
-    used (`benchmarks/intervals.py` has the coverage of t limits).
+    a[i], b[i]: costs of task i, the means over its attempts. caps: the largest possible cost of a conversation of A and of
+    B. clusters: the cluster of each task. The tested values are ratio * a - b, whose mean is at least 0 if the rule is kept.
+    Without the caps no test keeps its level: a few tasks that are much more expensive may be absent from the sample.
+    """
+    a_M, b_M = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if a_M.sum() <= 0:
+        return untested("the tasks cost A nothing, so there is no ratio", ratio)
+    sizes_C, a_C, b_C = _totals(clusters, np.ones_like(a_M), a_M / a_M.mean(), b_M / a_M.mean())
+    most_a, most_b = (float(sizes_C.max()) * cap / float(a_M.mean()) for cap in caps)
+    question = _Question(lambda x: x * a_C - b_C, lambda x: (-most_b, x * most_a))
+    estimate = float(b_M.sum() / a_M.sum())
+    low, high = limit(question.p_broken, level, estimate, 0.0), _upper(question.p_kept, level, estimate)
+    interval = Interval(
+        estimate, low, high, int(sizes_C.size), f"Gaffke's limits over {_unit(clusters)}, of the totals"
+    )
+    return question.answered(interval, ratio, level, clustered=clusters is not None)
+
+
+def difference_of_seeds(difference_S: np.ndarray, bound: float, level: float, *, of: int | None = None) -> Decision:
+    """Test whether B minus A is above the bound, paired over seeds whose runs held on both sides.
+
+    of: seeds of which these held; by default all. It scales the needed seeds.
     """
     if difference_S.size < MIN_SEEDS:
-        mean = float(difference_S.mean()) if difference_S.size else math.nan
-        interval = Interval(mean, math.nan, math.nan, int(difference_S.size), "values", tuple(map(float, difference_S)))
-        reason = f"a statement about recipes needs at least {MIN_SEEDS} seeds that both sides have"
-        return untested(reason, bound, interval, Needed(seeds=MIN_SEEDS))
-    gap = abs(float(difference_S.mean()) - bound)
-    if collapsed:
-        decision = _bounded(difference_S, bound, level, reach, "Gaffke's limits over seeds, paired")
-        needed = Needed(seeds=_tasks_needed(difference_S, gap, level, reach))
-    else:
-        decision = _student(difference_S, bound, level)
-        deviation = float(difference_S.std(ddof=1))
-        seeds = seeds_needed(deviation, gap, 2 * level) if gap > 0 else None
-        needed = Needed(seeds=seeds if seeds is not None and seeds < MAX_SEEDS else None)
-    return decision if decision.answer != "INCONCLUSIVE" else replace(decision, needed=needed)
+        return _few_seeds(difference_S, bound, of)
+    interval = replace(seed_difference_interval(difference_S, 1 - 2 * level), method="t over seeds, paired")
+    return _student(difference_S - bound, interval, bound, level, of)
+
+
+def ratio_of_seeds(a_S: np.ndarray, b_S: np.ndarray, ratio: float, level: float, *, of: int | None = None) -> Decision:
+    """Test whether B costs at most `ratio` times what A costs in total, by Student's t of ratio * a - b over seeds.
+
+    a_S, b_S: mean costs of runs that held on both sides. of: as in `difference_of_seeds`.
+    """
+    if a_S.size and a_S.sum() <= 0:
+        return untested("the tasks cost A nothing, so there is no ratio", ratio)
+    if a_S.size < MIN_SEEDS:
+        return _few_seeds(b_S / a_S, ratio, of)
+    estimate = float(b_S.sum() / a_S.sum())
+    a_S, b_S = a_S / a_S.mean(), b_S / a_S.mean()
+    low = limit(lambda x: _student_p(x * a_S - b_S)[0], level, estimate, 0.0)
+    high = _upper(lambda x: _student_p(x * a_S - b_S)[1], level, estimate)
+    interval = Interval(estimate, low, high, int(a_S.size), "t over seeds, of the totals")
+    return _student(ratio * a_S - b_S, interval, ratio, level, of)
 
 
 def share_at_most(count: int, of: int, most: float, level: float) -> Decision:
@@ -127,57 +171,80 @@ def share_at_most(count: int, of: int, most: float, level: float) -> Decision:
     return replace(decision, needed=Needed(seeds=_seeds_for_share(count / max(of, 1), of, most, level)))
 
 
-def ratio_at_most(
-    a: Sequence[float], b: Sequence[float], ratio: float, level: float, *, unit: Literal["tasks", "seeds"] = "tasks"
-) -> Decision:
-    """Test whether B costs at most `ratio` times what A costs, paired over tasks or seeds.
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A rule as a function of its bound x.
 
-    The test is Student's t over log(b / a), so it is about the geometric mean of the ratios. Costs are skewed and unbounded:
-    a t test of their sums passed up to 16 % of candidates at the bound at level .05 (`benchmarks/gate.py`). A PASS also needs
-    sums within the ratio, so that a few very expensive tasks are not overlooked.
+    values: their mean is above 0 if the rule is kept at x. ends: their smallest and largest possible value.
     """
-    a_M, b_M = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    units, fewest = int(a_M.size), MIN_COSTS if unit == "tasks" else MIN_SEEDS
-    sums = float(b_M.sum() / a_M.sum()) if units and a_M.sum() > 0 else math.nan
-    interval = Interval(sums, math.nan, math.nan, units, f"geometric mean over {unit}")
-    if units < fewest:
-        needed = Needed(tasks=fewest) if unit == "tasks" else Needed(seeds=fewest)
-        return untested(f"a statement about costs needs at least {fewest} {unit}", ratio, interval, needed)
-    if min(a_M.min(), b_M.min()) <= 0:
-        return untested("a ratio needs costs above 0 on both sides", ratio, interval)
-    log_M = np.log(b_M / a_M)
-    mean, deviation = float(log_M.mean()), float(log_M.std(ddof=1))
-    half = float(stats.t.ppf(1 - level, units - 1)) * deviation / math.sqrt(units)
-    interval = replace(interval, estimate=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half))
-    p_kept, p_broken = _student_p(log_M - math.log(ratio))
-    decision = _decided(interval, ratio, p_kept, p_broken, level)
-    if decision.answer == "PASS" and sums > ratio:
-        reason = f"the sums have a ratio of {sums:.2f}, because a few {unit} are far more expensive"
-        return replace(decision, answer="INCONCLUSIVE", reason=reason)
+
+    values: Callable[[float], np.ndarray]
+    ends: Callable[[float], tuple[float, float]]
+
+    def p_kept(self, x: float) -> float:
+        """Return the p value of "the rule is broken"."""
+        return p_above(self.values(x), 0.0, self.ends(x)[0])
+
+    def p_broken(self, x: float) -> float:
+        """Return the p value of "the rule is kept"."""
+        return p_below(self.values(x), 0.0, self.ends(x)[1])
+
+    def answered(self, interval: Interval, bound: float, level: float, *, clustered: bool) -> Decision:
+        """Return the answer at the bound, with the units that would decide an open question."""
+        decision = _decided(interval, bound, self.p_kept(bound), self.p_broken(bound), level)
+        if decision.answer != "INCONCLUSIVE":
+            return decision
+        units = units_to_decide(self.values(bound), *self.ends(bound), level)
+        return replace(decision, needed=Needed(clusters=units) if clustered else Needed(tasks=units))
+
+
+def _totals(clusters: Sequence[str] | None, *columns_M: np.ndarray) -> list[np.ndarray]:
+    """Return the sum of each column by cluster; the columns themselves without clusters."""
+    if clusters is None:
+        return list(columns_M)
+    of_M = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    return [np.bincount(of_M, weights=column_M) for column_M in columns_M]
+
+
+def _unit(clusters: Sequence[str] | None) -> str:
+    return "tasks" if clusters is None else "clusters of tasks"
+
+
+def _upper(p: Callable[[float], float], level: float, estimate: float) -> float:
+    """Return the upper limit of a ratio, or infinity if it is above `FARTHEST`."""
+    outside = max(2 * estimate, 1.0)
+    while p(outside) > level:
+        outside *= 2
+        if outside > FARTHEST:
+            return math.inf
+    return limit(p, level, estimate, outside)
+
+
+def _few_seeds(values_S: np.ndarray, bound: float, of: int | None) -> Decision:
+    """Return INCONCLUSIVE for fewer than `MIN_SEEDS` seeds that held."""
+    held = int(values_S.size)
+    interval = Interval(
+        float(values_S.mean()) if held else math.nan, math.nan, math.nan, held, "values", tuple(map(float, values_S))
+    )
+    which = "that both sides have" if held == (of or held) else "whose runs held on both sides"
+    reason = f"a statement about recipes needs at least {MIN_SEEDS} seeds {which}"
+    return untested(reason, bound, interval, Needed(seeds=_scaled(MIN_SEEDS, held, of)))
+
+
+def _student(values_S: np.ndarray, interval: Interval, bound: float, level: float, of: int | None) -> Decision:
+    """Return the answer of Student's t. values_S: their mean is above 0 if the rule is kept."""
+    p_broken, p_kept = _student_p(values_S)
+    decision = _decided(interval, bound, p_kept, p_broken, level)
     if decision.answer != "INCONCLUSIVE":
         return decision
-    gap = abs(mean - math.log(ratio))
-    if unit == "seeds":
-        return replace(decision, needed=Needed(seeds=seeds_needed(deviation, gap, 2 * level) if gap > 0 else None))
-    size = (_quantiles(level) * deviation / gap) ** 2 if gap > 0 else math.inf
-    return replace(decision, needed=Needed(tasks=_limited(size)))
+    gap = abs(float(values_S.mean()))
+    seeds = seeds_needed(float(values_S.std(ddof=1)), gap, 2 * level) if gap > 0 else MAX_SEEDS
+    return replace(decision, needed=Needed(seeds=_scaled(seeds, values_S.size, of) if seeds < MAX_SEEDS else None))
 
 
-def _bounded(values: np.ndarray, bound: float, level: float, reach: float, method: str) -> Decision:
-    interval = Interval(
-        float(values.mean()),
-        lower_limit(values, level, -reach),
-        upper_limit(values, level, reach),
-        int(values.size),
-        method,
-    )
-    return _decided(interval, bound, p_above(values, bound, -reach), p_below(values, bound, reach), level)
-
-
-def _student(values: np.ndarray, bound: float, level: float) -> Decision:
-    interval = replace(seed_difference_interval(values, 1 - 2 * level), method="t over seeds, paired")
-    p_broken, p_kept = _student_p(values - bound)
-    return _decided(interval, bound, p_kept, p_broken, level)
+def _scaled(seeds: int, held: int, of: int | None) -> int:
+    """Return the seeds to train if the same share of them holds; `seeds` itself if none held."""
+    return math.ceil(seeds * (of or held) / held) if held else seeds
 
 
 def _student_p(values: np.ndarray) -> tuple[float, float]:
@@ -200,22 +267,6 @@ def _quantiles(level: float) -> float:
 
 def _limited(size: float) -> int | None:
     return math.ceil(size) if size <= MANY else None
-
-
-def _tasks_needed(values_M: np.ndarray, gap: float, level: float, reach: float) -> int | None:
-    """Return the tasks that would decide, at the observed spread.
-
-    The spread includes the made-up value of the limits: values that are all equal may be so by chance. The second bound is
-    the number of equal values that is enough for the limits of `bounded` to decide.
-    """
-    if gap <= 0:
-        return None
-    variance = float(np.append(values_M, [-reach]).var())
-    rare = math.log(level) / math.log1p(-min(gap / (reach + 1.0), 0.999))
-    far = float(values_M.mean()) + reach
-    if gap < far:
-        rare = math.log(level) / math.log1p(-gap / far)
-    return _limited(max(_quantiles(level) ** 2 * variance / gap**2, rare))
 
 
 def _attempts_needed(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,17 +15,20 @@ import polars as pl
 from userrl.machine.foreign_text import plain
 from userrl.reports.comparison_report import ComparisonReport, different_settings, task_scores
 from userrl.reports.document import Block, Document, Heading, Items, Text
-from userrl.reports.gate_policy import GatePolicy, GateRule
+from userrl.reports.gate.clusters import ID_STEM, with_clusters
+from userrl.reports.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
+from userrl.reports.gate.policy import GatePolicy, GateRule
 from userrl_core.errors import ConfigError
+from userrl_core.measure.bounded import CHANCE
 from userrl_core.measure.comparison import ALL, ComparedSide, mean_by_seed, scores_of
 from userrl_core.measure.gate import (
-    CHANCE,
     Answer,
     Decision,
     Needed,
     difference_of_seeds,
     difference_of_tasks,
-    ratio_at_most,
+    ratio_of_seeds,
+    ratio_of_tasks,
     share_at_most,
     untested,
 )
@@ -42,7 +46,8 @@ class RuleResult:
     """The answer to one rule.
 
     decision: from the data alone. answer: the decision, or what the policy counts an undecided rule as. left_out: tasks or
-    seeds that only one side has. unit: tasks or seeds.
+    seeds that only one side has. unit: tasks, clusters or seeds. about: the data of the unit, in words. cap: the largest cost
+    of a conversation of B that the test assumes.
     """
 
     rule: GateRule
@@ -51,6 +56,8 @@ class RuleResult:
     decision: Decision
     unit: str
     left_out: int = 0
+    about: str = ""
+    cap: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -64,7 +71,7 @@ class RuleResult:
         else:
             text = self._of_difference()
         if self.left_out:
-            text += f"; {self.left_out} {self.unit} that only one side has are left out"
+            text += f"; {self.left_out} {self.unit.replace('clusters', 'tasks')} that only one side has are left out"
         if self.answer != self.decision.answer:
             text += f"; the policy counts an undecided rule as {self.answer}"
         more = would_decide(self.decision.needed, self.decision.interval.units) if self.decision.needed else ""
@@ -72,7 +79,7 @@ class RuleResult:
 
     @property
     def _sample(self) -> str:
-        return f"(level {self.level:g}, {self.decision.interval.units} {self.unit})"
+        return f"(level {self.level:g}, {self.decision.interval.units} {self.unit}{self.about})"
 
     def _of_difference(self) -> str:
         interval, bound = self.decision.interval, number(self.decision.bound, sign=True)
@@ -93,11 +100,13 @@ class RuleResult:
 
     def _of_cost(self) -> str:
         interval = self.decision.interval
-        text = (
-            f"B needs {interval.estimate:.2f} x the {self.rule.measured} of A, between {interval.low:.2f} and "
-            f"{interval.high:.2f}; the rule allows {self.rule.number:g} x {self._sample}"
+        cap = "" if self.cap is None else f"; a conversation of B has at most {self.cap:,g} {self.rule.measured}"
+        if self.unit == "seeds":
+            cap = "; this is Student's t, which rules out no rare runs that cost much more"
+        return (
+            f"B needs {interval.estimate:.2f} x the {self.rule.measured} of A in total, between {interval.low:.2f} and "
+            f"{interval.high:.2f}; the rule allows {self.rule.number:g} x {self._sample}{cap}"
         )
-        return f"{text}; {self.decision.reason}" if self.decision.reason else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,34 +186,39 @@ def apply_gate(warehouse: Warehouse, report: ComparisonReport, policy: GatePolic
             "runs, or recipes with recipes.",
         )
     table = task_scores(warehouse, report.sides).filter(pl.col("which") == policy.checkpoint)
-    results = tuple(_result(warehouse, report, policy, rule, table) for rule in policy.rules)
+    if policy.cluster is not None:
+        table = with_clusters(warehouse, table, policy.cluster)
+    results = tuple(_result(warehouse, report, policy, rule, table) for rule in policy.all_rules)
     return Gate(a.name, b.name, results, tuple(_notes(warehouse, report, policy)))
 
 
 def _result(
     warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame
 ) -> RuleResult:
-    level, recipes = policy.level_of(rule), report.comparison.question == "recipes"
-    unit, left_out = "seeds" if recipes else "tasks", 0
+    level = policy.level_of(rule)
     if rule.kind == "collapsed":
-        decision, unit = _collapsed(report, rule, level), "seeds"
-    else:
-        known = list(
-            dict.fromkeys(
-                [ALL, *sorted(set(table["gym"])), *sorted({tier for tier in table["tier"] if not tier.endswith(" ")})]
-            )
+        decision = _collapsed(report, rule, level)
+        return RuleResult(rule, level, _counted(policy, rule, decision), decision, "seeds")
+    known = list(
+        dict.fromkeys(
+            [ALL, *sorted(set(table["gym"])), *sorted({tier for tier in table["tier"] if not tier.endswith(" ")})]
         )
-        if rule.population not in known:
-            raise ConfigError(
-                "gate.bad_policy",
-                f"The sides have no tasks '{rule.population}'{nearest(rule.population, known)}. "
-                f"A population is one of: {', '.join(known)}.",
-            )
-        measured = _measured(warehouse, policy, rule, table)
-        pair = _of_seeds if recipes else _of_tasks
-        decision, left_out = pair(report, policy, rule, level, measured)
-    counted = _COUNTED[policy.undecided_of(rule)] if decision.answer == "INCONCLUSIVE" else decision.answer
-    return RuleResult(rule, level, counted, decision, unit, left_out)
+    )
+    if rule.population not in known:
+        raise ConfigError(
+            "gate.bad_policy",
+            f"The sides have no tasks '{rule.population}'{nearest(rule.population, known)}. "
+            f"A population is one of: {', '.join(known)}.",
+        )
+    measured = _measured(warehouse, policy, rule, table)
+    pair = _of_seeds if report.comparison.question == "recipes" else _of_tasks
+    result = pair(report, policy, rule, measured)
+    return replace(result, answer=_counted(policy, rule, result.decision))
+
+
+def _counted(policy: GatePolicy, rule: GateRule, decision: Decision) -> Answer:
+    """Return the decision, or what the policy counts an undecided rule as."""
+    return _COUNTED[policy.undecided_of(rule)] if decision.answer == "INCONCLUSIVE" else decision.answer
 
 
 def _collapsed(report: ComparisonReport, rule: GateRule, level: float) -> Decision:
@@ -218,7 +232,7 @@ def _collapsed(report: ComparisonReport, rule: GateRule, level: float) -> Decisi
 def _measured(warehouse: Warehouse, policy: GatePolicy, rule: GateRule, table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with the rule's metric in `scores` (of the attempts) and `score` (their mean); null if unknown."""
     if rule.kind == "cost":
-        return _costs(warehouse, rule.measured, table)
+        return with_costs(warehouse, rule.measured, table)
     if not rule.measured.startswith("pass^"):
         low, high = policy.scores
         if not table["scores"].explode().is_between(low, high).all():
@@ -238,78 +252,71 @@ def _measured(warehouse: Warehouse, policy: GatePolicy, rule: GateRule, table: p
     return table.with_columns(score=pl.Series(shares), scores=pl.Series([[share] for share in shares]))
 
 
-_COSTS = {
-    "dollars": "CASE WHEN c.unpriced = 0 THEN c.price END",
-    "tokens": "t.completion_tokens",
-    "turns": "t.turns",
-    "seconds": "t.policy_seconds",
-}
-
-
-def _costs(warehouse: Warehouse, metric: str, table: pl.DataFrame) -> pl.DataFrame:
-    costs = warehouse.sql(
-        f"""WITH calls AS (SELECT traj_id, sum(price) AS price, count(*) FILTER (price IS NULL) AS unpriced
-                           FROM model_calls WHERE role = 'policy' AND run_id IN (SELECT unnest($runs)) GROUP BY traj_id)
-            SELECT t.run_id, t.policy, concat_ws('/', t.gym, t.task_id, t.task_version) AS task,
-                   list(({_COSTS[metric]})::DOUBLE ORDER BY t.attempt) AS scores
-            FROM trajectories t LEFT JOIN calls c USING (traj_id)
-            WHERE t.admitted AND t.score IS NOT NULL AND t.phase = 'evaluate' AND t.run_id IN (SELECT unnest($runs))
-            GROUP BY ALL""",
-        runs=table["run_id"].unique().to_list(),
-    ).pl()
-    known = pl.col("scores").list.eval(pl.element().is_not_null()).list.all()
-    return (
-        table.drop("scores", "score")
-        .join(costs, on=["run_id", "policy", "task"], how="left")
-        .with_columns(score=pl.when(known).then(pl.col("scores").list.mean()))
-    )
-
-
-def _of_tasks(
-    report: ComparisonReport, policy: GatePolicy, rule: GateRule, level: float, table: pl.DataFrame
-) -> tuple[Decision, int]:
+def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame) -> RuleResult:
+    level = policy.level_of(rule)
     one, other = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
     both = one.join(other, on="task").sort("task")
-    left_out = len(one) + len(other) - 2 * len(both)
+    clusters = both["cluster"].to_list() if policy.cluster is not None else None
+    result = partial(
+        RuleResult,
+        rule,
+        level,
+        "INCONCLUSIVE",
+        unit="tasks" if clusters is None else "clusters",
+        left_out=len(one) + len(other) - 2 * len(both),
+        about="" if clusters is None else f" of {len(both)} tasks by {policy.cluster}",
+    )
     if len(both) < 2:
-        return untested("the sides share fewer than two tasks", rule.number), left_out
-    if rule.kind == "cost":
-        if (unknown := _unknown(both, rule)) is not None:
-            return unknown, left_out
-        return ratio_at_most(both["score"].to_list(), both["score_right"].to_list(), rule.number, level), left_out
-    a, b = both["scores"].to_list(), both["scores_right"].to_list()
-    averaged = not rule.measured.startswith("pass^")
-    return difference_of_tasks(a, b, _bound(rule), level, reach=_reach(policy, rule), averaged=averaged), left_out
+        return result(decision=untested("the sides share fewer than two tasks", rule.number))
+    if rule.kind != "cost":
+        a, b = both["scores"].to_list(), both["scores_right"].to_list()
+        averaged, reach = not rule.measured.startswith("pass^"), _reach(policy, rule)
+        decision = difference_of_tasks(a, b, _bound(rule), level, reach=reach, averaged=averaged, clusters=clusters)
+        return result(decision=decision)
+    if (unknown := unknown_costs(both, rule)) is not None:
+        return result(decision=unknown)
+    a, b = both["score"].to_list(), both["score_right"].to_list()
+    caps = largest_cost(both, rule, "A"), largest_cost(both, rule, "B")
+    if caps[0] is None or caps[1] is None:
+        return result(decision=without_limit(rule, a, b))
+    decision = ratio_of_tasks(a, b, rule.number, level, (caps[0], caps[1]), clusters=clusters)
+    return result(decision=decision, cap=caps[1])
 
 
-def _of_seeds(
-    report: ComparisonReport, policy: GatePolicy, rule: GateRule, level: float, table: pl.DataFrame
-) -> tuple[Decision, int]:
+def _of_seeds(report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame) -> RuleResult:
+    level = policy.level_of(rule)
     one, other = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
     one, other = one.join(other, on="task", how="semi"), other.join(one, on="task", how="semi")
-    if rule.kind == "cost" and (unknown := _unknown(pl.concat([one, other]), rule)) is not None:
-        return unknown, 0
+    fallen = {collapse.side: set(collapse.seeds) for collapse in report.comparison.collapses}
     a, b = mean_by_seed(one), mean_by_seed(other)
     seeds = sorted(set(a) & set(b))
-    left_out = len(set(a) ^ set(b))
-    if rule.kind == "cost":
-        of_a, of_b = ([side[seed] for seed in seeds] for side in (a, b))
-        return ratio_at_most(of_a, of_b, rule.number, level, unit="seeds"), left_out
-    differences = np.array([b[seed] - a[seed] for seed in seeds])
-    collapsed = any(collapse.seeds for collapse in report.comparison.collapses)
-    reach = _reach(policy, rule)
-    return difference_of_seeds(differences, _bound(rule), level, collapsed=collapsed, reach=reach), left_out
+    held = [seed for seed in seeds if not any(seed in collapsed for collapsed in fallen.values())]
+    result = partial(
+        RuleResult,
+        rule,
+        level,
+        "INCONCLUSIVE",
+        unit="seeds",
+        left_out=len(set(a) ^ set(b)),
+        about=f" whose runs held on both sides; {_collapses(report)}" if fallen else "",
+    )
+    if rule.kind != "cost":
+        differences = np.array([b[seed] - a[seed] for seed in held])
+        return result(decision=difference_of_seeds(differences, _bound(rule), level, of=len(seeds)))
+    if (unknown := unknown_costs(pl.concat([one, other]), rule)) is not None:
+        return result(decision=unknown)
+    of_a, of_b = (np.array([side[seed] for seed in held]) for side in (a, b))
+    return result(decision=ratio_of_seeds(of_a, of_b, rule.number, level, of=len(seeds)))
 
 
-def _unknown(table: pl.DataFrame, rule: GateRule) -> Decision | None:
-    """Return an untested decision if the cost of a task is not known: an unknown price is not 0."""
-    columns = [name for name in ("score", "score_right") if name in table.columns]
-    unknown = sum(table[name].null_count() for name in columns)
-    if not unknown:
-        return None
-    why = " (a local model has none, and some models have no known price)" if rule.measured == "dollars" else ""
-    reason = f"the {rule.measured} of {unknown} of {len(table) * len(columns)} tasks are not known{why}"
-    return untested(reason, rule.number)
+def _collapses(report: ComparisonReport) -> str:
+    """Say how many seeds of each side collapsed."""
+    letters = {side.name: letter for side, letter in zip(report.sides, "AB", strict=True)}
+    counts = [
+        f"{len(collapse.seeds)} of {collapse.share.units} of {letters[collapse.side]}"
+        for collapse in report.comparison.collapses
+    ]
+    return f"collapsed and not counted: {', '.join(counts)}"
 
 
 def _bound(rule: GateRule) -> float:
@@ -328,11 +335,26 @@ def _notes(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -
         yield from side.left_out
         if count := _unscored(warehouse, side, policy):
             yield f"{side.name}: {count} conversations have no score, so they count in no rule."
-    kinds = {rule.kind for rule in policy.rules}
+    kinds = {rule.kind for rule in policy.all_rules}
     if report.comparison.question == "checkpoints" and any(side.runs[0].branch is not None for side in report.sides):
         yield "Each side has one run: the answer is about these checkpoints, and not about their recipes."
-    if report.comparison.question == "recipes" and "collapsed" not in kinds:
-        yield "No rule limits the share of collapsed seeds."
+    if (
+        report.comparison.question == "checkpoints"
+        and policy.cluster is None
+        and (families := report.comparison.families)
+    ):
+        yield (
+            f"{families}. Variants of one task are no independent tasks, so a rule passes too often: name a cluster in the "
+            f"policy (a column or a field of the tasks), such as cluster: {ID_STEM}."
+        )
+    if report.comparison.question == "recipes":
+        if "collapsed" not in kinds:
+            yield (
+                "The rules are about runs that held. No rule limits the share of collapsed seeds: add "
+                "collapsed: {at_most: .1} to the policy."
+            )
+        if policy.cluster is not None or any(rule.cap is not None for rule in policy.rules):
+            yield "Seeds are the unit of recipes, so cluster and cap are not used."
 
 
 def _unscored(warehouse: Warehouse, side: ComparedSide, policy: GatePolicy) -> int:
@@ -347,6 +369,8 @@ def would_decide(needed: Needed, present: int) -> str:
     ways = []
     if needed.tasks is not None:
         ways.append(f"{max(needed.tasks, present + 1):,} tasks instead of {present:,}")
+    if needed.clusters is not None:
+        ways.append(f"{max(needed.clusters, present + 1):,} clusters instead of {present:,}")
     if needed.attempts is not None:
         ways.append(f"{needed.attempts:,} attempts at each of these tasks")
     if needed.seeds is not None:
@@ -377,9 +401,15 @@ def _as_json(result: RuleResult) -> dict[str, Any]:
         "unit": result.unit,
         "method": decision.interval.method,
         "left_out": result.left_out,
+        "cap": result.cap,
         "needed": None
         if needed is None
-        else {"tasks": needed.tasks, "attempts": needed.attempts, "seeds": needed.seeds},
+        else {
+            "tasks": needed.tasks,
+            "clusters": needed.clusters,
+            "attempts": needed.attempts,
+            "seeds": needed.seeds,
+        },
         "sentence": result.sentence,
     }
 

@@ -47,6 +47,10 @@ class GateRule(Settings):
     metric: str = ""
     """score (the default), pass^k, or for a cost rule dollars (its default), tokens, turns or seconds per conversation."""
 
+    cap: float | None = Field(None, gt=0)
+    """For a cost rule: the largest possible cost of one conversation. By default the horizon for turns, and the recipe's token
+    limit for tokens of our checkpoints. Dollars, seconds and imported conversations have no default."""
+
     population: str = ALL
     """all tasks, or a gym or tier as `userrl compare` names its rows."""
 
@@ -77,6 +81,8 @@ class GateRule(Settings):
             raise ValueError("a share is between 0 and 1")
         if kind == "cost" and self.number == 0:
             raise ValueError("a cost cannot be at most 0 x")
+        if kind != "cost" and self.cap is not None:
+            raise ValueError(f"a cap belongs to a cost rule, not to '{self.rule}'")
         return self
 
     @property
@@ -102,11 +108,25 @@ class GateRule(Settings):
         return f"{where}{self.rule}"
 
 
+class CollapsedLimit(Settings):
+    """The limit of the share of collapsed runs."""
+
+    at_most: float = Field(ge=0.001, lt=1)
+    """Largest share of B's seeds whose runs collapse."""
+
+
 class GatePolicy(Settings):
     """The rules that a candidate must keep."""
 
-    rules: tuple[GateRule, ...]
+    rules: tuple[GateRule, ...] = ()
     """The rules. All must pass."""
+
+    collapsed: CollapsedLimit | None = None
+    """Limits the share of collapsed seeds too, as the rule ``collapsed share at most`` does."""
+
+    cluster: str | None = None
+    """What joins tasks that are variants of one task: gym, tier, source, id_stem, or a field of the task such as family. The
+    clusters are then the unit, instead of the tasks."""
 
     checkpoint: Literal["best", "last"] = "best"
     """The compared checkpoint of a training run: the best on validation, or the last step."""
@@ -122,11 +142,19 @@ class GatePolicy(Settings):
 
     @model_validator(mode="after")
     def _rules_and_range(self) -> GatePolicy:
-        if not self.rules:
+        if not self.all_rules:
             raise ValueError("rules: a gate needs at least one rule")
         if not self.scores[0] < self.scores[1]:
             raise ValueError("scores: give the smallest possible score, then the largest")
         return self
+
+    @property
+    def all_rules(self) -> tuple[GateRule, ...]:
+        """The rules, with the one that `collapsed` states."""
+        if self.collapsed is None:
+            return self.rules
+        form = f"collapsed share at most {self.collapsed.at_most:.12f}".rstrip("0")
+        return (*self.rules, GateRule.model_validate({"rule": form}))
 
     def level_of(self, rule: GateRule) -> float:
         """Return the level of one rule."""
