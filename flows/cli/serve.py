@@ -65,7 +65,7 @@ def serve_user(
 
     Example: userrl serve-user --model Qwen/Qwen3-32B --gpus 6,7
     """
-    from flows.server.front_door import guarded, served
+    from flows.server.front_door import bound, guarded, serving
     from userrl.machine.home import home
     from userrl.machine.slots import named
     from userrl.worker.relay import BODY_BYTES, relay
@@ -102,14 +102,15 @@ def serve_user(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     door = guarded(relay(f"http://127.0.0.1:{options.port}"), host, name or [], home(), body=BODY_BYTES)
-    try:
-        supervisor.start()
-        with served(door, host, port):
-            base_url = f"http://{(name or [host])[0]}:{port}/v1"
-            typer.echo(f"use it with: base_url={base_url} model={model}{_token(door, home())} (Ctrl-C stops it)")
-            supervisor.watch()
-    finally:
-        supervisor.stop()
+    with bound(host, port) as door_socket:
+        try:
+            supervisor.start()
+            with serving(door, door_socket):
+                base_url = f"http://{(name or [host])[0]}:{port}/v1"
+                typer.echo(f"use it with: base_url={base_url} model={model}{_token(door, home())} (Ctrl-C stops it)")
+                supervisor.watch()
+        finally:
+            supervisor.stop()
     typer.echo("stopped")
 
 
@@ -128,7 +129,7 @@ def serve_model(
 ) -> None:
     """Serve a model over OpenAI's protocol from our own decoder, until Ctrl-C. Example: userrl serve-model smollm2-135m."""
     from curricula.host import cpu_dtype
-    from flows.server.front_door import guarded, serve
+    from flows.server.front_door import bound, guarded, serve
     from flows.serving.model_server import ModelServer, app_of
     from userrl.machine.home import home, quiet_process
     from userrl.machine.pretrained import model_path, model_title
@@ -142,14 +143,16 @@ def serve_model(
 
     fix_threads(threads(None))
     folder = model_path(model)
-    loaded = load_checkpoint(Path(folder), ModelConfig.model_validate({"path": folder, "dtype": cpu_dtype()}), "cpu")
-    server = ModelServer(Completer(*loaded), (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
-    door = guarded(app_of(server), host, name or [], home())
-    typer.echo(
-        f"{model_title(model)}: base_url=http://{(name or [host])[0]}:{port}/v1 model={model}{_token(door, home())} "
-        "(Ctrl-C stops it)"
-    )
-    serve(door, host, port)
+    config = ModelConfig.model_validate({"path": folder, "dtype": cpu_dtype()})
+    with bound(host, port) as door_socket:
+        completer = Completer(*load_checkpoint(Path(folder), config, "cpu"))
+        server = ModelServer(completer, (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
+        door = guarded(app_of(server), host, name or [], home())
+        told = (
+            f"{model_title(model)}: base_url=http://{(name or [host])[0]}:{port}/v1 model={model}{_token(door, home())} "
+            "(Ctrl-C stops it)"
+        )
+        serve(door, door_socket, lambda: typer.echo(told))
 
 
 @app.command(name="serve-gym")
@@ -174,7 +177,7 @@ def serve_gym(
 
     Example: userrl serve-gym travel --port 8100
     """
-    from flows.server.front_door import guarded, serve
+    from flows.server.front_door import bound, guarded, serve
     from flows.serving import openenv
     from flows.serving.gym_server import GymServer, app_of
     from userrl.machine.home import home
@@ -184,10 +187,9 @@ def serve_gym(
     served_gym = app_of(server)
     served_gym.include_router(openenv.routes(server))
     door = guarded(served_gym, host, name or [], home())
-    typer.echo(
-        f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
-    )
-    serve(door, host, port)
+    told = f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
+    with bound(host, port) as door_socket:
+        serve(door, door_socket, lambda: typer.echo(told))
 
 
 @app.command(name="serve-tools")
@@ -210,7 +212,7 @@ def serve_tools(
 
     Example: userrl serve-tools outfitter
     """
-    from flows.server.front_door import guarded, serve
+    from flows.server.front_door import bound, guarded, serve
     from flows.serving.tool_server import ToolServer, app_of
     from userrl.machine.home import home, published_data
     from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
@@ -219,11 +221,12 @@ def serve_tools(
     tasks, folder = domain_tasks(domain, root / "tau-bench")
     server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
     door = guarded(app_of(server), host, name or [], home())
-    typer.echo(
+    told = (
         f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks at http://{host}:{port}{_token(door, home())} "
         "(POST /sessions starts a session, Ctrl-C stops the server)"
     )
-    serve(door, host, port)
+    with bound(host, port) as door_socket:
+        serve(door, door_socket, lambda: typer.echo(told))
 
 
 def _token(door: FrontDoor, home: Path) -> str:

@@ -51,7 +51,9 @@ Without worker-src, workers fall under script-src, and Prefect's timelines, arti
 of the page can make a blob of its origin, so no other origin gains by it.
 """
 CONNECTIONS = 256
-"""Connections per address. Beyond it, the oldest connection without complete headers is closed."""
+"""Connections per address. Beyond it, the one that has sent an unfinished request for longest is closed, else one without
+a request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,6 @@ class PatientProtocol(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -147,8 +148,9 @@ class PatientProtocol(H11Protocol):
             other for other in self.connections if isinstance(other, PatientProtocol) and other._peer == self._peer
         ]
         if len(mates) > CONNECTIONS:
-            waiting = [other for other in mates if other._deadline is not None and other is not self]
-            min(waiting, key=lambda other: other._since, default=self)._leave()
+            others = {other: other._unfinished for other in mates if other is not self}
+            unanswered = {other: since for other, since in others.items() if since is not None}
+            min(unanswered, key=unanswered.__getitem__, default=self)._leave()
 
     def data_received(self, data: bytes) -> None:
         """Keep the time limit while headers are incomplete, and cancel it once they are complete."""
@@ -164,10 +166,19 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     @property
+    def _unfinished(self) -> tuple[bool, float] | None:
+        """Whether no request has begun, and since when the connection waits; None while a whole request is answered."""
+        state = self.conn.their_state
+        if state not in (h11.IDLE, h11.SEND_BODY):
+            return None
+        return state is h11.IDLE and self._deadline is None, self._since
+
+    @property
     def _peer(self) -> str:
         return self.client[0] if self.client else ""
 
     def _wait(self) -> None:
+        self._since = self.loop.time()
         self._deadline = self.loop.call_later(HEADER_SECONDS, self._leave)
 
     def _stop_waiting(self) -> None:
@@ -200,27 +211,53 @@ def token_file(home: Path) -> Path:
     return home / "serve.token"
 
 
-def serve(app: FrontDoor, host: str, port: int, **settings: Any) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ConfigError if the address cannot be listened on."""
-    with _listening(host, port) as sockets:
-        uvicorn.Server(_config(app, host, port, **settings)).run(sockets=[sockets])
+@contextlib.contextmanager
+def bound(host: str, port: int) -> Iterator[socket.socket]:
+    """Take an address before the work that a server needs, such as loading a model. Nobody can connect yet.
+
+    Raises ConfigError if another server has it, or the host has no such address.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as door_socket:
+        door_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with _refused(host, port):
+            door_socket.bind((host, port))
+        yield door_socket
+
+
+def serve(
+    app: FrontDoor, door_socket: socket.socket, begun: Callable[[], object] = lambda: None, **settings: Any
+) -> None:
+    """Serve on a bound socket until SIGINT or SIGTERM. begun: called once clients can connect.
+
+    Raises ConfigError if another server has begun to listen there meanwhile.
+    """
+    _listen(door_socket)
+    begun()
+    uvicorn.Server(_config(app, **settings)).run(sockets=[door_socket])
 
 
 @contextlib.contextmanager
 def served(app: FrontDoor, host: str, port: int) -> Iterator[None]:
-    """Serve from a thread while the block runs. Raises ConfigError as `serve` does."""
-    with _listening(host, port) as sockets:
-        server = uvicorn.Server(_config(app, host, port))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sockets]}, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10.0)
+    """Serve from a thread while the block runs. Raises ConfigError if the address cannot be listened on."""
+    with bound(host, port) as door_socket, serving(app, door_socket):
+        yield
 
 
-def _config(app: FrontDoor, host: str, port: int, **settings: Any) -> uvicorn.Config:
+@contextlib.contextmanager
+def serving(app: FrontDoor, door_socket: socket.socket) -> Iterator[None]:
+    """Serve on a bound socket from a thread while the block runs. Raises ConfigError as `serve` does."""
+    _listen(door_socket)
+    server = uvicorn.Server(_config(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [door_socket]}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10.0)
+
+
+def _config(app: FrontDoor, **settings: Any) -> uvicorn.Config:
     quiet: dict[str, Any] = {
         "log_level": "warning",
         "access_log": False,
@@ -232,13 +269,19 @@ def _config(app: FrontDoor, host: str, port: int, **settings: Any) -> uvicorn.Co
         "h11_max_incomplete_event_size": HEADER_BYTES,
         "ws_max_size": app.body,
     }
-    return uvicorn.Config(app, host=host, port=port, **(limits | quiet | settings))
+    return uvicorn.Config(app, **(limits | quiet | settings))
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _listen(door_socket: socket.socket) -> None:
+    host, port = door_socket.getsockname()[:2]
+    with _refused(host, port):
+        door_socket.listen(2048)
+
+
+@contextlib.contextmanager
+def _refused(host: str, port: int) -> Iterator[None]:
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        yield
     except OSError as error:
         raise ConfigError(
             "server.port_taken",

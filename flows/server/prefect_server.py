@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.server.front_door import LOOPBACK, FrontDoor, serve
+from flows.server.front_door import LOOPBACK, FrontDoor, bound, serve
 from flows.server.password import is_loopback, locked, password, write_dotenv
 from userrl.machine.home import home, quiet
 from userrl_core.errors import ConfigError
@@ -53,7 +53,8 @@ def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) ->
     app: Any = create_app(final=True)
     for part in (app, app.api_app):
         part.add_exception_handler(Exception, _failed)
-    serve(FrontDoor(app, hosts=(*LOOPBACK, *names), body=BODY_BYTES), host, port)
+    with bound(host, port) as door_socket:
+        serve(FrontDoor(app, hosts=(*LOOPBACK, *names), body=BODY_BYTES), door_socket)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -11,13 +11,24 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from flows.cli.looking.view import view
+from flows.cli.serve import app as serve_commands
 from flows.server import front_door
 from flows.server.front_door import FrontDoor, guarded, served
 from flows.serving.gym_server import GymServer, app_of
 from tests.makers import raises
 from tests.ports import free_port
 from userrl.worker.relay import relay
+
+commands = typer.Typer()
+commands.add_typer(serve_commands)
+commands.command("view")(view)
+
+
+SERVE_USER = ["serve-user", "--model", "some"]
 
 
 async def echo(scope, receive, send):  # type: ignore[no-untyped-def]
@@ -110,20 +121,51 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
         assert b" 408 " in slow.recv(4096)
 
 
-def test_three_hundred_slow_clients_keep_nobody_out_and_are_gone_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHos",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    ],
+    ids=["headers", "body", "idle"],
+)
+def test_three_hundred_slow_clients_keep_nobody_out_and_are_gone_in_time(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
     monkeypatch.setattr(front_door, "HEADER_SECONDS", 3.0)
-    with open_door(FrontDoor(echo)) as url, contextlib.ExitStack() as stack:
+    with open_door(FrontDoor(echo, seconds=3.0)) as url, contextlib.ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         slow = [stack.enter_context(socket.create_connection(address)) for _ in range(300)]
         for connection in slow:
             with contextlib.suppress(OSError):
-                connection.sendall(b"GET / HTTP/1.1\r\nHos")
-        assert httpx.get(url, trust_env=False, timeout=30).text == "0"
+                connection.sendall(sent)
+        for _ in range(3):
+            assert httpx.get(url, trust_env=False, timeout=30).text == "0"
         deadline = time.monotonic() + 60
         for connection in slow:
             connection.settimeout(max(0.1, deadline - time.monotonic()))
             with contextlib.suppress(ConnectionError):
-                assert connection.recv(1) == b""
+                while connection.recv(4096):
+                    pass
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve-gym", "travel"], ["serve-tools", "outfitter"], [*SERVE_USER, "--command", "touch ran {port}"], ["view"]],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_a_taken_port_is_refused_before_an_address_is_told_or_a_model_started(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(commands, [*command, "--port", port])
+    assert "http" not in result.output
+    assert f"cannot listen on 127.0.0.1 port {port}" in f"{result.output} {result.exception}"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_off_this_machine_a_token_is_wanted_and_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

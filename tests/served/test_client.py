@@ -454,6 +454,28 @@ async def test_content_and_tool_calls_of_another_kind_are_an_error_and_no_reply(
 
 
 @pytest.mark.parametrize(
+    ("body", "says", "kind", "attempts"),
+    [
+        ({"error": {"message": "The model\nis  loading.", "type": "x"}}, "the server says: The model is loading.", "Stated", 2),
+        ({"error": "no such deployment"}, "the server says: no such deployment", "Stated", 2),
+        ({"error": {"code": 429, "message": "Slow down."}, "choices": []}, "HTTP 429: Slow down.", "HTTP429", 2),
+        ({"error": {"code": 401, "message": "Key sk-abcdefgh is unknown."}}, "HTTP 401: Key *** is unknown.", "HTTP401", 1),
+        ({"error": {"code": "insufficient_quota", "message": "Pay."}}, "the server says: Pay.", "Stated", 1),
+        ({"object": "error", "message": "Out of memory.", "code": 500}, "HTTP 500: Out of memory.", "HTTP500", 2),
+        ({"detail": [{"msg": "Field required"}]}, "Field required", "Stated", 2),
+        ({"error": None}, "the body is not a chat completion", "Unreadable", 2),
+    ],
+)  # fmt: skip
+async def test_an_error_with_status_200_is_shown_with_its_reason(
+    body: dict[str, Any], says: str, kind: str, attempts: int
+) -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(lambda _: Answer(body=json.dumps(body).encode())) as server, raises("policy.no_reply", says):
+        await client_for(server_at(server, retries=1)).complete(HELLO, role="policy", ledger=ledger)
+    assert (ledger[0].attempts, ledger[0].error) == (attempts, kind)
+
+
+@pytest.mark.parametrize(
     ("usage", "expected", "estimated"),
     [
         ({"prompt_tokens": 9, "completion_tokens": 500}, (9, 500), False),  # reasoning is paid for, and not shown

@@ -13,6 +13,7 @@ from userrl_core.errors import Refused
 from userrl_core.records import CheckpointRecord
 from warehouse import TurnLog, open_warehouse
 from warehouse.query.sandbox import ask
+from warehouse.query.sandboxed import SETTINGS_CLOSED
 from warehouse.query.statements import check_nodes, check_statement, check_words
 from warehouse.upkeep.compact import compact
 
@@ -151,6 +152,14 @@ def test_packed_sealed_and_live_rows_are_all_in_the_answer(root: Path) -> None:
         'SELECT parse_path(value) FROM "duckdb_settings"()',
         "SELECT \"current_setting\"('secret_directory')",
         "PRAGMA database_list",
+        "SELECT reverse(setting) FROM pg_catalog.pg_settings",
+        'SELECT reverse(setting) FROM system.pg_catalog."PG_Settings"',
+        "SELECT reverse(setting) FROM 'pg_settings'",
+        "SUMMARIZE pg_settings",
+        "PIVOT pg_settings ON name USING max(setting)",
+        "EXPLAIN ANALYZE SELECT setting FROM (FROM pg_settings)",
+        "SELECT * FROM pg_prepared_statements",
+        "FROM duckdb_logs",
     ],
 )
 def test_settings_are_closed_since_they_hold_paths_of_this_machine(root: Path, text: str) -> None:
@@ -158,6 +167,19 @@ def test_settings_are_closed_since_they_hold_paths_of_this_machine(root: Path, t
         ask(root, text)
     assert str(root.parent) not in str(refusal.value)
     assert str(root.parent)[::-1] not in str(refusal.value)
+
+
+def test_every_view_of_the_engine_either_is_closed_or_holds_no_setting() -> None:
+    """The second lock alone, over all views: none of them shows the list of files that a question may read."""
+    with duckdb.connect() as con:
+        con.execute("SET allowed_paths = ['/secret/place']")
+        for statement in SETTINGS_CLOSED:
+            con.execute(statement)
+        views = con.execute("SELECT schema_name || '.' || view_name FROM duckdb_views() WHERE internal").fetchall()
+        assert ("pg_catalog.pg_settings",) in views
+        for (view,) in views:
+            assert "/secret/place" not in str(con.execute(f"SELECT * FROM {view}").fetchall()), view
+        assert con.execute("SELECT current_setting('allowed_paths')").fetchall() == [(None,)]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, 
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
 from userrl_core.served.reasoning import final_answer
-from userrl_core.served.retry import Failure, pause_before, read_failure, redact
+from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
 from userrl_core.served.sent import Sent, watched
 from userrl_core.served.structured import fit, instruct, response_format
 
@@ -364,6 +364,8 @@ def _json(body: bytes) -> Any:
 
 def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
     """Return the first choice's text and tool calls, and True if it was cut. Parsed by hand because servers differ."""
+    if (stated := stated_failure(value)) is not None:
+        raise stated
     try:
         choice = value["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")

@@ -6,6 +6,7 @@ import email.utils
 import random
 import re
 import time
+from typing import Any
 
 _KEY = re.compile(r"\b(?:sk|key|hf|xai|gsk)[-_][A-Za-z0-9*_\-]{6,}")
 _TOO_LONG = re.compile(
@@ -60,29 +61,51 @@ def read_failure(error: Exception, *, sent: bool) -> Failure:
     if isinstance(error, (APITimeoutError, TimeoutError)):
         return Failure("Timeout", "no reply in time", retryable=True, sent=sent)
     if isinstance(error, APIStatusError):
-        status = error.status_code
-        quota = getattr(error, "code", None) == "insufficient_quota"
-        retryable = (status in _RETRYABLE_STATUS or status >= 500) and not quota
-        message = " ".join(str(error.message).split())
-        told, refused = f"HTTP {status}: {message[:120]}", status in (400, 422)
-        too_long = refused and _TOO_LONG.search(f"{getattr(error, 'code', None)} {message}") is not None
-        if too_long:
-            told = (
-                f"the conversation does not fit the server's context: lower the horizon or serve a longer one; {told}"
-            )
-        return Failure(
-            f"HTTP{status}",
-            told,
-            retryable=retryable,
-            refused=refused and not too_long,
-            too_long=too_long,
-            retry_after=_retry_after(error.response.headers),
-            sent=status >= 500,  # below, the server says that it did nothing
-        )
+        retry_after = _retry_after(error.response.headers)
+        return _of_status(error.status_code, str(error.message), getattr(error, "code", None), retry_after)
     if isinstance(error, APIConnectionError):
         return Failure("Connection", "the connection failed", retryable=True, sent=sent)
     # The library does not wrap exceptions of the transport while a body is read.
     return Failure("Connection", f"the reply broke off ({type(error).__name__})", retryable=True)
+
+
+def stated_failure(value: Any) -> Failure | None:
+    """Return the failure that a body of status 200 states in place of a completion (``{"error": ...}``), None without one.
+
+    A number as its code is read as the status that it stands for.
+    """
+    if not isinstance(value, dict) or value.get("choices"):
+        return None
+    error = value.get("error") or (value if value.get("object") == "error" else value.get("detail"))
+    if not error:
+        return None
+    stated = error if isinstance(error, dict) else {"message": error}
+    message, code = stated.get("message") or stated, stated.get("code") or stated.get("status")
+    if str(code).isdecimal() and 400 <= int(str(code)[:4]) < 600:
+        return _of_status(int(code), str(message), stated.get("type"), None)
+    return Failure("Stated", f"the server says: {_one_line(message)}", retryable=code != "insufficient_quota")
+
+
+def _of_status(status: int, message: str, code: Any, retry_after: float | None) -> Failure:
+    """Return the failure of a status. code: the name that the server gives its error."""
+    retryable = (status in _RETRYABLE_STATUS or status >= 500) and code != "insufficient_quota"
+    told, refused = f"HTTP {status}: {_one_line(message)}", status in (400, 422)
+    too_long = refused and _TOO_LONG.search(f"{code} {' '.join(message.split())}") is not None
+    if too_long:
+        told = f"the conversation does not fit the server's context: lower the horizon or serve a longer one; {told}"
+    return Failure(
+        f"HTTP{status}",
+        told,
+        retryable=retryable,
+        refused=refused and not too_long,
+        too_long=too_long,
+        retry_after=retry_after,
+        sent=status >= 500,  # below, the server says that it did nothing
+    )
+
+
+def _one_line(message: Any) -> str:
+    return " ".join(str(message).split())[:120]
 
 
 def pause_before(failures: int, first: float, retry_after: float | None) -> float:

@@ -16,7 +16,7 @@ import orjson
 
 from userrl_core.errors import PolicyError
 from userrl_core.served.client import connect
-from userrl_core.served.retry import Failure, pause_before, read_failure
+from userrl_core.served.retry import Failure, pause_before, read_failure, stated_failure
 from userrl_core.served.sent import Sent
 
 FIRST_PAUSE = 0.5
@@ -91,7 +91,10 @@ class TokenClient:
 
 def _reply(body: bytes) -> tuple[list[int], str]:
     try:
-        choice = orjson.loads(body)["choices"][0]
+        value = orjson.loads(body)
+        if (stated := stated_failure(value)) is not None:
+            raise stated
+        choice = value["choices"][0]
         ids, reason = choice.get("token_ids"), str(choice.get("finish_reason"))
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
         raise Failure("Unreadable", "the body is no completion", retryable=True) from None

@@ -34,6 +34,15 @@ TABLES = "\n`from dictionary` lists tables and columns."
 _SYSTEM = re.compile(r'\nDid you mean "(?:pg_|duckdb_|sqlite_|information_schema)[^"]*"\?')
 """A hint to one of the engine's own tables."""
 
+SETTINGS_CLOSED = (
+    "CREATE MACRO duckdb_settings() AS TABLE SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS value, NULL::VARCHAR AS description, "
+    "NULL::VARCHAR AS input_type, NULL::VARCHAR AS scope WHERE false",
+    "CREATE MACRO current_setting(name) AS NULL",
+)
+"""The engine's views find these first, so that a setting stays hidden behind a name that the statement check misses.
+
+A setting holds paths of this machine, which functions on text can turn so that no path is found in the answer.
+"""
 BACKGROUND = 10
 """Niceness of a query, so that training has priority."""
 
@@ -81,6 +90,7 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         f"SET memory_limit = '{memory // 1000}KB'",
         f"SET max_execution_time = {max(1, int(seconds * 1000))}",
         "SET autoload_known_extensions = false",
+        *SETTINGS_CLOSED,
     )
 
     def limit() -> None:

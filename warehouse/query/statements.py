@@ -25,7 +25,7 @@ _PIVOT_STARTS = {"PIVOT", "UNPIVOT", "WITH", "FROM", "SELECT"}
 _HARMLESS = re.compile(
     "range|generate_series|unnest|repeat(_row)?|json_(each|tree)|histogram(_values)?|summary|version|show(_(tables|databases))?"
     "|table_info|functions|test_all_types|pg_timezone_names|icu_calendar_names|pragma_(table_info|version|show)"
-    "|duckdb_(columns|tables|views|functions|types|keywords|schemas|databases)"
+    "|duckdb_(columns|tables|views|functions|types|keywords|schemas|databases|constraints|indexes|sequences)"
 )
 """Table functions and pragmas that neither read files nor change anything."""
 
@@ -81,9 +81,16 @@ def check_nodes(text: str) -> None:
 
 
 def check_functions(text: str) -> None:
-    """Raise Refused for a function that reads files, runs SQL from a string, or changes something."""
+    """Raise Refused for a function that reads files, runs SQL from a string, or changes something, and for a view of the
+    engine that calls one.
+    """
     for word, called in _words(text):
-        name = word.strip('"').lower()
+        name = word.strip("\"'").lower()
+        if name in _closed_views():
+            raise Refused(
+                "sql.closed_function",
+                f"The view {name} is refused: files, settings and statements in strings cannot be used here.",
+            )
         if called and name in _closed_functions():
             raise Refused(
                 "sql.closed_function",
@@ -92,7 +99,10 @@ def check_functions(text: str) -> None:
 
 
 def _words(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield keywords and names of a text, quoted names with their quotes, and True if an opening parenthesis follows."""
+    """Yield keywords, names and strings of a text, with their quotes, and True if an opening parenthesis follows.
+
+    A string may name a table: ``FROM 'turns'``.
+    """
     data, tokens = text.encode(), duckdb.tokenize(text)
     ends = [*(start for start, _ in tokens[1:]), len(data)][: len(tokens)]
     outside_comments = [
@@ -101,7 +111,7 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
         if kind != duckdb.token_type.comment
     ]
     for (kind, word), (_, following) in itertools.pairwise([*outside_comments, (None, "")]):
-        if kind in (duckdb.token_type.keyword, duckdb.token_type.identifier):
+        if kind in (duckdb.token_type.keyword, duckdb.token_type.identifier, duckdb.token_type.string_const):
             yield word, following.startswith("(")
 
 
@@ -114,3 +124,13 @@ def _closed_functions() -> frozenset[str]:
     # Settings hold paths of this machine, which functions on text can turn so that no path is found in the answer.
     names = {name for (name,) in rows} | {"write_log", "nextval", "setval", "current_setting"}
     return frozenset(name for name in names if not _HARMLESS.fullmatch(name))
+
+
+@cache
+def _closed_views() -> frozenset[str]:
+    """Return the engine's own views that call a closed function, such as pg_settings."""
+    with scratch() as con:
+        rows = con.execute("SELECT view_name, sql FROM duckdb_views() WHERE internal").fetchall()
+    return frozenset(
+        name for name, sql in rows if not _closed_functions().isdisjoint(word for word, called in _words(sql) if called)
+    )

@@ -37,7 +37,7 @@ def view(
             )
         from flows.page.people import People
         from flows.page.server import app_of
-        from flows.server.front_door import guarded, serve
+        from flows.server.front_door import bound, guarded, serve
         from userrl.machine.home import home, warehouse_dir
         from userrl.people.plan import load_people_plan
         from warehouse import open_warehouse
@@ -47,9 +47,10 @@ def view(
         if root is None:
             warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before any run exists
         with (
+            bound("127.0.0.1", port) as door_socket,
             open_warehouse(root or warehouse_dir()) as warehouse,
             contextlib.closing(People(warehouse, served, plan)) as people,
         ):
             door = guarded(app_of(warehouse, people), "127.0.0.1", [], home())
-            typer.echo(f"http://127.0.0.1:{port}/ shows {warehouse.root} (Ctrl-C stops it)")
-            serve(door, "127.0.0.1", port)
+            address = f"http://127.0.0.1:{port}/ shows {warehouse.root} (Ctrl-C stops it)"
+            serve(door, door_socket, lambda: typer.echo(address))
