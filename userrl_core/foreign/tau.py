@@ -17,12 +17,12 @@ from userrl_core.foreign.conversation import (
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     number,
     sequence,
 )
+from userrl_core.foreign.dialogue import divided
 from userrl_core.foreign.stream import JsonStream, items
 
 ENDINGS: Mapping[str, str] = {
@@ -57,6 +57,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             attempt=count(row.get("trial"), where, "trial"),
             reject_reason=None if reward is not None else "the file has no reward",
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
+            unread=chat.unread,
         )
         cost = number(info.get("user_cost"), where, "info.user_cost")
         if cost is not None:
@@ -164,6 +165,7 @@ def _simulation(
         stop_reason=ENDINGS.get(ending, ENDED),
         reject_reason=None if reward is not None else f"the file has no reward ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
+        unread=chat.unread,
     )
     _usage(conversation, flat, row, about)
     return conversation
