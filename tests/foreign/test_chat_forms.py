@@ -158,7 +158,7 @@ def test_tools_have_openai_s_form(tmp_path: Path) -> None:
 
 
 def test_a_system_text_beside_the_messages_and_other_roles_of_openai_are_read(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"system": "Help.", "messages": [{**QUESTION, "name": "ann"}]},
         {"system": [{"type": "text", "text": "Help."}], "messages": [QUESTION]},
         {"messages": [{"role": "developer", "content": "Help."}, QUESTION]},
