@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.foreign.chats import messages_of, tools_of
+from userrl_core.foreign.conversation import BrokenFile, broken
+from userrl_core.foreign.message import model_messages
+from userrl_core.foreign.stream import items
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.records import Flag, Message, Trajectory
@@ -131,46 +135,33 @@ def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
     return count
 
 
-def read_chats(path: Path) -> list[dict[str, Any]]:
-    """Read a file of chats. Raises TaskError naming the file, the line and the problem."""
+def read_chats(path: Path, unread: Counter[str] | None = None) -> list[dict[str, Any]]:
+    """Read a file of chats: ours, or in any form that `userrl_core.foreign.chats` reads.
+
+    unread: counts the fields of messages that are not read. Raises TaskError naming the file, the line and the problem.
+    """
     try:
-        # Not splitlines: it also splits at U+2028 and other characters that JSON leaves unescaped in strings.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        return [read_chat(row, where, unread) for where, row in items(path)]
     except OSError as error:
         raise TaskError(
             "chats.invalid", f"The file of conversations {path} cannot be read: {error.strerror}."
         ) from error
-    except UnicodeDecodeError as error:
-        raise TaskError(
-            "chats.invalid", f"The file of conversations {path} is not UTF-8 text (byte {error.start})."
-        ) from error
-    return [_read_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    except BrokenFile as error:
+        raise TaskError("chats.invalid", error.fact) from error
 
 
-def read_chat(chat: Any, where: str) -> dict[str, Any]:
-    """Validate and return one chat. Raises a TaskError that begins with ``where``."""
-    messages = chat.get("messages") if isinstance(chat, dict) else None
-    if not isinstance(messages, list) or not messages:
-        raise TaskError("chats.invalid", f"{where}: field 'messages' must be a list with at least one message.")
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise TaskError("chats.invalid", f"{where}: messages[{index}] needs a text in 'content'.")
-        if message.get("role") not in ("system", "user", "assistant", "tool"):
-            role = message.get("role")
-            raise TaskError(
-                "chats.invalid", f"{where}: messages[{index}] has role {role!r}. Use system, user, assistant or tool."
-            )
-    tools = chat.setdefault("tools", [])
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise TaskError("chats.invalid", f"{where}: field 'tools' must be a list of objects.")
-    return dict(chat)
-
-
-def _read_line(line: str, where: str) -> dict[str, Any]:
+def read_chat(row: Mapping[str, Any], where: str, unread: Counter[str] | None = None) -> dict[str, Any]:
+    """Return a row as a chat that is trained on: messages as a model reads them, and tools. Raises BrokenFile."""
+    messages = model_messages(messages_of(row, where), where, unread)
+    if not messages:
+        broken(where, "field 'messages' must be a list with at least one message")
+    about = {name: row[name] for name in ("gym", "task", "score", "traj_id") if name in row}
+    chat = {**about, "messages": messages, "tools": tools_of(row, where)}
     try:
-        return read_chat(json.loads(line), where)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise TaskError("chats.invalid", f"{where}: this line is not valid JSON.") from error
+        json.dumps(chat, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        broken(where, "a text has half of a surrogate pair, which is no character. Remove it")
+    return chat
 
 
 def _drop_reason(trajectory: Trajectory) -> DropReason | None:

@@ -86,6 +86,21 @@ def render_call(call: InteractCall, thought: str = "") -> str:
     return f"{thought}\n{body}" if thought else body
 
 
+def render_any_call(name: str, arguments: str) -> str:
+    """Return a call of any tool as Hermes text. A readable call of our tool is rendered as demonstrations have it.
+
+    arguments: JSON text. Arguments that are not JSON are kept as a JSON string.
+    """
+    call = _parse_call(name, arguments)
+    if isinstance(call, InteractCall):
+        return render_call(call)
+    try:
+        value = json.dumps(json.loads(arguments), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        value = json.dumps(arguments, ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {value}}}\n</tool_call>'
+
+
 @lru_cache(1024)
 def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.

@@ -146,13 +146,13 @@ def test_a_file_without_chats_is_read_as_an_empty_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: this line is not valid JSON"),
-        ("[]", "field 'messages'"),
+        ("{", "line 2: it is not JSON"),
+        ("[]", "the line is not a JSON object"),
         (json.dumps({"messages": []}), "at least one message"),
-        (json.dumps({"messages": [{"role": "user", "content": 3}]}), "messages[0] needs a text"),
+        (json.dumps({"messages": [{"role": "user", "content": 3}]}), "messages[0]: it needs a text"),
         (json.dumps({"messages": [{"role": "oracle", "content": ""}]}), "role 'oracle'"),
         (json.dumps({"messages": [{"role": "user", "content": ""}], "tools": "x"}), "field 'tools'"),
-        ("[" * 100_000, "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_an_invalid_line_is_named(tmp_path: Path, line: str, message: str) -> None:

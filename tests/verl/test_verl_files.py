@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
+from verl.trainer.sft_trainer import create_sft_dataset
 
 from curricula.gate import Gate
 from curricula.schedule import Adaptive
@@ -25,6 +27,7 @@ from userrl_core.distill import to_chat
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
@@ -45,6 +48,7 @@ from userrl_core.training.verl.sft import prepared
 from userrl_core.training.verl.step_plan import decide_horizon, decided_horizon, plan_steps, read_tasks
 
 STAGES = [(1, 5), (6, 10)]
+CHATS = "pkg://userrl_core.training.verl.data"
 
 
 def test_a_plan_is_drawn_once_and_read_by_every_later_start(tmp_path: Path) -> None:
@@ -160,6 +164,37 @@ def test_verls_cold_start_reads_the_tokens_that_the_local_one_reads(
         assert len(text) - len(ours) < len("<|im_start|>assistant") + 2
         assert ("<tool_call>" in text) == (form == "json")
         assert ("# Calls" in text) == (prompt_style == "full")
+    same_tokens(tmp_path / "sft.parquet", tokenizer, chats, folder)
+
+
+def same_tokens(path: Path, tokenizer: Any, chats: list[Any], model: str) -> None:
+    """Check that verl's trainer reads the tokens and the mask of the local one, cut at the same length."""
+    chat_format = ChatFormat(tokenizer)
+    for cutoff in (4096, 60):
+        config = OmegaConf.create({"max_length": cutoff, "custom_cls": {"path": CHATS, "name": "ChatDataset"}})
+        read = create_sft_dataset([str(path)], config, load_tokenizer(model), None)
+        assert len(read) == len(chats)
+        for row, chat in zip(read, chats, strict=True):
+            encoded = chat_format.chat(chat, cutoff)
+            assert row["input_ids"].tolist() == encoded.ids
+            assert row["loss_mask"].tolist() == [int(turn >= 0) for turn in encoded.turns]
+            assert row["position_ids"].tolist() == list(range(len(encoded.ids)))
+
+
+@pytest.mark.parametrize("form", ["json", "line"])
+def test_verls_cold_start_reads_any_conversation_as_the_local_one_does(tmp_path: Path, form: CallForm) -> None:
+    folder = prepared(str(llama(tmp_path / "model")), form, tmp_path / "prepared")
+    call = {"role": "assistant", "content": render_call(InteractCall("action", "coat"))}
+    results = [{"role": "tool", "content": "red"}, {"role": "tool", "name": "shop", "content": "blue"}]
+    user, system = {"role": "user", "content": "Go on."}, {"role": "system", "content": "Hurry."}
+    chats: list[dict[str, Any]] = [
+        {"messages": [user, call, *results, {**call, "train": False}, call], "tools": []},
+        {"messages": [call, user, call, system, results[0], call, user], "tools": [tool_schema(["action"])]},
+    ]
+    tokenizer = load_tokenizer(folder)
+    for style in (style_of(tokenizer), None):  # None: the model is not on the machine that writes the file
+        write_sft_parquet(tmp_path / "sft.parquet", chats, style)
+        same_tokens(tmp_path / "sft.parquet", tokenizer, chats, folder)
 
 
 def test_a_prepared_model_links_the_weights_and_is_prepared_again_after_a_kill(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from userrl_core.number_format import number, with_limits
 from warehouse import open_warehouse
 from warehouse.files.runs import find_run
 from warehouse.query.warehouse import Warehouse
-from warehouse.upkeep.exchange.imported import imported_run
+from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
 if TYPE_CHECKING:
     from userrl_core.measure.interval import Interval
@@ -52,13 +53,17 @@ class ImportedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """An imported run. again: the file was imported before, and nothing was written."""
+    """An imported run. again: the file was imported before, and nothing was written.
+
+    not_stored: number of parts and fields of the file, by name, that have no stored form.
+    """
 
     run: str
     name: str
     source: str
     policies: tuple[ImportedPolicy, ...]
     again: bool = False
+    not_stored: Mapping[str, int] = field(default_factory=dict)
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per agent and data set."""
@@ -109,7 +114,13 @@ def summary(run_id: str, *, again: bool = False) -> ImportedRun:
             run=run_id,
         )
         policies = tuple(_policy(warehouse, run_id, entry) for entry in warehouse.rows(_POLICIES, run=run_id))
-    return ImportedRun(run_id, row["name"], sources[0]["source"] or "", policies, again)
+        events = warehouse.rows(
+            "SELECT fields->'counts' AS counts FROM events WHERE run_id = $run AND kind = $kind",
+            run=run_id,
+            kind=NOT_STORED,
+        )
+    not_stored = json.loads(events[0]["counts"]) if events else {}
+    return ImportedRun(run_id, row["name"], sources[0]["source"] or "", policies, again, not_stored)
 
 
 _POLICIES = """
@@ -168,6 +179,8 @@ def import_document(run: ImportedRun, users: Iterable[Block] = ()) -> Document:
 
 def _blocks(run: ImportedRun) -> Iterator[Block]:
     yield Text(f"Conversations of another tool ({run.source}), named {run.name}.")
+    if run.not_stored:
+        yield Text(f"Not stored: {', '.join(f'{name} ({count:,})' for name, count in run.not_stored.items())}.")
     rows = tuple(_row(item) for item in run.policies)
     head = ("Agent", "Data", "User", "Conversations", "Scored", "Tasks", "Attempts", "Turns", "Mean score (95 %)")
     yield TableBlock(head, rows, "Limits are over tasks, with the attempts at a task kept together.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,11 @@ def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: P
 
 def _given(job: StageJob, source: Path) -> DistillResult:
     """Use conversations of a file instead of demonstrations. Nothing is played, and no task leaves the RL set."""
-    conversations = read_conversations(source, job.recipe.played_gyms)
+    unread: Counter[str] = Counter()
+    conversations = read_conversations(source, job.recipe.played_gyms, unread)
+    if unread:
+        fields = ", ".join(f"{name} of {count:,} messages" for name, count in unread.most_common())
+        print(f"Fields of {source.name} that are not read: {fields}.", flush=True)
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     chats.parent.mkdir(parents=True, exist_ok=True)
     chats.write_text("".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in conversations), encoding="utf-8")

@@ -1,56 +1,130 @@
-"""Plain conversations: OpenAI chat lines (``{"messages": [...]}``) and ShareGPT.
+"""Plain conversations: OpenAI's and Anthropic's chats (``{"messages": [...]}``) and ShareGPT (``{"conversations": [...]}``).
 
-A line may also give ``score`` or ``reward``, ``model``, ``task_id`` and ``usage``. Without a score a conversation is
-stored as not admitted: it can be read, and no average counts it.
+Import and supervised training read the same rows. For import a row may also give ``score`` or ``reward``, ``model``,
+``task_id`` and ``usage``. Without a score a conversation is stored as not admitted: it can be read, and no average counts
+it.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from userrl_core.errors import ConfigError, TaskError
 from userrl_core.foreign.conversation import (
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     scored,
-    sequence,
-    task_of_opening,
 )
+from userrl_core.foreign.dialogue import Chat, divided, task_of_opening
+from userrl_core.foreign.message import MARKS, READ
 from userrl_core.foreign.stream import items
-from userrl_core.sharegpt import chat_of
+
+SPEAKERS: Mapping[str, str] = {
+    "human": "user",
+    "gpt": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+}
+"""ShareGPT's names of the speakers."""
+ROW = frozenset(("messages", "conversations", "system", "score", "reward", "model", "task_id", "usage"))
+"""The fields of a row that import reads by name. It stores the others with the last turn."""
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
-def read_openai_chat(path: Path) -> Iterator[ForeignConversation]:
-    """Yield the conversations of a file with one chat per line, or of a JSON list of chats."""
+def read_chats(path: Path) -> Iterator[ForeignConversation]:
+    """Yield the conversations of a file with one chat per line, of a JSON list of chats, or of one chat."""
     for where, row in items(path):
-        if not isinstance(row.get("messages"), list):
-            broken(where, "a chat needs a list 'messages'")
-        yield _conversation(where, row, row["messages"])
+        yield _conversation(where, row, messages_of(row, where))
 
 
-def read_sharegpt(path: Path) -> Iterator[ForeignConversation]:
-    """Yield the conversations of a ShareGPT file: a JSON list, or one conversation per line."""
-    for where, row in items(path):
-        if not isinstance(row.get("conversations"), list):
-            broken(where, "a conversation of ShareGPT needs a list 'conversations'")
-        try:
-            chat = chat_of(row, where)
-        except TaskError as error:
-            raise ConfigError("import.broken_file", f"{error} Nothing was imported.") from None
-        yield _conversation(where, row, chat["messages"])
+def messages_of(row: Mapping[str, Any], where: str) -> list[Any]:
+    """Return the messages of a row, in OpenAI's or Anthropic's form. Raises BrokenFile for a row that is no chat."""
+    turns, messages = row.get("conversations"), row.get("messages")
+    if isinstance(turns, list):
+        messages = _of_sharegpt(turns, where)
+    elif not isinstance(messages, list):
+        broken(where, "a chat needs a list 'messages', or a list 'conversations' in ShareGPT")
+    return [{"role": "system", "content": row["system"]}, *messages] if row.get("system") else messages
 
 
-def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignConversation:
-    chat = divided(sequence(messages, where, "messages"), where)
+def tools_of(row: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the tools of a row in OpenAI's form: its ``tools``, as a list or as JSON text, and the legacy ``functions``."""
+    tools: list[dict[str, Any]] = []
+    for key in ("tools", "functions"):
+        value = row.get(key) or []
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                broken(where, f"field '{key}' is not valid JSON")
+        if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+            broken(where, f"field '{key}' must be a list of objects")
+        tools += map(_tool, value)
+    return tools
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool in OpenAI's form. Anthropic, ShareGPT and ``functions`` have a function without a frame."""
+    if "name" not in tool or "function" in tool:
+        return tool
+    function = {"parameters" if key == "input_schema" else key: value for key, value in tool.items() if key != "type"}
+    return {"type": "function", "function": function}
+
+
+def _of_sharegpt(turns: list[Any], where: str) -> list[Any]:
+    """Return ShareGPT's turns as messages; what the agent says before its call is one message with it."""
+    messages: list[Any] = []
+    for index, turn in enumerate(turns):
+        if isinstance(turn, dict) and "role" in turn:  # a chat under ShareGPT's key
+            messages.append(turn)
+            continue
+        speaker = str(turn.get("from")) if isinstance(turn, dict) else ""
+        if speaker not in SPEAKERS or not isinstance(turn.get("value"), str):
+            broken(where, f"conversations[{index}] needs 'value' and 'from', which is one of {', '.join(SPEAKERS)}")
+        message = {key: value for key, value in turn.items() if key not in ("from", "value")}
+        message |= {"role": SPEAKERS[speaker], "content": turn["value"]}
+        if speaker == "function_call":
+            message |= _with_calls(turn["value"], where)
+            if index and turns[index - 1].get("from") == "gpt" and _marks(messages[-1]) == _marks(message):
+                said = messages.pop()["content"]
+                message["content"] = "\n".join([said, *[message["content"]] * bool(message["content"])])
+        messages.append(message)
+    return messages
+
+
+def _marks(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: message[key] for key in MARKS if message.get(key) is not None}
+
+
+def _with_calls(text: str, where: str) -> dict[str, Any]:
+    """Return text and calls of a ``function_call`` turn: the JSON of a call, or of a list of calls, after a thought."""
+    if "<tool_call>" in text:
+        return {"content": text}
+    thought = match[0] if (match := _THOUGHT.match(text)) else ""
+    try:
+        value = json.loads(text[len(thought) :])
+    except (ValueError, RecursionError):
+        value = None
+    calls = value if isinstance(value, list) else [value]
+    if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
+        broken(where, "a function_call turn must be JSON with 'name' and 'arguments', or a list of such calls")
+    return {"content": thought.strip(), "tool_calls": calls}
+
+
+def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> ForeignConversation:
+    chat = divided(messages, where)
     value = row["score"] if row.get("score") is not None else row.get("reward")
     score, reason = scored(value, where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
+    _keep_other_fields(chat, messages)
+    others = {key: value for key, value in row.items() if key not in ROW and _given(value)}
     conversation = ForeignConversation(
         where,
         "chat",
@@ -63,6 +137,23 @@ def _conversation(where: str, row: Mapping[str, Any], messages: Any) -> ForeignC
         reject_reason=reason,
         prompt_tokens=count(usage.get("prompt_tokens"), where, "usage.prompt_tokens"),
         completion_tokens=count(usage.get("completion_tokens"), where, "usage.completion_tokens"),
+        info={"row": others} if others else {},
+        unread=chat.unread,
     )
     conversation.add_sum_of_calls()
     return conversation
+
+
+def _keep_other_fields(chat: Chat, messages: list[Any]) -> None:
+    """Store further fields of the agent's messages with their turns, and count those of all other messages."""
+    for turn, source in zip(chat.turns, chat.sources, strict=True):
+        fields = {key: source[key] for key in source if key in MARKS or key == "name" or key not in READ}
+        if fields := {key: value for key, value in fields.items() if _given(value)}:
+            turn.info["message"] = fields
+    for message in messages:
+        if message["role"] != "assistant":
+            chat.unread.update(f"field {key}" for key in message if key not in READ and _given(message[key]))
+
+
+def _given(value: Any) -> bool:
+    return value is not None and value not in ("", [], {})

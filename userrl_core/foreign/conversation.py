@@ -6,14 +6,14 @@ None means that the file does not say. It is stored as null and never as zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import orjson
 
 from userrl_core.errors import ConfigError
-from userrl_core.seeding import content_hash
 
 MESSAGE = "message"
 """The choice of a turn without a tool call."""
@@ -63,7 +63,8 @@ class ForeignConversation:
     attempt: None where the file does not number attempts; they are then counted. payload: the task as the file
     describes it; its hash is the task's version. policy: the agent's model, "" where the file does not name it. score:
     None where the file has no score. info: further facts, stored with the last turn. prompt_tokens,
-    completion_tokens, seconds: sums that the file gives; None uses the sums over turns, if all turns have them.
+    completion_tokens, seconds: sums that the file gives; None uses the sums over turns, if all turns have them. unread:
+    number of parts and fields, by name, that are not stored.
     """
 
     where: str
@@ -84,6 +85,7 @@ class ForeignConversation:
     seconds: float | None = None
     info: dict[str, Any] = field(default_factory=dict)
     calls: list[ForeignCall] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
 
     @property
     def ending(self) -> str:
@@ -96,9 +98,20 @@ class ForeignConversation:
             self.calls.append(ForeignCall("policy", self.policy, self.prompt_tokens, self.completion_tokens))
 
 
+class BrokenFile(ConfigError):
+    """A file that cannot be imported. fact: its place and the problem, for readers that do not import."""
+
+    def __init__(self, code: str, fact: str) -> None:
+        super().__init__(code, f"{fact} Nothing was imported.")
+        self.fact = fact
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.fact)
+
+
 def broken(where: str, problem: str) -> NoReturn:
     """Raise the error of a file that cannot be imported. problem: the rest of the sentence."""
-    raise ConfigError("import.broken_file", f"{where}: {problem}. Nothing was imported.")
+    raise BrokenFile("import.broken_file", f"{where}: {problem}.")
 
 
 def mapping(value: Any, where: str, name: str) -> dict[str, Any]:
@@ -159,121 +172,9 @@ def name_of(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None or isinstance(value, bool) else str(value)
 
 
-def text_of(content: Any) -> str:
-    """Return a message's content as text. A part that is not text is shown by its kind, such as ``[image]``."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return json_text(content)
-    parts = []
-    for part in content:
-        if isinstance(part, str):
-            parts.append(part)
-        elif isinstance(part, dict) and isinstance(part.get("text"), str):
-            parts.append(part["text"])
-        elif isinstance(part, dict) and part.get("type") != "reasoning":
-            parts.append(f"[{name_of(part.get('type')) or 'part'}]")
-    return "\n".join(parts)
-
-
-def reasoning_of(message: Mapping[str, Any]) -> str:
-    """Return the reasoning that a message carries apart from its text, or ""."""
-    for key in ("reasoning_content", "reasoning"):
-        if isinstance(message.get(key), str):
-            return str(message[key])
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("reasoning") for part in parts if isinstance(part, dict) and part.get("type") == "reasoning"]
-    return "\n".join(text for text in texts if isinstance(text, str))
-
-
 def json_text(value: Any) -> str:
     """Return the JSON text of a value that was read from JSON."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError):  # a lone surrogate, or an integer beyond 64 bits
         return str(value).encode("utf-8", "replace").decode()
-
-
-def called(call: Any, where: str) -> tuple[str, str]:
-    """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
-    call = mapping(call, where, "a tool call")
-    function = call.get("function")
-    holder = function if isinstance(function, dict) else call
-    name = function if isinstance(function, str) else holder.get("name")
-    if not isinstance(name, str):
-        broken(where, "a tool call has no name")
-    arguments = holder.get("arguments", holder.get("args"))
-    return name, arguments if isinstance(arguments, str) else json_text({} if arguments is None else arguments)
-
-
-def agent_turn(message: Mapping[str, Any], where: str) -> ForeignTurn:
-    """Return an agent's message as a turn. Tool calls follow its text between tags, as in our own turns."""
-    text, calls = text_of(message.get("content")), sequence(message.get("tool_calls"), where, "tool_calls")
-    thought = reasoning_of(message)
-    if not calls:
-        return ForeignTurn(MESSAGE, text, thought, text)
-    pairs = [called(call, where) for call in calls]
-    tags = [
-        f'<tool_call>\n{{"name": {json_text(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'
-        for name, arguments in pairs
-    ]
-    name, arguments = pairs[0]
-    return ForeignTurn(
-        name, arguments, "\n".join(filter(None, (thought, text))), "\n".join(filter(None, (text, *tags)))
-    )
-
-
-@dataclass(slots=True)
-class Chat:
-    """A chat divided into the opening and the agent's turns. sources: the message that each turn was made from."""
-
-    opening: list[dict[str, str]]
-    turns: list[ForeignTurn]
-    sources: list[Mapping[str, Any]]
-
-
-def divided(messages: Sequence[Any], where: str, *, prompt: int = 0) -> Chat:
-    """Divide messages at the agent's messages. prompt: messages at the beginning that are not the agent's own.
-
-    Raises ConfigError for a message that is not an object or has no role.
-    """
-    chat = Chat([], [], [])
-    replies: list[Mapping[str, Any]] = []
-    for position, item in enumerate(messages):
-        message = mapping(item, where, f"message {position + 1}")
-        role = message.get("role")
-        if not isinstance(role, str):
-            broken(where, f"message {position + 1} has no role")
-        if role == "assistant" and position >= prompt:
-            _observe(chat, replies, where)
-            chat.turns.append(agent_turn(message, where))
-            chat.sources.append(message)
-        elif chat.turns:
-            replies.append(message)
-        else:
-            chat.opening.append({"role": role, "content": _with_calls(message, where)})
-    _observe(chat, replies, where)
-    return chat
-
-
-def task_of_opening(opening: Iterable[Mapping[str, str]]) -> str:
-    """Return an id for a chat without a task id: a hash of its opening, so that attempts at one prompt share it."""
-    return content_hash([dict(message) for message in opening])[:16]
-
-
-def _observe(chat: Chat, replies: list[Mapping[str, Any]], where: str) -> None:
-    """Store the replies to the last turn as its observation, and clear them."""
-    if chat.turns and replies:
-        texts = [_with_calls(message, where) for message in replies]
-        if len(replies) > 1:
-            texts = [f"{message['role']}: {text}" for message, text in zip(replies, texts, strict=True)]
-        chat.turns[-1].observation = "\n".join(texts)
-    replies.clear()
-
-
-def _with_calls(message: Mapping[str, Any], where: str) -> str:
-    """Return a message's text with its tool calls; a simulated user may have tools too."""
-    return agent_turn(message, where).message if message.get("tool_calls") else text_of(message.get("content"))

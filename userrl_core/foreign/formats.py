@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.chats import read_openai_chat, read_sharegpt
+from userrl_core.foreign.chats import read_chats
 from userrl_core.foreign.conversation import ForeignConversation, broken
 from userrl_core.foreign.inspect_log import read_inspect
 from userrl_core.foreign.nemo_gym import read_nemo_gym
@@ -28,8 +28,8 @@ READERS: Mapping[str, Reader] = {
     "inspect": read_inspect,
     "verifiers": read_verifiers,
     "nemo-gym": read_nemo_gym,
-    "openai-chat": read_openai_chat,
-    "sharegpt": read_sharegpt,
+    "openai-chat": read_chats,
+    "sharegpt": read_chats,
 }
 FORMATS = (AUTO, *READERS, OURS)
 

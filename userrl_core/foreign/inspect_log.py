@@ -17,13 +17,13 @@ from userrl_core.foreign.conversation import (
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     number,
     scored,
     sequence,
 )
+from userrl_core.foreign.dialogue import divided
 from userrl_core.foreign.stream import Archive, JsonStream
 
 HEADERS = ("header.json", "_journal/start.json")
@@ -150,6 +150,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         reject_reason=None if score is not None else _failure(error) or unscored,
         seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
         info={"scores": scores} if scores else {},
+        unread=chat.unread,
     )
     _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
     return conversation

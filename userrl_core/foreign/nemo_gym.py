@@ -15,20 +15,19 @@ from userrl_core.foreign.conversation import (
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     scored,
     sequence,
-    task_of_opening,
-    text_of,
 )
-from userrl_core.foreign.stream import rows
+from userrl_core.foreign.dialogue import divided, task_of_opening
+from userrl_core.foreign.message import text_of
+from userrl_core.foreign.stream import items
 
 
 def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
     """Yield the rollouts of a file."""
-    for where, row in rows(path):
+    for where, row in items(path):
         params = mapping(row.get("responses_create_params"), where, "responses_create_params")
         response = mapping(row.get("response") or {}, where, "response")
         given = params.get("input")
@@ -55,6 +54,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             reject_reason=reason,
             prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens"),
             completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
+            unread=chat.unread,
         )
         conversation.add_sum_of_calls()
         yield conversation
@@ -91,6 +91,6 @@ def _messages(items: Any, where: str, name: str) -> list[dict[str, Any]]:
         elif not isinstance(kind, str):
             broken(where, f"an item of {name} has no type")
         else:  # a call of a built-in tool, such as web_search_call
-            messages.append({"role": "tool", "content": f"[{kind}]"})
+            messages.append({"role": "tool", "content": [{"type": kind}]})
             speaking = None
     return messages

@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 import orjson
 
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.conversation import broken
+from userrl_core.foreign.conversation import BrokenFile, broken
 
 MAX_BYTES = 64 * 2**20
 """The largest line or element of a list, in bytes (characters in a JSON document)."""
@@ -57,16 +57,20 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place and the value of each object of a JSON list, or of a file with one object per line."""
+    """Yield the place and the value of each object of a JSON list, or of a file with one object per line.
+
+    Objects may also be on several lines each. Such a file is read where its first line is not an object by itself.
+    """
     with path.open("rb") as file:
         start = file.read(CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
         file.seek(0)
-        if start.startswith(b"["):
+        listed = start.startswith(b"[")
+        if listed or _spread(start):
             stream = JsonStream(file, str(path))
-            for where, value in stream.elements():
+            for number, (where, value) in enumerate(stream.elements() if listed else stream.values(), 1):
                 if not isinstance(value, dict):
-                    broken(where, "an element of the list is not a JSON object")
-                yield where, value
+                    broken(f"{where}, entry {number}", "it is not a JSON object")
+                yield f"{where}, entry {number}", value
             stream.finish()
             return
     yield from rows(path)
@@ -80,11 +84,19 @@ def check_characters(value: Any, where: str) -> None:
         broken(where, "a text holds half of a character (a lone surrogate), which cannot be stored")
 
 
+def _spread(start: bytes) -> bool:
+    """Return True if a file starts with an object that does not end on its first line."""
+    line, ended, _ = start.partition(b"\n")
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return bool(ended) and line.startswith(b"{")
+    return False
+
+
 def too_large(where: str, what: str) -> NoReturn:
     """Raise the error of an element that is beyond the limit."""
-    raise ConfigError(
-        "import.too_large", f"{where}: {what} is larger than {MAX_BYTES // 2**20} MB. Nothing was imported."
-    )
+    raise BrokenFile("import.too_large", f"{where}: {what} is larger than {MAX_BYTES // 2**20} MB.")
 
 
 class JsonStream:
@@ -143,6 +155,12 @@ class JsonStream:
                         check_characters(value, self.where)
                     self._at = end
                     return value
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the place and the value of each document of a file that holds one after the other."""
+        while self.peek():
+            place = self.where
+            yield place, self.value()
 
     def elements(self) -> Iterator[tuple[str, Any]]:
         """Yield the place and the value of each element of the list that comes next."""

@@ -19,7 +19,6 @@ from userrl_core.foreign.conversation import (
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     number,
@@ -27,6 +26,7 @@ from userrl_core.foreign.conversation import (
     sequence,
     text_of,
 )
+from userrl_core.foreign.dialogue import divided
 from userrl_core.foreign.stream import JsonStream, items
 
 ENDINGS: Mapping[str, str] = {
@@ -61,6 +61,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             stop_reason="error" if failure else ENDED,
             reject_reason=reason,
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
+            unread=chat.unread,
         )
         cost = number(info.get("user_cost"), where, "info.user_cost")
         if cost is not None:
@@ -179,6 +180,7 @@ def _simulation(
         stop_reason=ENDINGS.get(ending, "error" if _not_the_agent(ending) else ENDED),
         reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
+        unread=chat.unread,
     )
     _usage(conversation, flat, row, about)
     return conversation

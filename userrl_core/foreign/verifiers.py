@@ -13,20 +13,18 @@ from typing import Any
 from userrl_core.foreign.conversation import (
     ENDED,
     NOT_A_NUMBER,
-    Chat,
     ForeignCall,
     ForeignConversation,
     broken,
     count,
-    divided,
     mapping,
     name_of,
     number,
     scored,
     sequence,
-    task_of_opening,
 )
-from userrl_core.foreign.stream import rows
+from userrl_core.foreign.dialogue import Chat, divided, task_of_opening
+from userrl_core.foreign.stream import items
 
 METADATA_BYTES = 2**20
 STOPS: Mapping[str, str] = {
@@ -42,7 +40,7 @@ STOPS: Mapping[str, str] = {
 def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
     """Yield the rollouts of either file."""
     about = _metadata(path)
-    for where, row in rows(path):
+    for where, row in items(path):
         if "traces" in row:
             env = mapping(row.get("env") or {}, where, "env")
             for trace in sequence(row["traces"], where, "traces"):
@@ -88,6 +86,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         prompt_tokens=count(usage.get("input_tokens"), where, "token_usage.input_tokens"),
         completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
+        unread=chat.unread,
     )
     conversation.add_sum_of_calls()
     return conversation
@@ -141,6 +140,7 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         stop_reason=STOPS.get(stop, "error" if errors and score is None else ENDED),
         reject_reason=None if score is not None else _failure(errors[-1]) if errors else unknown,
         info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
+        unread=chat.unread,
     )
     calls = sequence(row.get("calls"), where, "calls")
     _calls(conversation, calls, [place for place in path[prompt:] if _role(nodes[place]) == "assistant"])

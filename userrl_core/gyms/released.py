@@ -5,7 +5,6 @@ A loader returns all tasks of a gym or raises.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import MissingFileError, TaskError
+from userrl_core.foreign.conversation import BrokenFile
+from userrl_core.foreign.stream import items
 from userrl_core.seeding import Split, content_hash, validation_of
 
 
@@ -91,16 +92,14 @@ def _rows(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path, int]]:
             yield part, row, path, index
 
 
-def read_rows(path: Path) -> list[Any]:
-    """Return the conversations of a file, unchanged. Raises TaskError for a file without conversations."""
+def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return place and value of each conversation of a file. Raises TaskError for a file without conversations."""
     try:
-        text = path.read_text(encoding="utf-8")
-        lines = [line for line in text.split("\n") if line.strip()]
-        rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise TaskError(
-            "chats.invalid", f"{path} is not a readable file of conversations ({error}). Give JSON or JSON lines."
-        ) from None
+        rows = list(items(path))
+    except OSError as error:
+        raise TaskError("chats.invalid", f"{path} cannot be read: {error.strerror}.") from None
+    except BrokenFile as error:
+        raise TaskError("chats.invalid", error.fact) from None
     if not rows:
         raise TaskError("chats.invalid", f"{path} contains no conversation. Give a file with at least one.")
-    return list(rows)
+    return rows

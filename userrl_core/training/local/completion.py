@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from userrl_core.errors import ConfigError
+from userrl_core.foreign.conversation import BrokenFile
+from userrl_core.foreign.message import model_messages
 from userrl_core.interact import TOOL_NAME, parse_text
 from userrl_core.training.local.decode import make_decoder
 from userrl_core.training.local.model import context_limit, logits_not_finite
@@ -72,13 +74,18 @@ class Completer:
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
     def prompt(self, request: Request) -> list[int]:
-        """Return the ids of a request's conversation. Raises ConfigError where it is empty, ends with a reply or is too long."""
-        messages = _merged(request.messages)
+        """Return the ids of a request's conversation. Raises ConfigError where it is empty, ends with a reply or is too long,
+        and for a message that is not text.
+        """
+        try:
+            messages = model_messages(request.messages, "the request")
+        except BrokenFile as error:
+            raise ConfigError("argument.malformed", error.fact) from None
         if not messages or messages[-1]["role"] == "assistant":
             raise ConfigError(
                 "argument.malformed", "messages must end with a message of the user, or with the result of a tool."
             )
-        ids = self._format.chat({"messages": messages, "tools": request.shown_tools}).ids
+        ids = self._format.prompt(messages, request.shown_tools)
         if len(ids) >= self._limit:
             raise ConfigError(
                 "argument.out_of_range",
@@ -213,34 +220,3 @@ def _cut(text: str, request: Request) -> int | None:
     """Return where the first stop text begins; None where there is none."""
     stops = () if request.tool_choice == "required" else request.stop
     return min((text.index(stop) for stop in stops if stop in text), default=None)
-
-
-def _merged(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the messages as texts. After the first reply, consecutive messages other than replies become one message."""
-    merged: list[dict[str, str]] = []
-    replied = False
-    for message in messages:
-        role = str(message.get("role", "user"))
-        role = "system" if role == "developer" else role
-        text = _text(message)
-        follows = bool(merged) and (merged[-1]["role"] == "assistant") == (role == "assistant")
-        if merged and follows and (replied or role == "assistant"):
-            merged[-1]["content"] += f"\n{text}"
-        else:
-            merged.append({"role": role, "content": text})
-        replied = replied or role == "assistant"
-    return merged
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    """Return a message's text, its tool calls as Hermes text included."""
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    parts = [str(content)] if content else []
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        parts.append(
-            f'<tool_call>\n{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}\n</tool_call>'
-        )
-    return "\n".join(parts)

@@ -1,5 +1,8 @@
 """Parquet files for verl: tasks for RL (gyms and single-turn problems in one schema) and conversations for SFT.
 
+verl's own data set renders each message of a conversation by itself and trains on every reply. `ChatDataset` reads the
+conversations for verl's SFT trainer instead, with the tokens and the mask of the local backend.
+
 A stage's training file holds exactly its rows in the order of its steps, ``batch`` rows a step. verl reads them
 without shuffling, so only the recipe assigns tasks to steps. A resumed stage gets a file of the
 remaining steps, so verl's own dataloader state is never needed.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ from userrl_core.records import Message, Phase, Task
 
 if TYPE_CHECKING:
     from userrl_core.training.local.text.calls import CallStyle
+    from userrl_core.training.local.text.chat import ChatFormat
 
 AGENT = "userrl"
 
@@ -67,13 +72,50 @@ def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]], style: Cal
     rows = [_sft_row(chat, style) for chat in chats]
     if not rows:
         raise TaskError("demonstrations.too_few", "There are no demonstrations to train on. Distil some first.")
-    message = pa.struct([("role", pa.string()), ("content", pa.string())])
+    fields = [("role", pa.string()), ("content", pa.string()), ("name", pa.string()), ("train", pa.bool_())]
+    given = {key for row in rows for message in row["messages"] for key in message}
+    message = pa.struct([field for field in fields if field[0] in given])
     columns: dict[str, Any] = {"messages": pa.array([row["messages"] for row in rows], pa.list_(message))}
     if any(row["tools"] for row in rows):
         # Inferred, not declared: a tool is a JSON schema, and all gyms share its shape.
         columns["tools"] = pa.array([row["tools"] for row in rows])
     _write(path, pa.table(columns))
     return len(rows)
+
+
+class ChatDataset:
+    """The conversations of a Parquet file for verl's SFT trainer (``data.custom_cls``)."""
+
+    def __init__(
+        self, parquet_files: Any, tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
+    ) -> None:
+        files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
+        self._chats = [chat for file in files for chat in pq.read_table(file).to_pylist()]
+        self._chats = self._chats[: max_samples if max_samples > 0 else None]
+        self._cutoff = config.max_length
+        self._tokenizer = tokenizer
+        self._thinking = config.get("apply_chat_template_kwargs", {}).get("enable_thinking")
+
+    def __len__(self) -> int:
+        """Return the number of conversations."""
+        return len(self._chats)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return one conversation as tensors of shape [L]: its tokens, their positions, and 1 for the agent's tokens."""
+        import torch
+
+        encoded = self._format.chat(self._chats[index], self._cutoff)
+        ids = torch.tensor(encoded.ids)
+        mask = torch.tensor([int(turn >= 0) for turn in encoded.turns])
+        return {"input_ids": ids, "position_ids": torch.arange(len(ids)), "loss_mask": mask}
+
+    @cached_property
+    def _format(self) -> ChatFormat:
+        from userrl_core.training.local.text.chat import ChatFormat
+        from userrl_core.training.local.text.tokenizer import set_thinking
+
+        set_thinking(self._tokenizer, self._thinking)
+        return ChatFormat(self._tokenizer)
 
 
 def _sft_row(chat: Mapping[str, Any], style: CallStyle | None) -> dict[str, list[Any]]:
@@ -86,7 +128,7 @@ def _sft_row(chat: Mapping[str, Any], style: CallStyle | None) -> dict[str, list
 
 
 def _plain(message: Mapping[str, Any]) -> Message:
-    return {"role": str(message["role"]), "content": str(message["content"])}
+    return {key: message[key] for key in ("role", "content", "name", "train") if message.get(key) is not None}
 
 
 def _tools(chat: Mapping[str, Any]) -> list[dict[str, Any]]:

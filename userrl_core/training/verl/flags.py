@@ -57,6 +57,7 @@ WHY_SAVED = (
 )
 WHY_OFFLOAD = "hardware.offload: true keeps training state in host memory during rollouts"
 WHY_PACKED = "no padding is computed: conversations differ in length"
+WHY_CHATS = "the tokens and the mask of rollouts and of the local backend; verl's own renders each message by itself"
 WHY_RECOMPUTED = "activations of a full-length conversation do not fit next to the training state"
 WHY_STRATEGY = "weights, gradients and moments are sharded over all GPUs"
 WHY_PARALLEL = "hardware.sequence_parallel: GPUs that share one long conversation (Ulysses)"
@@ -98,9 +99,8 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
         "data.max_length": VerlFlag(sft.cutoff, "cold_start.cutoff"),
         "data.truncation": VerlFlag("right", "tokens beyond the cutoff are cut off"),
         "data.pad_mode": VerlFlag("no_padding", WHY_PACKED),
-        "data.ignore_input_ids_mismatch": VerlFlag(
-            True, "message by message, as in rollouts; Qwen3's template would add an empty thought to the last"
-        ),
+        "data.custom_cls.path": VerlFlag("pkg://userrl_core.training.verl.data", WHY_CHATS),
+        "data.custom_cls.name": VerlFlag("ChatDataset", WHY_CHATS),
         "data.num_workers": VerlFlag(2, "reading is not a bottleneck"),
         "model.path": VerlFlag(model, "model.path, or init_from"),
         "model.enable_gradient_checkpointing": VerlFlag(True, WHY_RECOMPUTED),

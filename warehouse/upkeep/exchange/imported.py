@@ -17,6 +17,8 @@ from warehouse.write.wal import SEGMENT_ROWS
 
 PHASE = "evaluate"
 """The phase of imported conversations: the one whose scores are compared."""
+NOT_STORED = "not_stored"
+"""The event with the number of parts and fields of the file, by name, that have no stored form."""
 
 
 def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:
@@ -46,6 +48,7 @@ def store(
 def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: str, name: str) -> None:
     known: set[tuple[str, str, str, int]] = set()
     attempts: Counter[tuple[str, str, str]] = Counter()
+    unread: Counter[str] = Counter()
     for item in conversations:
         policy = item.policy or name
         task = (item.gym, item.task_id, policy)
@@ -54,6 +57,7 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
         if (*task, attempt) in known:
             broken(item.where, f"attempt {attempt + 1} at task {item.task_id} occurs twice in the file")
         known.add((*task, attempt))
+        unread += item.unread
         try:
             log.imported(
                 _trajectory(item, format, policy, attempt),
@@ -65,6 +69,8 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
             broken(item.where, "it is nested too deeply")
     if not known:
         broken(str(name), "the file has no conversation")
+    if unread:
+        log.event(NOT_STORED, counts=dict(unread.most_common()))
 
 
 def _trajectory(item: ForeignConversation, format: str, policy: str, attempt: int) -> dict[str, Any]:

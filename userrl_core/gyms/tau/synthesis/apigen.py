@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import TaskError
+from userrl_core.foreign.chats import messages_of
+from userrl_core.foreign.conversation import BrokenFile, mapping
+from userrl_core.foreign.message import ChatMessage, read_message
 from userrl_core.gyms.released import read_rows
 from userrl_core.gyms.tau.synthesis.variants import WRITES, of
 from userrl_core.gyms.tau.tasks import OPENINGS, TABLES, load_domain
@@ -21,7 +24,7 @@ from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
 
 SOURCE = "synthesised:apigen-mt"
-SPEAKERS = {"human": "Customer", "gpt": "Agent", "function_call": "Agent calls", "observation": "Tool"}
+SPEAKERS = {"user": "Customer", "assistant": "Agent", "tool": "Tool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +38,27 @@ class Recorded:
 def recorded(path: Path, data: Path) -> Iterator[Recorded]:
     """Yield the tasks of a file of trajectories, each once, in its order. Conversations without a change are left out.
 
-    data: tau-bench's folder, with the databases of retail and airline. Raises TaskError with file, entry and problem.
+    data: tau-bench's folder, with the databases of retail and airline. Raises TaskError with file, line and problem.
     """
     seen_ids: set[str] = set()
-    for number, row in enumerate(read_rows(path), 1):
-        task_record = _recorded(row, f"{path}, entry {number}", data)
+    for where, row in read_rows(path):
+        task_record = _recorded(row, where, data)
         if task_record is not None and task_record.task.id not in seen_ids:
             seen_ids.add(task_record.task.id)
             yield task_record
 
 
 def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
-    turns = row.get("conversations") if isinstance(row, dict) else None
-    if not isinstance(turns, list) or not all(isinstance(t, dict) and isinstance(t.get("value"), str) for t in turns):
-        raise TaskError(
-            "chats.invalid", f"{where}: field 'conversations' must be a list of turns with 'from' and 'value'."
-        )
-    calls = [_call(turn["value"], where) for turn in turns if turn.get("from") == "function_call"]
+    try:
+        messages = [
+            part
+            for item in messages_of(row, where)
+            for part in read_message(mapping(item, where, "a message"), where)
+            if part.role in SPEAKERS
+        ]
+    except BrokenFile as error:
+        raise TaskError("chats.invalid", error.fact) from None
+    calls = [_call(call, where) for message in messages if message.role == "assistant" for call in message.calls]
     domain = _domain_of({name for name, _ in calls})
     if domain is None or not any(name in WRITES[domain] for name, _ in calls):
         return None
@@ -61,7 +68,7 @@ def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
     payload = {
         "domain": domain,
         "database": folder,
-        "opening": next((t["value"] for t in turns if t.get("from") == "human"), OPENINGS[domain]),
+        "opening": next((message.text for message in messages if message.role == "user"), OPENINGS[domain]),
         "instruction": "",
         "actions": actions,
         "outputs": [],
@@ -69,19 +76,23 @@ def _recorded(row: Any, where: str, data: Path) -> Recorded | None:
     }
     key = content_hash([SOURCE, domain, actions])
     task = of(Task("tau", key, validation_of(key), payload, SOURCE, domain), "inferred")
-    transcript = [f"{SPEAKERS[t['from']]}: {t['value']}" for t in turns if t.get("from") in SPEAKERS]
-    return Recorded(task, "\n".join(transcript))
+    return Recorded(task, "\n".join(line for message in messages for line in _lines(message)))
 
 
-def _call(text: str, where: str) -> tuple[str, dict[str, Any]]:
+def _lines(message: ChatMessage) -> Iterator[str]:
+    """Yield what a message says and calls, each with its speaker."""
+    if message.text or not message.calls:
+        yield f"{SPEAKERS[message.role]}: {message.text}"
+    for name, arguments in message.calls:
+        yield f'{SPEAKERS[message.role]} calls: {{"name": {json.dumps(name)}, "arguments": {arguments}}}'
+
+
+def _call(call: tuple[str, str], where: str) -> tuple[str, dict[str, Any]]:
+    name, arguments = call
     try:
-        value = json.loads(text)
-        arguments = value["arguments"]
-        return str(value["name"]), dict(json.loads(arguments) if isinstance(arguments, str) else arguments)
-    except (ValueError, KeyError, TypeError):
-        raise TaskError(
-            "chats.invalid", f"{where}: a function_call must be JSON with 'name' and 'arguments'."
-        ) from None
+        return name, dict(json.loads(arguments))
+    except (ValueError, TypeError):
+        raise TaskError("chats.invalid", f"{where}: the arguments of the call of {name} are no JSON object.") from None
 
 
 def _domain_of(called: set[str]) -> str | None:

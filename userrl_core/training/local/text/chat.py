@@ -3,6 +3,10 @@
 A conversation starts with its opening: the template's rendering up to the agent's first message. The agent's ids, as
 sampled, then alternate with the template's text between two agent messages. SFT examples and rollouts use the same
 increments, so a model is trained on exactly the ids it sees in rollouts.
+
+Any number of messages may be between two agent messages, also none: the template renders them together. Where it refuses
+them, as templates do that want user and assistant in turn, it renders the merged form: neighbours of one role become one
+message.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from userrl_core.errors import TrainingError
@@ -67,14 +72,15 @@ class ChatFormat:
                 "checkpoint.bad_tokenizer", "This tokenizer has no end-of-turn token. Set its eos_token."
             )
         self._style = style_of(tokenizer)
-        between = self._between(self._style.observed) or self._between("user")
+        self._observed = self._style.observed if self._between(self._style.observed) else "user"
+        between = self._between(self._observed)
         if between is None:
             raise TrainingError(
                 "checkpoint.bad_tokenizer",
                 "The chat template drops earlier replies or observations, so a conversation cannot be "
                 "extended turn by turn. Use another checkpoint.",
             )
-        self.end_id, self._ending, self._head, self._tail = self._split(between)
+        self._split(between)
 
     @property
     def calls_are_lines(self) -> bool:
@@ -83,14 +89,36 @@ class ChatFormat:
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids up to the agent's first reply."""
-        safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
-        told, offered = self._style.opening(safe, tools)
-        return self._encode(rendered(self.tokenizer, told, offered or None))
+        told, offered = self._style.opening(self._safe(messages), tools)
+        if told:
+            return self._encode(self._rendered(told, offered))
+        head, _, _ = self._rendered([_agent(_REPLY), {"role": "user", "content": "."}], offered).partition(_REPLY)
+        return self._encode(head)
 
     def reply(self, text: str) -> list[int]:
         """Return the ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
-        text = harmless(self._style.written(text).removesuffix(self._ending), self._control)
-        return [*self._encode(text), self.end_id]
+        written = self._style.written(text)
+        # In the lean format the end token is the end of a call; other replies have the template's own.
+        end = self.end_id if written.endswith(self._ending) else self._closing_id
+        return [*self._encode(harmless(written.removesuffix(self._ending), self._control)), end]
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        """Return the ids of a conversation up to its next reply. Its last message is not the agent's."""
+        last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+        if last < 0:
+            return self.opening(messages, tools)
+        return [*self.chat({"messages": messages[: last + 1], "tools": tools}).ids, *self.after(messages[last + 1 :])]
+
+    def after(self, messages: Sequence[Message], *, prompt: bool = True) -> list[int]:
+        """Return the ids between a reply's end token and the next reply. messages: all that are between the two.
+
+        prompt: with the head of the next reply.
+        """
+        if prompt and [message["role"] for message in messages] == ["tool"]:
+            return self.after_reply(messages[0]["content"])
+        probe = [{"role": "user", "content": "."}, _agent(_REPLY), *self._safe(messages)]
+        text = self._rendered(probe, prompt=prompt)
+        return self._encode(text.partition(_REPLY)[2].lstrip().removeprefix(self._closing))
 
     def after_reply(self, observation: str) -> list[int]:
         """Return the ids between a reply's end token and the next reply: the environment's observation."""
@@ -108,21 +136,47 @@ class ChatFormat:
         return f"{self._style.read(body)}{self._ending}" if ended else str(body)
 
     def chat(self, chat: Mapping[str, Any], cutoff: int | None = None) -> Encoded:
-        """Encode a whole conversation (`userrl_core.distill.to_chat`), cut after cutoff tokens."""
+        """Encode a whole conversation (`userrl_core.distill.read_chat`), cut after cutoff tokens.
+
+        The tokens of a reply with ``train: False`` belong to no turn.
+        """
         messages: list[Message] = list(chat["messages"])
-        first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-        ids = self.opening(messages[:first], chat.get("tools") or ())
+        replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        ids = self.opening(messages[: min(replies, default=None)], chat.get("tools") or ())
         turns = [-1] * len(ids)
-        turn = 0
-        for message in messages[first:]:
-            if message["role"] == "assistant":
-                increment, owner = self.reply(message["content"]), turn
-                turn += 1
-            else:
-                increment, owner = self.after_reply(message["content"]), -1
-            ids += increment
-            turns += [owner] * len(increment)
+        for turn, (start, stop) in enumerate(pairwise([*replies, len(messages)])):
+            reply, last = self.reply(messages[start]["content"]), stop == len(messages)
+            between = [] if last and stop == start + 1 else self.after(messages[start + 1 : stop], prompt=not last)
+            ids += reply + between
+            owner = -1 if messages[start].get("train") is False else turn
+            turns += [owner] * len(reply) + [-1] * len(between)
         return Encoded(ids[:cutoff], turns[:cutoff])
+
+    def _safe(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages without control tokens, with the role of observations that the template has."""
+        return [
+            {
+                **message,
+                "role": self._observed if message["role"] == "tool" else message["role"],
+                "content": harmless(str(message["content"]), self._control),
+            }
+            for message in messages
+        ]
+
+    def _rendered(self, messages: Sequence[Message], tools: Any = None, *, prompt: bool = True) -> str:
+        """Return the template's text, of the merged form where it refuses the messages."""
+        for form in (messages, _merged(messages)):
+            try:
+                return rendered(self.tokenizer, form, tools or None, prompt=prompt)
+            except TrainingError:
+                raise
+            except Exception as error:  # noqa: BLE001  a template may raise any exception for messages that it refuses
+                reason = str(error)[:200] or type(error).__name__
+        raise TrainingError(
+            "checkpoint.bad_tokenizer",
+            f"The chat template refuses messages with the roles {', '.join(m['role'] for m in messages)} ({reason}). "
+            "Change the conversation, or use another checkpoint.",
+        )
 
     def _encode(self, text: str) -> list[int]:
         return list(self._ids_of(text))
@@ -149,20 +203,37 @@ class ChatFormat:
         _, reply, after = text.partition(_REPLY)
         return after if reply and after.count(_OBSERVATION) == 1 else None
 
-    def _split(self, between: str) -> tuple[int, str, str, str]:
-        """Return the end token's id, the reply text it represents, and the texts before and after the observation."""
-        head, _, tail = between.partition(_OBSERVATION)
+    def _split(self, between: str) -> None:
+        """Set the end tokens, the reply text that the agent's stands for, and the texts before and after an observation."""
+        head, _, self._tail = between.partition(_OBSERVATION)
         ids = self._encode(head.lstrip())
-        end = ids[0] if ids else self.tokenizer.eos_token_id
-        closing = str(self.tokenizer.decode([end], skip_special_tokens=False))
-        if closing not in self._control:
+        self._closing_id = ids[0] if ids else self.tokenizer.eos_token_id
+        self._closing = str(self.tokenizer.decode([self._closing_id], skip_special_tokens=False))
+        if self._closing not in self._control:
             raise TrainingError(
                 "checkpoint.bad_tokenizer",
                 "The chat template does not close replies with a single end-of-turn token. Use a tokenizer "
                 "whose template does.",
             )
-        after = head.lstrip().removeprefix(closing)
+        self._head = head.lstrip().removeprefix(self._closing)
+        self.end_id, self._ending = self._closing_id, ""
         eos = str(self.tokenizer.eos_token)
-        if eos != closing and eos.endswith(closing):  # the lean format: one token ends the call and the turn
-            return self.tokenizer.eos_token_id, eos.removesuffix(closing), after, tail
-        return end, "", after, tail
+        if eos != self._closing and eos.endswith(
+            self._closing
+        ):  # the lean format: one token ends the call and the turn
+            self.end_id, self._ending = self.tokenizer.eos_token_id, eos.removesuffix(self._closing)
+
+
+def _agent(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _merged(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with neighbours of one role as one message."""
+    merged: list[Message] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**merged[-1], "content": f"{merged[-1]['content']}\n{message['content']}"}
+        else:
+            merged.append(message)
+    return merged

@@ -166,10 +166,15 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
         )
     _check_template(tokenizer, path)
     decode_each_token(tokenizer)
+    set_thinking(tokenizer, thinking)
+    return tokenizer
+
+
+def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
+    """Set `ModelConfig.thinking` within the chat template, once."""
     switch = "" if thinking is None else f"{{%- set enable_thinking = {str(thinking).lower()} -%}}\n"
     if not tokenizer.chat_template.startswith(switch):
         tokenizer.chat_template = switch + tokenizer.chat_template
-    return tokenizer
 
 
 def decode_each_token(tokenizer: Any) -> None:
@@ -202,8 +207,11 @@ def _check_template(tokenizer: Any, path: str | Path) -> None:
         ) from error
 
 
-def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> str:
-    """Return a conversation with the head of the agent's next turn. Raises TrainingError for a template that does not end."""
+def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any = None, *, prompt: bool = True) -> str:
+    """Return a conversation. Raises TrainingError for a template that does not end.
+
+    prompt: with the head of the agent's next turn.
+    """
     too_long = TrainingError(
         "checkpoint.bad_tokenizer",
         f"The chat template of {tokenizer.name_or_path or 'the tokenizer'} did not finish within {SECONDS} s "
@@ -212,7 +220,7 @@ def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any =
 
     def render_once() -> str:
         return str(
-            tokenizer.apply_chat_template(list(messages), tools=tools, add_generation_prompt=True, tokenize=False)
+            tokenizer.apply_chat_template(list(messages), tools=tools, add_generation_prompt=prompt, tokenize=False)
         )
 
     if tokenizer.chat_template in OURS:  # ours end, and are rendered too often for a watch
