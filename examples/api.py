@@ -30,7 +30,7 @@ def main(folder: str = ".") -> None:
     print(pl.concat([equalized.to_polars(), naive.to_polars()]).select("run", "actor", "gym", "score", "stderr"))
     print(userrl.compare(naive.run, equalized.run))
     print(userrl.sql("select turn, avg(reward) as reward from turns where run_id = $run group by all", run=naive.run))
-    curve = equalized.curve()
+    curve = equalized.curve().filter(pl.col("phase") == "train")
     plt.plot(curve["step"], curve["score"])
     plt.savefig(Path(folder) / "curve.png")
 

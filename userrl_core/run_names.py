@@ -15,12 +15,15 @@ _ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-|audit-credit-")
 
 
 class RunName(NamedTuple):
-    """The identifiers of a run. created: Unix seconds. imported: it holds the conversations of another tool."""
+    """The identifiers of a run. created: Unix seconds. imported: it holds the conversations of another tool. failed: it
+    failed before RL.
+    """
 
     id: str
     name: str
     created: float
     imported: bool = False
+    failed: bool = False
 
 
 def about_another(name: str) -> bool:
@@ -31,8 +34,9 @@ def about_another(name: str) -> bool:
 def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     """Return the id of a run by its id, its name (the newest), a unique beginning of its id, or ``latest``.
 
-    latest: the newest run, except imported runs and those that concern other runs (`about_another`). where: folder of the
-    runs, for the error message. Raises ConfigError naming the nearest id when no run or several match.
+    latest: the newest run, except imported runs, those that concern other runs (`about_another`), and those that failed
+    before RL. where: folder of the runs, for the error message. Raises ConfigError naming the nearest id when no run or
+    several match.
     """
     if not text.strip():
         raise ConfigError("argument.missing", "The name of the run is empty. `userrl runs list` shows all runs.")
@@ -42,7 +46,7 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
         raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
         trained = [run for run in own if not about_another(run.name)]
-        return (trained or own)[-1].id
+        return ([run for run in trained if not run.failed] or trained or own)[-1].id
     exact = [run for run in ordered if run.id == text] or [run for run in ordered if run.name == text]
     if exact:
         return exact[-1].id

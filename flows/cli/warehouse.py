@@ -101,7 +101,9 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def attach(root: Root = None) -> None:
-    """Print SQL that attaches all data in any DuckDB client.
+    """Print SQL that attaches all data in any client of DuckDB 2 or newer.
+
+    Rows of running experiments are copied when the script runs. Run it within a minute, because their files are replaced.
 
     Example: userrl warehouse attach > attach.sql; duckdb -init attach.sql
     """

@@ -17,6 +17,7 @@ RUNS = [
     RunName("e-1", "evaluate-a-2", 4.0),
     RunName("a-2-audit", "audit-credit-0123456789", 5.0),
     RunName("i-1", "conversations", 6.0, imported=True),
+    RunName("f-1", "broken", 7.0, failed=True),
 ]
 
 
@@ -44,3 +45,9 @@ def test_with_evaluations_alone_the_newest_is_the_latest() -> None:
 @given(st.permutations(RUNS), st.sampled_from(["latest", "a", "b-", "a-1"]))
 def test_the_order_in_which_runs_are_listed_changes_nothing(runs: list[RunName], text: str) -> None:
     assert choose_run(text, runs, HERE) == choose_run(text, RUNS, HERE)
+
+
+def test_a_run_that_failed_before_rl_is_the_latest_only_if_there_is_no_other() -> None:
+    failed = RunName("f-1", "broken", 7.0, failed=True)
+    assert choose_run("latest", [failed, RunName("e-1", "evaluate-x", 9.0)], HERE) == "f-1"
+    assert choose_run("f-1", RUNS, HERE) == "f-1"

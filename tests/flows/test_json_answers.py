@@ -42,13 +42,13 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_value_is_json_that_a_strict_reader_takes(value):
+def test_any_value_is_json_that_a_strict_reader_takes(value: object) -> None:
     text = json_text(value)
     assert json.loads(text, parse_constant=lambda name: 1 / 0) == json.loads(json.dumps(portable(value)))
     text.encode()
 
 
-def test_each_value_that_json_lacks_has_one_form():
+def test_each_value_that_json_lacks_has_one_form() -> None:
     value = {
         "n": math.nan,
         "i": [-math.inf, 1.5],
@@ -57,21 +57,21 @@ def test_each_value_that_json_lacks_has_one_form():
         "fits": 2**64 - 1,
         "raw": b"\xaa\0",
     }
-    text = json_text(value | {"half": "\ud800", 3: (True, None), (1,): "é"})
+    text = json_text({**value, "half": "\ud800", 3: (True, None), (1,): "é"})
     assert text == (
         '{"n": null, "i": [null, 1.5], "big": "18446744073709551616", "low": "-9223372036854775809", '
         '"fits": 18446744073709551615, "raw": "aa00", "half": "\\ud800", "3": [true, null], "(1,)": "é"}'
     )
 
 
-def test_every_file_of_ours_that_writes_json_uses_that_function():
+def test_every_file_of_ours_that_writes_json_uses_that_function() -> None:
     rooms = (ROOT / room for room in ("flows", "userrl", "warehouse", "sweeps", "curricula"))
     files = {str(file.relative_to(ROOT)): file.read_text() for room in rooms for file in room.rglob("*.py")}
     others = {name for name, text in files.items() if WRITERS.search(text)}
     assert others == OUR_OWN.keys(), "use json_text, plain_json or JsonAnswer, or say here why not"
 
 
-def test_servers_answer_null_also_when_they_quote_a_wrong_request():
+def test_servers_answer_null_also_when_they_quote_a_wrong_request() -> None:
     app = json_app("demo", None)
     app.get("/")(lambda: {"reward": math.nan, "seed": 2**70, "text": "\ud800"})
     assert orjson.loads(TestClient(app).get("/").content.replace(rb"\ud800", b"")) == {
@@ -85,7 +85,7 @@ def test_servers_answer_null_also_when_they_quote_a_wrong_request():
     assert quoted["body", "Step", "id"] is None
 
 
-def test_a_tool_is_not_called_with_nan_or_a_number_beyond_64_bits():
+def test_a_tool_is_not_called_with_nan_or_a_number_beyond_64_bits() -> None:
     with running("outfitter") as (server, address), http() as client:
         session = begun(client, address)
         for value in ("NaN", "-Infinity", str(2**64), r'"\ud800"'):

@@ -14,6 +14,7 @@ from curricula import load as load_recipe
 from flows.cli import main as cli
 from tests.makers import raises
 from userrl.evaluation.planned import actor_of
+from userrl.machine.home import warehouse_dir
 from userrl.machine.slots import alone, held
 from userrl.reports.run_report import read_report
 from userrl.reports.run_summary import run_summary
@@ -234,6 +235,26 @@ def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
         held(run.lock)
         with alone(run.lock, "it"):
             assert held(run.lock)
+
+
+def test_a_run_that_failed_before_rl_is_not_the_latest_until_it_goes_on(home):
+    older, newer = make_run(home, "a", 1), make_run(home, "b", 2)
+    for run in (older, newer):
+        TurnLog.open(warehouse_dir(), run.id, run_fields={"created": run.info.created}).close()
+
+    def latest():
+        return find("latest").id, find_run(warehouse_dir(), "latest")["run_id"]
+
+    assert latest() == ("b", "b")
+    with raises("recipe.invalid_value"), newer.at_work():
+        raise ConfigError("recipe.invalid_value", "no good")
+    assert latest() == ("a", "a")
+    with newer.at_work():
+        assert latest() == ("b", "b")
+        newer.stage("rl-1").mkdir(parents=True)
+    with raises("recipe.invalid_value"), newer.at_work():
+        raise ConfigError("recipe.invalid_value", "no good")
+    assert latest() == ("b", "b")
 
 
 @pytest.mark.parametrize("name", ["../../../tmp/evil", "/etc/evil", "..", ".", "a/../../b", "\x00", "a\nb", "x" * 500])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def line(reward: str, **row: Any) -> str:
     return json.dumps(row | {"reward": "?"}).replace('"?"', reward)
 
 
-FORMATS = {
+FORMATS: dict[str, Callable[[str], str]] = {
     "tau-bench": tau_bench,
     "tau2": tau2,
     "verifiers": lambda reward: line(reward, prompt=TALK[:1], completion=TALK[1:], metrics={"loss": float("nan")}),

@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.makers import raises
+from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl.reports.bundle import write_bundle as bundle
-from userrl.reports.bundle.write_bundle import Bundled, Shared, write_bundle
+from userrl.reports.bundle.write_bundle import (
+    Bundled,
+    BundleFiles,
+    Shared,
+    check_target,
+    write_bundle,
+    write_files,
+)
 from userrl.reports.run_report import RunReport
 from userrl_core.records import RolloutContext, Trajectory
 from warehouse import TurnLog, Warehouse, open_warehouse
@@ -170,6 +178,31 @@ def test_a_folder_with_other_files_is_refused_and_kept(warehouse: Warehouse, tmp
     (tmp_path / "kept.html").write_text("kept")
     written(warehouse, tmp_path / "mine")
     assert (tmp_path / "kept.html").read_text() == "kept"
+
+
+WRITE = """
+from pathlib import Path
+from userrl.reports.bundle.write_bundle import BundleFiles, write_files
+write_files(BundleFiles({pages}), Path(argument))
+"""
+
+
+def test_the_folder_of_a_killed_bundle_takes_the_next_one(tmp_path: Path) -> None:
+    pages = {"groups/1.html": "g", "conversations/2.html": "c", "index.html": "new"}
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / ".bundle.json.1.2.tmp").write_text("{")  # killed even earlier
+    check_target(folder)
+    kill_at("open", "index.html", folder, code=WRITE.format(pages=pages))
+    assert (folder / "groups" / "1.html").exists()
+    check_target(folder)
+    assert write_files(BundleFiles({"index.html": "next"}), folder) > 0
+    kept = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert kept == ["bundle.json", "index.html"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text("mine")
+    with raises("export.bad_target", "holds other files"):
+        check_target(tmp_path / "other")
 
 
 def test_a_bundle_stays_below_its_size_and_says_what_was_left_out(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
@@ -30,8 +31,21 @@ def test_the_script_shows_any_duckdb_client_the_same_rows(tmp_path: Path) -> Non
             assert client.execute("SELECT count(*) FROM learning_curve(run := 'sealed')").fetchall() == [(5,)]
             assert client.execute("SELECT count(*) FROM learning_curve").fetchall() == [(11,)]
             assert client.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+            for path in tmp_path.glob("runs/run=live/live/*"):
+                path.rename(path.with_suffix(".gone"))
+            assert client.execute("SELECT count(*) FROM learning_curve").fetchall() == [(11,)]
+            for path in tmp_path.glob("runs/run=live/live/*.gone"):
+                path.rename(path.with_suffix(".jsonl"))
             told = "SELECT description FROM dictionary WHERE name = 'turns' AND column_name = 'turn'"
             assert client.execute(told).fetchall() == [("from 1 within the trajectory",)]
+
+
+def test_an_older_duckdb_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    some_run(tmp_path, "r1")
+    script = attach_script(tmp_path)
+    assert script.startswith("-- For DuckDB 2 or newer")
+    with duckdb.connect() as client, pytest.raises(duckdb.Error, match=r"needs DuckDB 2 or newer; this is v1\.4\.2\."):
+        client.execute(script.replace("version()", "'v1.4.2'"))
 
 
 def test_the_data_dictionary_is_the_one_in_the_docs() -> None:

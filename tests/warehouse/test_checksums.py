@@ -118,6 +118,22 @@ def test_a_changed_sealed_file_is_named_and_not_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_changed_bit_in_the_footer_of_a_sealed_file_is_a_sentence_with_and_without_a_checksum(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-1", step=1)
+    (path,) = tmp_path.glob("runs/run=r1/sealed/events.*")
+    whole = path.read_bytes()
+    earlier = re.sub(rb"userrl-crc32.{4}", b"", whole, flags=re.DOTALL)
+    for sound in (whole, earlier):
+        footer = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+        names = [sound.index(name, footer) for name in (b"run_id", b"kind", b"step", b"incarnation", b"userrl_schema")]
+        for at in (*names, len(sound) - 6, len(sound) - 1, *range(footer, len(sound), 149)):
+            path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+            problems = check(tmp_path).problems
+            assert len(problems) == 1 or sound is earlier, at
+            assert all(problem.sentence.count("\n") == 0 for problem in problems)
+
+
 def test_a_rotten_block_of_a_pack_is_one_sentence_that_names_the_pack_for_all_who_read_it(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         for n in range(40):

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.makers import raises
+from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, play
 from userrl_core.errors import ConfigError
 from userrl_core.foreign.formats import conversations as conversations_of
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.layout import run_folders
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
 from warehouse.upkeep.exchange.atif import trajectory
 from warehouse.upkeep.exchange.conversations import (
     ExportedConversation,
@@ -94,6 +98,42 @@ def test_the_same_file_changes_nothing_and_a_broken_one_leaves_nothing(root: Pat
         with pytest.raises(ConfigError, match=re.escape(fact)):
             bring_in(tmp_path / "third", read_conversations(tmp_path / "broken"))
         assert not list((tmp_path / "third").glob("*/run=*"))
+
+
+BRING_IN = """
+from pathlib import Path
+from warehouse.upkeep.exchange.own_exports import bring_in, read_conversations
+bring_in(Path(argument), read_conversations(Path(argument).with_name("three.jsonl")), digest="d")
+"""
+
+
+@pytest.mark.parametrize(("event", "ending"), [("os.rename", "run=b"), ("os.remove", "arriving")])
+def test_an_import_that_is_killed_while_its_runs_arrive_is_there_whole_or_not_at_all(
+    tmp_path: Path, event: str, ending: str
+) -> None:
+    for run in "abc":
+        with TurnLog.open(tmp_path / "source", run) as log:
+            play(log, [1.0], phase="evaluate", split="test", policy="RL")
+    with open_warehouse(tmp_path / "source") as source:
+        write_messages([item for run in "abc" for item in conversations(source, run)], tmp_path / "three.jsonl")
+    root = tmp_path / "target"
+    with TurnLog.open(root, "here") as log:
+        play(log, [1.0])
+    kill_at(event, ending, root, code=BRING_IN)
+    assert [folder.name for folder in run_folders(root)] == ["run=here"]
+    with open_warehouse(root) as target:
+        assert target.sql("SELECT count(*) FROM trajectories").fetchall() == [(1,)]
+    if ending == "run=b":  # any later import finishes it, also a broken one
+        assert len(compact(root).packs) == 1  # what has not arrived stays as it is
+        with pytest.raises(ConfigError):
+            bring_in(root, read_conversations(tmp_path / "missing.jsonl"))
+    else:
+        bring_in(root, read_conversations(tmp_path / "three.jsonl"), digest="d")
+    with open_warehouse(root) as target:
+        counts = target.sql("SELECT run_id, count(*) FROM trajectories GROUP BY ALL ORDER BY ALL").fetchall()
+    assert counts == [("a", 1), ("b", 1), ("c", 1), ("here", 1)]
+    assert check(root).sound
+    assert [path.name for path in (root / "importing").glob("*") if path.name != "lock"] == []
 
 
 def test_an_imported_run_is_exported_and_read_back_with_its_nulls(tmp_path: Path) -> None:

@@ -214,9 +214,21 @@ def test_learning_curve_and_groups_count_what_was_played(played: tuple[Warehouse
     warehouse, _ = played
     curve = [(row["step"], row["trajectories"], row["score"]) for row in rows(warehouse, "learning_curve")]
     assert curve == [(1, 6, 1.5 / 6), (2, 6, 4.5 / 6), (3, 6, 1.5 / 6)]
+    assert {row["gym"] for row in rows(warehouse, "learning_curve")} == {"travel"}
     groups = rows(warehouse, "group_statistics", run="mine")
     columns = ("groups", "too_small", "all_good", "all_bad", "mixed")
     assert [tuple(row[c] for c in columns) for row in groups] == [(3, 1, 0, 1, 1), (3, 1, 1, 0, 1), (3, 1, 0, 1, 1)]
+
+
+def test_the_learning_curve_has_a_row_for_every_gym_on_request(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r") as log:
+        for gym, score in (("travel", 1.0), ("wish", 0.5)):
+            play(log, [score], gym=gym, score=score)
+    with open_warehouse(tmp_path) as warehouse:
+        together = [(row["gym"], row["score"]) for row in rows(warehouse, "learning_curve")]
+        apart = [(row["gym"], row["score"]) for row in rows(warehouse, "learning_curve", by_gym=True)]
+        one = [(row["gym"], row["score"]) for row in rows(warehouse, "learning_curve", in_gym="wish")]
+    assert (together, apart, one) == ([(None, 0.75)], [("travel", 1.0), ("wish", 0.5)], [("wish", 0.5)])
 
 
 def test_a_greedy_conversation_is_no_member_of_the_group_that_is_compared_with_it(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ class ComparedSides:
     def __str__(self) -> str:
         return self.document.text()
 
+    def _repr_markdown_(self) -> str:
+        return self.document.markdown()
+
 
 def compare(
     *sides: str, policy: str | Path | Mapping[str, Any] | GatePolicy | None = None, by: str | None = None

@@ -38,13 +38,14 @@ class TrainedRun:
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def curve(self) -> pl.DataFrame:
-        """Return the learning curve: mean score by phase, stage and step."""
+        """Return the learning curve in training and validation: mean score by phase, stage and step."""
         from userrl.machine.home import warehouse_dir
         from warehouse import open_warehouse
 
         with open_warehouse(warehouse_dir(), run=self.run) as opened:
-            curve: pl.DataFrame = opened.query("learning_curve", run=self.run).pl()
-            return curve
+            curve = opened.query("learning_curve", run=self.run, phase=None)
+            shown: pl.DataFrame = curve.filter("phase IN ('train', 'validate')").pl()
+            return shown
 
     def checkpoints(self, *, load: bool = False) -> pl.DataFrame:
         """Return the checkpoints on disk in order of training: stage, step, validation score, chosen, megabytes, problem, path.
@@ -76,6 +77,11 @@ class TrainedRun:
         from userrl.reports.run_summary import run_summary
 
         return run_summary(self.report).text()
+
+    def _repr_markdown_(self) -> str:
+        from userrl.reports.run_summary import run_summary
+
+        return run_summary(self.report).markdown()
 
 
 @dataclass(frozen=True, slots=True)

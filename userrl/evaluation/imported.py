@@ -15,6 +15,7 @@ from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED
 from warehouse.upkeep.exchange.imported import imported_run, store
 from warehouse.upkeep.exchange.own_exports import already, bring_in, read_conversations
+from warehouse.upkeep.exchange.staging import finish
 
 
 def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
@@ -25,6 +26,7 @@ def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[Impo
     """
     format = recognised(path, format)
     root = warehouse_dir()
+    finish(root)
     if format == OURS:
         digest = file_hash(path)
         before = already(root, digest)

@@ -13,7 +13,6 @@ from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
 from userrl.reports.sides import PublishedRows
-from userrl.reports.unscored import unscored_sentence
 from userrl_core.measure.collapse import CollapsedSeeds
 from userrl_core.measure.comparison import (
     ALL,
@@ -25,6 +24,7 @@ from userrl_core.measure.comparison import (
     checkpoints_of,
 )
 from userrl_core.number_format import limits, number, p_value, with_limits
+from warehouse.query.unscored import unscored_sentence
 
 SIGNS = 6
 """Fewest seeds for p below .05 in a two-sided sign test."""

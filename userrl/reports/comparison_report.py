@@ -11,12 +11,12 @@ import polars as pl
 
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
-from userrl.reports.unscored import unscored
 from userrl_core.json_files import read_json
 from userrl_core.measure.comparison import WHICH, ComparedSide, Comparison, compared
 from userrl_core.measure.interval import Interval
 from userrl_core.records import branch_of
 from warehouse import Warehouse
+from warehouse.query.unscored import unscored
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import polars as pl
 
 from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text
-from userrl.reports.unscored import unscored, unscored_sentence
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
 from warehouse import open_warehouse
 from warehouse.files.runs import find_run
+from warehouse.query.unscored import unscored, unscored_sentence
 from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
@@ -91,6 +91,9 @@ class ImportedRun:
 
     def __str__(self) -> str:
         return import_document(self).text()
+
+    def _repr_markdown_(self) -> str:
+        return import_document(self).markdown()
 
 
 def find_imported(text: str) -> ImportedRun | None:

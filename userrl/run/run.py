@@ -28,7 +28,7 @@ from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json, unchanged, with_checksum, write_json
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
-from warehouse.files.runs import retire_run
+from warehouse.files.runs import mark_failed, retire_run
 
 if TYPE_CHECKING:
     from curricula import Recipe
@@ -135,6 +135,12 @@ class Run:
         """Write the run's status."""
         status = RunStatus(state=state, stage=stage, updated=time.time(), error=error, code=code)
         write_json(self.folder / "status.json", status.known())
+        mark_failed(warehouse_dir(), self.id, failed=self.failed_before_rl)
+
+    @property
+    def failed_before_rl(self) -> bool:
+        """Whether the run failed and has no stage of RL. `latest` does not mean such a run."""
+        return read_status(self.folder).state == "failed" and not any(self.folder.glob("stages/rl-*"))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -325,7 +331,8 @@ def all_runs() -> list[Run]:
 def find(text: str) -> Run:
     """Return the run with this id, name or beginning of an id, or ``latest``. Raises ConfigError."""
     runs = {run.id: run for run in all_runs()}
-    return runs[choose_run(text, (RunName(run.id, run.info.name, run.info.created) for run in runs.values()), home())]
+    names = (RunName(run.id, run.info.name, run.info.created, failed=run.failed_before_rl) for run in runs.values())
+    return runs[choose_run(text, names, home())]
 
 
 def delete(run: Run) -> None:

@@ -57,6 +57,12 @@ class Segment:
         return f"{self.table}.{self.writer:05d}.{self.number:06d}"
 
 
+STAGING = "importing"
+"""The folder of the warehouse that imported runs are written in. No reader looks into it."""
+ARRIVING = f"{STAGING}/arriving"
+"""The file with the names of the folders that are being moved from there to ``runs``."""
+
+
 @dataclass(slots=True)
 class Snapshot:
     """A reader's view: files by table, packs, and runs; each segment exactly once."""
@@ -167,11 +173,22 @@ def claim(folder: Path) -> int:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Return the folders of registered runs."""
+    """Return the folders of registered runs. The runs of an import are not listed before all of them have arrived."""
     runs = root / "runs"
     if not runs.is_dir():
         return []
-    return [runs / name for name in sorted(_names(runs)) if name.startswith("run=")]
+    while True:
+        before, names = arriving(root), _names(runs)
+        if arriving(root) == before:
+            return [runs / name for name in sorted(names) if name.startswith("run=") and name not in before]
+
+
+def arriving(root: Path) -> frozenset[str]:
+    """Return the names of run folders that an import is moving, or was moving when it was killed."""
+    try:
+        return frozenset((root / ARRIVING).read_text().split())
+    except FileNotFoundError:
+        return frozenset()
 
 
 def segment_of(path: Path) -> Segment:

@@ -26,6 +26,8 @@ from warehouse.files.checksum import intact, stamped
 from warehouse.files.encode import fitting
 from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, sync, write_atomically
 
+FAILED = "failed-before-rl"
+"""The file that marks a run that failed before RL. `latest` does not mean it."""
 RETIRED = "retired"
 IMPORTED = "imported"
 """The kind of a run that holds conversations of another tool."""
@@ -200,11 +202,21 @@ def find_run(root: Path, name: str) -> dict[str, Any]:
     if name in rows:
         return rows[name]
     current = [row for row in rows.values() if not (run_dir(root, row["run_id"]) / RETIRED).exists()]
-    return rows[choose_run(name, [_names(row) for row in current], root)]
+    return rows[choose_run(name, [_names(root, row) for row in current], root)]
 
 
-def _names(row: Mapping[str, Any]) -> RunName:
-    return RunName(row["run_id"], row["name"], row["created"], row.get("kind") == IMPORTED)
+def _names(root: Path, row: Mapping[str, Any]) -> RunName:
+    failed = (run_dir(root, row["run_id"]) / FAILED).exists()
+    return RunName(row["run_id"], row["name"], row["created"], row.get("kind") == IMPORTED, failed)
+
+
+def mark_failed(root: Path, run_id: str, *, failed: bool) -> None:
+    """Mark a run that failed before RL, or remove the mark. A run without rows has none."""
+    folder = run_dir(root, run_id)
+    if failed and folder.is_dir():
+        (folder / FAILED).touch()
+    elif not failed:
+        (folder / FAILED).unlink(missing_ok=True)
 
 
 def retire_run(root: Path, run_id: str) -> None:

@@ -44,6 +44,8 @@ from warehouse.upkeep.compact import Compaction, alive, recover, remove_leftover
 
 UNREADABLE = "unreadable rewind"
 """The kind of a rewind that does not say what it voids."""
+READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError)
+"""What reading a Parquet file raises if its bytes were changed. A changed name of a column is a KeyError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what they say is reported
             _contents(root, report)
-    except (duckdb.Error, LogError) as error:
+    except (duckdb.Error, LogError, *READ_ERRORS) as error:
         # What is damaged and was not repaired is reported already.
         if not any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
             report.add("contents", f"The rows cannot be read: {first_line(error)}.")
@@ -244,8 +246,9 @@ def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
                 content = path.read_bytes()
                 checked = intact_parquet(content)
                 fault = f"{name} fails its checksum." if checked is False else None
-                metadata = pq.read_table(pa.BufferReader(content)).schema.metadata or {}
-            except (pa.ArrowException, OSError) as error:
+                table = pq.read_table(pa.BufferReader(content)) if checked is not False else None
+                metadata = {} if table is None else _segment_metadata(segment.table, table)
+            except READ_ERRORS as error:
                 fault = f"{name} cannot be read: {first_line(error)}."
             if fault is not None:
                 if repair:
@@ -254,16 +257,23 @@ def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
                 report.add("segment", fault, repair)
                 continue
             report.unchecked += checked is None
-            if damaged := int(metadata.get(DAMAGED, b"0")):
+            if damaged := metadata.get(DAMAGED, 0):
                 text = f"{name}: {damaged} lines failed their checksum when it was sealed; all of them are in {{}}."
                 report.add("lines", text.format(kept_aside(path).relative_to(root)), True)
-            if nulled := int(metadata.get(NULLED, b"0")):
+            if nulled := metadata.get(NULLED, 0):
                 report.add(
                     "values", f"{name}: {nulled} values did not fit their columns and were stored as null.", True
                 )
-            version = int(metadata.get(b"userrl_schema", b"1"))
-            if version > schema.version():
+            if (version := metadata.get(b"userrl_schema", 1)) > schema.version():
                 report.add("schema", f"{name} {_newer(version)}")
+
+
+def _segment_metadata(table: str, content: pa.Table) -> dict[bytes, int]:
+    """Return the numbers that a segment states of itself. Raises ValueError if they or a key column cannot be read."""
+    if missing := {"run_id"} & schema.types(table).keys() - set(content.column_names):
+        raise ValueError(f"it has no column {', '.join(missing)}")
+    metadata = content.schema.metadata or {}
+    return {key: int(metadata[key]) for key in (DAMAGED, NULLED, b"userrl_schema") if key in metadata}
 
 
 def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
@@ -299,7 +309,7 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
             if segment.table == "events" and path.exists() and not manifest.pack_of(segment):
-                with contextlib.suppress(pa.ArrowException, OSError):  # reported as a damaged segment
+                with contextlib.suppress(*READ_ERRORS):  # reported as a damaged segment
                     _rewinds_of_segment(path, f"Segment {run.name}/{path.name}", repair, report)
         for segment, path in segments_in(run, "live"):
             if segment.table == "events" and (count := unreadable_lines(path)):
@@ -335,6 +345,8 @@ def _index(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
 
 
 def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> None:
+    if intact_parquet(path.read_bytes()) is False:
+        return  # reported as a damaged segment
     table = pq.read_table(path)
     kinds = table.column("kind").to_pylist()
     run_ids, starts, stages, steps = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from warehouse import schema, views
+from warehouse import open_warehouse, schema, views
 
 HEAD = """# Schema: tables and queries
 
@@ -31,6 +33,21 @@ def _lines() -> Iterator[str]:
     for query in views.queries().values():
         params = ", ".join(name if default is None else f"{name} = {default}" for name, default in query.params.items())
         yield f"| {query.name} | {params.replace('|', chr(92) + '|')} | {query.doc} |"
+    yield '\n### Columns of the queries\n\n`userrl sql "describe from NAME()"` gives their types.\n'
+    yield "| query | columns |\n| --- | --- |"
+    for name, columns in query_columns().items():
+        yield f"| {name} | {', '.join(columns)} |"
+
+
+def query_columns() -> dict[str, list[str]]:
+    """Return the columns of every named query, in their order."""
+    columns = {}
+    with TemporaryDirectory() as empty, open_warehouse(Path(empty)) as warehouse:
+        for query in views.queries().values():
+            needed = ", ".join(f"{name} := NULL" for name, default in query.params.items() if default is None)
+            described = warehouse.rows(f"DESCRIBE FROM {query.name}({needed})")
+            columns[query.name] = [row["column_name"] for row in described]
+    return columns
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 -- Learning curves and group statistics: how training went, step by step.
 
--- Mean score, return and turns per run, stage, phase and step over admitted trajectories; rejected ones are counted.
-CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym := NULL) AS TABLE
+-- Mean score, return and turns per run, stage, phase and step over admitted trajectories; rejected ones are counted. gym is
+-- null for a step with several gyms. by_gym: a row for every gym of a step.
+CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym := NULL, by_gym := false) AS TABLE
     SELECT t.run_id, any_value(r.recipe) AS recipe, any_value(r.profile) AS profile, any_value(r.seed) AS seed,
-           t.stage, t.phase, t.step,
+           t.stage, t.phase, t.step, CASE WHEN min(t.gym) = max(t.gym) THEN min(t.gym) END AS gym,
            count(*) FILTER (t.admitted) AS trajectories,
            count(*) FILTER (NOT t.admitted) AS rejected,
            avg(t.score) FILTER (t.admitted) AS score,
@@ -12,8 +13,8 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
            avg((t.stop_reason = 'success')::INT) FILTER (t.admitted) AS success
     FROM trajectories t LEFT JOIN runs r USING (run_id)
     WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_gym IS NULL OR t.gym = in_gym)
-    GROUP BY t.run_id, t.stage, t.phase, t.step
-    ORDER BY t.run_id, t.step, t.stage;
+    GROUP BY t.run_id, t.stage, t.phase, t.step, CASE WHEN by_gym THEN t.gym END
+    ORDER BY t.run_id, t.step, t.stage, gym;
 
 -- The agent's choices step by step: each choice, its frequency, and the most common content. Shows how a run's replies change,
 -- for example when it collapses.

@@ -45,6 +45,8 @@ INDEX_BYTES = 2_000_000
 """Bytes kept free for the page with the report."""
 CONTENTS = "bundle.json"
 """The list of a bundle's files. It tells a bundle from any other folder."""
+UNFINISHED = f".{CONTENTS}.*.tmp"
+"""The list that a killed process was writing."""
 INDEX = "index.html"
 
 Row = dict[str, Any]
@@ -104,7 +106,7 @@ def write_bundle(
     Raises ConfigError if the folder holds anything else, or cannot be written.
     """
     with writing(folder):
-        _check_target(folder)
+        check_target(folder)
     run_blocks = _run_blocks(report, warehouse)
     files = BundleFiles()
     groups = list(_groups(report.run, warehouse, files, shared))
@@ -119,13 +121,15 @@ def write_bundle(
     ]
     files.pages[INDEX] = Document(report.run, tuple(blocks)).html()
     with writing(folder):
-        size = _write(files, folder)
+        size = write_files(files, folder)
     conversations = sum(name.startswith("conversations/") for name in files.pages)
     return Bundled(folder, len(groups), conversations, size, files.left_out)
 
 
-def _check_target(folder: Path) -> None:
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / CONTENTS).is_file()):
+def check_target(folder: Path) -> None:
+    """Raise ConfigError for a folder that holds anything but a bundle, finished or killed."""
+    others = folder.is_dir() and {*folder.iterdir()} - {*folder.glob(UNFINISHED)}
+    if folder.is_file() or (others and not (folder / CONTENTS).is_file()):
         raise ConfigError("export.bad_target", f"{folder} holds other files. Give --out a new or an empty folder.")
 
 
@@ -258,11 +262,15 @@ def _drawn_table(
     )
 
 
-def _write(files: BundleFiles, folder: Path) -> int:
-    """Replace an earlier bundle by these files. Returns their total size."""
-    for name in (read_json(folder / CONTENTS) or {}).get("files", ()):
-        if _is_ours(name):
-            (folder / name).unlink(missing_ok=True)
+def write_files(files: BundleFiles, folder: Path) -> int:
+    """Replace an earlier bundle by these files. Returns their total size.
+
+    The list is written first, with the old names and the new ones: a folder whose bundle was killed is still one of ours.
+    """
+    earlier = [name for name in (read_json(folder / CONTENTS) or {}).get("files", ()) if _is_ours(name)]
+    write_json(folder / CONTENTS, {"files": sorted({*earlier, *files.pages})})
+    for path in (*(folder / name for name in earlier), *folder.glob(UNFINISHED)):
+        path.unlink(missing_ok=True)
     for name, text in files.pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """A folder that imported runs are written in, which no reader looks into.
 
-A file that turns out to be broken, a full disk or a killed process therefore leaves no part of a run.
+A file that turns out to be broken, a full disk or a killed process therefore leaves no part of a run, and of a file with
+several runs either all or none.
 """
 
 from __future__ import annotations
@@ -11,30 +12,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from userrl_core.errors import LogError
-from warehouse.files.layout import sync
+from warehouse.files.layout import ARRIVING, STAGING, arriving, sync, write_atomically
 from warehouse.files.lock import FolderLock
-
-STAGING = "importing"
-"""The folder of the warehouse. It also holds the lock of the importing process."""
 
 
 @contextmanager
 def staging(root: Path) -> Iterator[Path]:
     """Yield the folder. Its folders ``run=...`` become runs when the block ends without an error, else they are removed.
 
-    What a killed import left is removed first. Raises LogError when the folder cannot be written.
+    What a killed import left is finished or removed first. Raises LogError when the folder cannot be written.
     """
     place = root / STAGING
     with FolderLock.wait(place):
+        _move(root)
         _empty(place)
         try:
             yield place
-            runs = root / "runs"
-            runs.mkdir(parents=True, exist_ok=True)
-            for folder in sorted(place.glob("run=*")):
+            folders = sorted(place.glob("run=*"))
+            for folder in folders:
                 sync(folder)
-                folder.rename(runs / folder.name)
-            sync(runs)
+            if folders:
+                write_atomically(root / ARRIVING, "\n".join(folder.name for folder in folders).encode())
+                _move(root)
         except OSError as error:
             if isinstance(error, LogError):
                 raise
@@ -42,7 +41,27 @@ def staging(root: Path) -> Iterator[Path]:
                 "log.cannot_write", f"The import cannot be written to {root}: {error.strerror or error}. Free space."
             ) from error
         finally:
-            _empty(place)
+            if not (root / ARRIVING).exists():
+                _empty(place)
+
+
+def finish(root: Path) -> None:
+    """Finish an import that was killed while its runs were being moved. Until then no reader sees any of them."""
+    if (root / ARRIVING).exists():
+        with FolderLock.wait(root / STAGING):
+            _move(root)
+
+
+def _move(root: Path) -> None:
+    """Move the arriving runs, and make all of them visible at once."""
+    runs = root / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    for name in sorted(arriving(root)):
+        if (root / STAGING / name).exists():
+            (root / STAGING / name).rename(runs / name)
+    sync(runs)
+    (root / ARRIVING).unlink(missing_ok=True)
+    sync(root / STAGING)
 
 
 def _empty(place: Path) -> None:
