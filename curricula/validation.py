@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,27 +36,50 @@ def _config_error(error: ValidationError, sentence: str) -> ConfigError:
 
 
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
+    """Name every problem. Missing keys are named together."""
     problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(kind, first["loc"])
-        text = f"unknown key '{where}'{nearest(str(first['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
-    elif first["type"] == "union_tag_invalid":
-        text = f"{where}.kind must be one of {first['ctx']['expected_tags'].replace(chr(39), '')}"
-    elif first["type"] == "missing":
-        missing_keys = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
-        text = f"{', '.join(map(repr, missing_keys))} {'is' if len(missing_keys) == 1 else 'are'} missing"
-        problems = [first, *(each for each in problems if each["type"] != "missing")]
-    elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
-        text = f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(first["input"]), "")})'
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        given = first["input"]
-        input_text = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
-        text = f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
-    text = text.rstrip(".")
-    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+    missing_keys = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
+    texts = [_problem(each, kind) for each in problems if each["type"] != "missing"]
+    if missing_keys:
+        are = "is" if len(missing_keys) == 1 else "are"
+        texts.insert(0, f"{', '.join(map(repr, missing_keys))} {are} missing")
+    return "; ".join(dict.fromkeys(texts[:MAX_PROBLEMS])) + (
+        f" (and {len(texts) - MAX_PROBLEMS} more)" if len(texts) > MAX_PROBLEMS else ""
+    )
+
+
+MAX_PROBLEMS = 8
+"""Problems that a sentence names."""
+
+
+def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
+    where = ".".join(str(part) for part in problem["loc"] if part not in _KINDS)
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(kind, problem["loc"])
+        return f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
+    if problem["type"] == "union_tag_invalid":
+        return f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
+    if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        return f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(problem["input"]), "")})'
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    given = problem["input"]
+    input_text = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
+    return f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
+
+
+def unknown_key(kind: type[BaseModel], key: str) -> str | None:
+    """Return the sentence about a dotted key that a model does not have. None if it has it, or holds values of any key there."""
+    models, parts = [kind], key.replace("[", ".").replace("]", "").split(".")
+    for number, part in enumerate(parts, 1):
+        fields = {info.alias or name: info for model in models for name, info in model.model_fields.items()}
+        if not fields:
+            return None
+        if part not in fields:
+            return f"There is no key '{'.'.join(parts[:number])}'{nearest(part, fields)}."
+        annotation = fields[part].annotation
+        is_free = any(get_origin(kind) in (dict, list, tuple) for kind in (annotation, *get_args(annotation)))
+        models = [] if is_free else _models(annotation)
+    return None
 
 
 _KINDS = ("fixed", "scaling_inter", "adaptive")

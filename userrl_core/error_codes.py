@@ -516,7 +516,7 @@ CODES: dict[str, Explained] = {
         (
             "server.no_deployment",
             "There is no deployment of this name.",
-            "Create the deployments with `prefect deploy --all --no-prompt`.",
+            "Create the deployments with `userrl deploy`.",
         ),
         ("server.not_running", "No Prefect server runs here.", "Start one with `userrl server`."),
         ("server.not_started", "The server could not be started.", "Read the log that the message names."),

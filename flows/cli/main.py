@@ -66,6 +66,7 @@ COMMANDS = {
     "sql": ("looking.sql", "Run one SQL query."),
     "warehouse": ("warehouse", "Compact, check and export the warehouse."),
     "server": ("server", "Start the Prefect server of this home until Ctrl-C."),
+    "deploy": ("deploy", "Register the deployments of prefect.yaml on the server, a line each."),
     "sweep": ("training.sweep", "Sweeps: run, status, best recipe, report."),
     "schedule": ("schedule", "Schedules of deployments: list, on, off."),
     "serve-user": ("serve", "Serve a model as simulated user until Ctrl-C."),

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curricula.validation import validated
 from flows.cli.invocation import again, default_deployment, deployments
 from flows.cli.result import show_result
 from flows.cli.server import taken_sentence
@@ -148,16 +147,16 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
     flow, _, name = deployment.partition("/")
     check_writable(home())
     quiet_process()
-    from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest
+    from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, requested
 
     others: dict[str, type[Settings]] = {"distill": DistillRequest, "evaluate": EvaluateRequest, "sweep": SweepRequest}
     if flow in others:
-        validated(others[flow], parameters, flow)
+        requested(others[flow], parameters, flow)
     if flow == "train":
         from userrl.run.plan import plan_run
         from userrl.stages.here import finished
 
-        request = validated(TrainRequest, {"recipe": name} | parameters, "train")
+        request = requested(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself prints them
             plan = plan_run(request)
@@ -203,8 +202,8 @@ def _begin(running: Services, deployment: str, port: int) -> None:
     finally:
         stop_group(provisioning, 0.0)
     # A sweep's trials are runs of a train deployment.
-    also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
-    deploying = running.begin("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
+    also = ("train/equalized-r2g",) if deployment.startswith("sweep/") else ()
+    deploying = running.begin("deploy", PYTHON, "-m", "flows.server.deployments", deployment, *also)
     queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
     # Only the worker's flows read it.
     running.environment[ENDS_WITH_WORKER] = "1"

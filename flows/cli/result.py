@@ -8,7 +8,7 @@ from typing import Any
 from flows.cli.invocation import again
 from flows.cli.terminal import page_text
 from userrl.machine.home import warehouse_dir
-from userrl.machine.page_address import run_address
+from userrl.machine.page_address import INSTALL_PAGE, page_installed, run_address
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_summary import at_a_glance
 from userrl.reports.write_report import with_card
@@ -45,9 +45,11 @@ def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any])
         f"  .venv/bin/userrl show {row['traj_id']} --full   # a failed conversation of {row['policy']}, step {row['step']}\n"
         for row in failed
     )
+    install = "" if page_installed() else f"  .venv/bin/{INSTALL_PAGE}   # once, for the page of the next line\n"
     print(
         "\nTry next:\n"
         f"  .venv/bin/userrl report {run.id}   # scores by gym and tier, curves, files\n"
+        f"{install}"
         f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
         f"{trace}"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"

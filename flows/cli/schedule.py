@@ -10,6 +10,7 @@ import typer
 
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain_json
+from flows.server.schedule_text import when
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -32,11 +33,7 @@ def list_schedules(as_json: Json = False) -> None:
         return
     for row in rows:
         print(f"{'on ' if row['active'] else 'off'}  {row['deployment']:24} {row['when']}")
-    print(
-        "Next: userrl schedule on NAME, or off"
-        if rows
-        else "No deployment has a schedule; `prefect deploy --all` first."
-    )
+    print("Next: userrl schedule on NAME, or off" if rows else "No deployment has a schedule; `userrl deploy` first.")
 
 
 @app.command()
@@ -65,7 +62,7 @@ def _switch(name: str, *, active: bool) -> None:
 async def _rows() -> list[dict[str, Any]]:
     async with _client() as client:
         return [
-            {"deployment": name, "active": schedule.active and not deployment.paused, "when": _when(schedule.schedule)}
+            {"deployment": name, "active": schedule.active and not deployment.paused, "when": when(schedule.schedule)}
             for name, deployment in await _scheduled(client)
             for schedule in deployment.schedules
         ]
@@ -81,11 +78,11 @@ async def _set(name: str, active: bool) -> list[str]:
             raise ConfigError(
                 "server.no_deployment",
                 f"The server has no deployment '{name}' with a schedule{nearest(name, list(known))}. `userrl "
-                "schedule list` shows them, and `prefect deploy --all --no-prompt` creates them.",
+                "schedule list` shows them, and `userrl deploy` creates them.",
             )
         for schedule in known[name].schedules:
             await client.update_deployment_schedule(known[name].id, schedule.id, active=active)
-        return [_when(schedule.schedule) for schedule in known[name].schedules]
+        return [when(schedule.schedule) for schedule in known[name].schedules]
 
 
 def _client() -> PrefectClient:
@@ -108,9 +105,3 @@ async def _scheduled(client: PrefectClient) -> Sequence[tuple[str, DeploymentRes
     flows = {flow.id: flow.name for flow in await client.read_flows()}
     scheduled = [d for d in await client.read_deployments() if d.schedules]
     return sorted(((f"{flows[d.flow_id]}/{d.name}", d) for d in scheduled), key=lambda pair: pair[0])
-
-
-def _when(schedule: Any) -> str:
-    """Format a schedule as ``0 1 * * * UTC``, or in its own words."""
-    cron = getattr(schedule, "cron", None)
-    return f"{cron} {schedule.timezone or 'UTC'}" if cron else str(schedule)

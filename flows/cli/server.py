@@ -89,6 +89,6 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
     typer.echo(
         f"server    {url}\npassword  {secret} (the web page asks for it once; commands in this folder know it)\n"
         "next      prefect worker start --pool gpu --type process     in another terminal, in this folder\n"
-        "          prefect deploy --all --no-prompt                   once, in a third\n"
+        "          userrl deploy                                      once, in a third\n"
         "          prefect deployment run train/equalized-r2g --watch"
     )

@@ -7,6 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from prefect import Flow
 
+from flows.server.settings import temporary_server
+from flows.server.temporary_server import meet_no_other_server
 from userrl.run.keys import refuse_keys
 
 P = ParamSpec("P")
@@ -19,6 +21,8 @@ class KeylessFlow(Flow[P, R]):
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the flow. Raises ConfigError if a parameter holds a key."""
         refuse_keys({"": list(arguments), **named})
+        if temporary_server():
+            meet_no_other_server()
         return super().__call__(*arguments, **named)
 
 

@@ -25,6 +25,8 @@ from userrl.machine.slots import held
 PORT = 4311
 SERVER_SECONDS = 300
 """Seconds to wait for a server. A busy machine takes minutes to import Prefect."""
+BUSY_ANSWERS = 12
+"""Unanswered requests, of 5 s each, after which a server that is up counts as another program."""
 
 
 def find_server() -> str | None:
@@ -80,6 +82,18 @@ def server_state(port: int) -> str:
         return state if Path(str(settings["home"])).expanduser().resolve() == home() else "taken"
     except (KeyError, TypeError):
         return "taken"
+
+
+def takes(url: str, secret: str) -> bool:
+    """Return whether the Prefect server at an address takes a password. A server too busy to answer is asked again."""
+    for _ in range(BUSY_ANSWERS):
+        try:
+            return bool(_settings(url, secret))
+        except HTTPError:
+            return False
+        except (URLError, OSError, HTTPException, ValueError):
+            time.sleep(0.1)
+    return False
 
 
 def _is_ours(url: str) -> bool:

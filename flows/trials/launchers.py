@@ -70,7 +70,7 @@ class DeploymentLauncher(Trials):
                 continue  # a recipe without its own deployment: any train deployment takes it as a parameter
         raise TrainingError(
             "server.no_deployment",
-            "There is no train deployment on the server. `prefect deploy --all --no-prompt` creates them.",
+            "There is no train deployment on the server. `userrl deploy` creates them.",
         )
 
     def status(self, handle: str) -> Status:

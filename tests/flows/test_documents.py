@@ -120,6 +120,16 @@ def test_every_command_is_on_the_page_of_commands() -> None:
     assert [name for name in COMMANDS if f"userrl {name}" not in text and f"`{name}`" not in text] == []
 
 
+def test_the_page_about_security_names_every_server_and_what_the_browser_writes() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    ports = text[text.index("## Open ports") : text.index("## Rights")]
+    table, door = ports.split("**The front door**")[0], ports.split("**The front door**")[1].split("\n\n")[0]
+    servers = [name for name in COMMANDS if name.startswith("serve-")]
+    assert len(servers) == 4
+    assert [name for name in (*servers, "view") if f"| `userrl {name}` |" not in table or f"`{name}`" not in door] == []
+    assert "`labels`" in text[text.index("## The page") : text.index("## Tests")]
+
+
 def test_the_help_text_says_of_each_command_what_the_command_says() -> None:
     group: Any = get_command(app)
     said = {name: first_sentence(group.get_command(None, name).help) for name in COMMANDS}

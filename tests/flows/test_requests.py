@@ -10,11 +10,13 @@ import pytest
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.schema_tools.validation import validate
 
-from curricula import profile_names, recipe_names
+from curricula import load, profile_names, recipe_names
+from curricula.recipe import Recipe
+from curricula.validation import unknown_key
 from tests.makers import raises
 from userrl.run.job import Inputs, StageJob
 from userrl.run.plan import plan_run
-from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, takes
+from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, requested, takes
 from userrl.run.results import DistillResult, TrainResult
 from userrl.worker.train import rl_job, sft_job
 from userrl_core.settings import Settings
@@ -76,6 +78,61 @@ def test_a_function_of_a_request_is_called_with_its_fields_and_refuses_in_a_sent
         asked(budget={"hours": 0})
     with pytest.raises(TypeError, match="sead"):
         asked(sead=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({"recipe": "equalised"}, 1),
+        ({"recipe": "equalized-r2g", "profile": "laptp"}, 1),
+        ({"recipe": "mine.yaml", "profile": "here/mine"}, 0),
+        ({"overrides": {"algorithm.lr": 1e-4, "stages[0].horizon": 4, "credit": {"gamma": 0.5}}}, 0),
+        ({"overrides": {"algoritm.lr": 1e-4}}, 1),
+        ({"recipe": "equalised", "profile": "laptp", "overrides": {"lr": 1}, "seed": "x"}, 4),
+        ({"overrides": None, "profile": None}, 0),
+    ],
+)
+def test_the_schema_of_a_deployment_refuses_unknown_recipes_profiles_and_blocks(
+    given: dict[str, Any], faults: int
+) -> None:
+    schema = load_flow_from_entrypoint(f"{FLOWS / 'train'}.py:train").parameters.model_dump_for_openapi()
+    assert len(validate(given, schema)) == faults
+
+
+def test_a_refusal_names_all_faults_at_once() -> None:
+    values = {"recipe": "equalised", "profile": "laptp", "seed": -1, "overrides": {"algoritm.lr": 1, "credit.gama": 1}}
+    with raises("recipe.invalid_value") as caught:
+        requested(TrainRequest, values, "train")
+    for fault in (
+        "seed",
+        "'equalised' (did you mean",
+        "'laptp' (did you mean",
+        "'algoritm' (did",
+        "'credit.gama' (did",
+    ):
+        assert fault in str(caught.value), fault
+    with raises("file.unknown_name") as caught:
+        requested(TrainRequest, {"recipe": "equalised"}, "train")
+    assert str(caught.value).startswith("There is no recipe 'equalised'")
+    with raises("recipe.unknown_key") as caught:
+        load("grpo", overrides={"algorithm.lrr": 1, "credit.gama": 1, "evaluate.horizn": 3})
+    assert all(key in str(caught.value) for key in ("'algorithm.lrr'", "'credit.gama'", "'evaluate.horizn'"))
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("algorithm.lr", None),
+        ("stages.0.horizon", None),
+        ("stages[*].mix", None),
+        ("gyms.travel.config.anything", None),
+        ("algorithm.lr.more", None),
+        ("credit.gama", "There is no key 'credit.gama' (did you mean 'gamma'?)."),
+        ("credits.gamma", "There is no key 'credits' (did you mean 'credit'?)."),
+    ],
+)
+def test_an_override_key_is_checked_against_the_recipes_fields(key: str, sentence: str | None) -> None:
+    assert unknown_key(Recipe, key) == sentence
 
 
 @pytest.mark.parametrize(("rl_kind", "sft_kind"), [(RlJob, SftJob), (VerlJob, VerlSftJob)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -197,6 +198,13 @@ def test_the_first_line_of_make_run_s_result_is_the_answer(
         [row] = warehouse.rows("SELECT policy, task_id, score FROM trajectories WHERE traj_id = $id", id=int(named))
     assert (row["policy"], row["score"]) == ("short", 0.0)
     assert "t06" <= row["task_id"] <= "t17", "longer solves the task, which short does not"
+    monkeypatch.setitem(sys.modules, "nicegui", None)  # what Python sees where it is not installed
+    show_result(run, "train/horizon-fork", {})
+    fresh = capsys.readouterr().out.splitlines()
+    install = "  .venv/bin/pip install -c constraints.txt -e '.[view]'   # once, for the page of the next line"
+    page = next(line for line in lines if "userrl view" in line)
+    assert install not in lines
+    assert fresh[fresh.index(install) + 1] == page
     assert len(lines) < 26  # with at most 14 lines of progress it stays below 40
 
 

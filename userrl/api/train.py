@@ -184,7 +184,6 @@ def _asked(
 
 
 def _request(values: dict[str, Any]) -> Any:
-    from curricula.validation import validated
-    from userrl.run.request import TrainRequest
+    from userrl.run.request import TrainRequest, requested
 
-    return validated(TrainRequest, values, "train")
+    return requested(TrainRequest, values, "train")

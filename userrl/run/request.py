@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from curricula import profile_names, recipe_names
 from curricula.host import AUTO
-from curricula.validation import validated
-from curricula.yaml_files import claim_names
+from curricula.recipe import Recipe
+from curricula.validation import unknown_key, validated
+from curricula.yaml_files import claim_names, find
 from userrl.run.keys import refuse_keys
+from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
 M = TypeVar("M", bound=Settings)
@@ -27,10 +29,20 @@ def _choice(*names: str, none: bool = False) -> WithJsonSchema:
     """Return the schema of a choice in Prefect's form, or of a text for a YAML file. none: the choice may be empty."""
     shipped, yaml_file = (
         {"title": "Shipped", "type": "string", "enum": list(names)},
-        {"title": "YAML file", "type": "string"},
+        {"title": "YAML file", "type": "string", "pattern": r"/|\.ya?ml$"},
     )
     return WithJsonSchema({"anyOf": [shipped, yaml_file, *([{"title": "None", "type": "null"}] if none else [])]})
 
+
+_OVERRIDES = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "object", "propertyNames": {"pattern": rf"^({'|'.join(Recipe.model_fields)})($|[.\[])"}},
+            {"type": "null"},
+        ]
+    }
+)
+"""The schema of overrides: dotted keys of a recipe. Prefect refuses a flow run with another key before it is stored."""
 
 _SHOWN = ConfigDict(use_attribute_docstrings=True)
 """Prefect shows the text under each field. Pydantic reads it in the source, which takes as long as making the model."""
@@ -75,7 +87,7 @@ class RunRequest(Request):
     name: str = ""
     """A name for the run. Another name makes another run."""
 
-    overrides: dict[str, Any] | None = None
+    overrides: Annotated[dict[str, Any] | None, _OVERRIDES] = None
     """Recipe values by dotted key."""
 
     fresh: bool = False
@@ -207,7 +219,7 @@ class SweepRequest(Request):
     budget: dict[str, float] | None = None
     """hours, gpu_hours and money, instead of the space's."""
 
-    overrides: dict[str, Any] | None = None
+    overrides: Annotated[dict[str, Any] | None, _OVERRIDES] = None
     """Recipe overrides common to all trials."""
 
     poll_seconds: float = 2.0
@@ -264,6 +276,36 @@ class CrossPlayRequest(Request):
     """Seconds between two polls of the runs."""
 
 
+def requested(model: type[M], values: Mapping[str, Any], what: str) -> M:
+    """Return a request of these values. Raises ConfigError in a sentence that names every fault.
+
+    Faults are those of fields, an unknown recipe or profile, and beside them override keys that no recipe has. Where the
+    override keys alone are wrong, the recipe says so itself.
+    """
+    faults: list[ConfigError] = []
+    try:
+        request = validated(model, values, what)
+    except ConfigError as error:
+        faults.append(error)
+    faults += _unknown_names(values)
+    if not faults:
+        return request
+    overrides = values.get("overrides")
+    keys = [unknown_key(Recipe, str(key)) for key in overrides] if isinstance(overrides, Mapping) else []
+    raise ConfigError(faults[0].code, " ".join([*map(str, faults), *filter(None, keys)])) from faults[0]
+
+
+def _unknown_names(values: Mapping[str, Any]) -> Iterator[ConfigError]:
+    names: tuple[Literal["recipe", "profile"], ...] = ("recipe", "profile")
+    for what in names:
+        name = values.get(what)
+        if isinstance(name, str) and name != AUTO:
+            try:
+                find(name, what)
+            except ConfigError as error:
+                yield error
+
+
 def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
     """Turn a function of one request into a function of the request's fields, which Prefect shows, checks and passes on.
 
@@ -286,7 +328,7 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
         @functools.wraps(function)
         def with_fields(*arguments: Any, **named: Any) -> T:
             values = signature.bind(*arguments, **named).arguments
-            return function(validated(model, values, function.__name__))
+            return function(requested(model, values, function.__name__))
 
         with_fields.__signature__ = signature  # type: ignore[attr-defined]
         return with_fields

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.terminal import refusals
-from userrl.machine.page_address import PORT
+from userrl.machine.page_address import INSTALL_PAGE, PORT, page_installed
 from userrl_core.errors import ConfigError
 
 
@@ -29,11 +28,9 @@ def view(
     Example: userrl view --port 8080
     """
     with refusals():
-        if importlib.util.find_spec("nicegui") is None:
+        if not page_installed():
             raise ConfigError(
-                "install.missing",
-                "The page needs NiceGUI. Run pip install -c constraints.txt -e '.[view]' in the checkout, "
-                "then try again.",
+                "install.missing", f"The page needs NiceGUI. Run {INSTALL_PAGE} in the checkout, then try again."
             )
         from flows.page.people import People
         from flows.page.server import app_of

@@ -1,0 +1,32 @@
+"""``userrl deploy``: the deployments of prefect.yaml on this folder's server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+
+def deploy(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Deployments such as train/equalized-r2g. Default: all.", metavar="[NAME]..."),
+    ] = None,
+) -> None:
+    """Register the deployments of prefect.yaml on the server, a line each. Schedules stay on or off as they are.
+
+    Example: userrl deploy
+    """
+    from flows.server.own_server import find_server
+    from userrl_core.errors import ConfigError
+
+    print("reading prefect.yaml and the flows ...", flush=True)
+    if find_server() is None:
+        raise ConfigError(
+            "server.not_running", "No Prefect server runs here. Start one with `userrl server` in another terminal."
+        )
+    from flows.server.deployments import main
+
+    asyncio.run(main(names or []))
+    print("Next: prefect deployment run train/equalized-r2g --watch, or userrl schedule list")
