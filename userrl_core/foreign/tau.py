@@ -24,10 +24,10 @@ from userrl_core.foreign.conversation import (
     number,
     scored,
     sequence,
-    text_of,
 )
 from userrl_core.foreign.dialogue import divided
 from userrl_core.foreign.stream import JsonStream, items
+from userrl_core.json_files import json_text
 
 ENDINGS: Mapping[str, str] = {
     "max_steps": "horizon",
@@ -71,7 +71,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
 
 def _failure(error: Any) -> str | None:
     """Return why an attempt of tau-bench has no score. Its reward is then 0, which nobody computed."""
-    return f"the attempt failed: {text_of(error)}" if error else None
+    return f"the attempt failed: {error if isinstance(error, str) else json_text(error)}" if error else None
 
 
 def _not_the_agent(ending: str) -> bool:
