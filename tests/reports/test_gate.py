@@ -246,6 +246,8 @@ def test_mistakes_in_a_policy_name_the_nearest_word(home: Path, tmp_path: Path) 
         "rules: [{rule: not worse by more then .02}]": "did you mean 'not worse by more than .02'?",
         "rules: [{rule: cost at most 1.2 x, metric: token}]": "did you mean 'tokens'?",
         "rules: [{rule: better, level: 2}]": "less than or equal to 0.25",
+        "rules: [{rule: cost at most 1.2 x, cap: 1.0e+300}]": "less than or equal to 1000000000",
+        f"rules: [{{rule: cost at most {'9' * 400} x}}]": "the number of a rule is at most 1e+09",
         "rules: []": "at least one rule",
         "level: .05": "at least one rule",
         "rules: [{rule: better}]\ncollapsed: {at_most: 0}": "greater than or equal to 0.001",

@@ -18,6 +18,8 @@ from userrl_core.suggest import nearest
 
 COSTS = ("dollars", "tokens", "turns", "seconds")
 """Metrics of a cost rule: per conversation, of the agent's own model calls."""
+MOST = 1e9
+"""Largest number of a rule, and largest cap."""
 _METRIC = re.compile(r"pass\^[1-9]\d?")
 _NUMBER = r"(\d*\.?\d+)"
 _FORMS = {
@@ -47,7 +49,7 @@ class GateRule(Settings):
     metric: str = ""
     """score (the default), pass^k, or for a cost rule dollars (its default), tokens, turns or seconds per conversation."""
 
-    cap: float | None = Field(None, gt=0)
+    cap: float | None = Field(None, gt=0, le=MOST)
     """For a cost rule: the largest possible cost of one conversation. By default the horizon for turns, and the recipe's token
     limit for tokens of our checkpoints. Dollars, seconds and imported conversations have no default."""
 
@@ -81,6 +83,8 @@ class GateRule(Settings):
             raise ValueError("a share is between 0 and 1")
         if kind == "cost" and self.number == 0:
             raise ValueError("a cost cannot be at most 0 x")
+        if self.number > MOST:
+            raise ValueError(f"the number of a rule is at most {MOST:g}")
         if kind != "cost" and self.cap is not None:
             raise ValueError(f"a cap belongs to a cost rule, not to '{self.rule}'")
         return self
