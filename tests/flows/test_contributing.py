@@ -38,10 +38,8 @@ PART_6 = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text().partit
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_copy_of_the_example_made_by_the_tutorial_s_words_learns_to_ask(tmp_path):
-    commands, recipe = (
-        re.search(r"With GNU sed:\n\n(.*?)\n\n", PART_6, re.DOTALL),
-        re.search(r"```yaml\n(.*?)```", PART_6, re.DOTALL),
-    )
+    commands = re.search(r"With GNU sed:\n\n(.*?)\n\n", PART_6, re.DOTALL)
+    recipe = re.search(r"^    name: asks\n(?:    .*\n)+", PART_6, re.MULTILINE)
     assert commands
     assert recipe
     lines = [line.strip() for line in commands.group(1).splitlines()]
