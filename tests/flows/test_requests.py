@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from curricula import load, profile_names, recipe_names
 from curricula.recipe import Recipe
 from curricula.validation import unknown_key
 from tests.makers import raises
-from userrl.run.job import Inputs, StageJob
+from tests.training.toys import RecordingSink
+from userrl.reports.run_report import RunReport
+from userrl.reports.run_summary import facts
+from userrl.run.job import Inputs, ProgressWriter, StageJob
 from userrl.run.plan import plan_run
 from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, requested, takes
 from userrl.run.results import DistillResult, TrainResult
+from userrl.worker.distill import distill
 from userrl.worker.train import rl_job, sft_job
 from userrl_core.settings import Settings
 from userrl_core.training.jobs import RlJob, SftJob
@@ -176,6 +181,26 @@ def test_what_a_recipe_says_reaches_both_trainers_through_the_job_file(
     supervised = sft_job(sft_kind, sft.model_copy(update={"inputs": Inputs(distill=shown)}))
     assert (supervised.model, supervised.sft, supervised.chats) == (recipe.model, recipe.cold_start, shown.chats)
     assert supervised.sft.cutoff == 555
+
+
+def test_fields_of_given_conversations_that_are_not_read_are_named_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    call = {"name": "interact_with_env", "arguments": {"choice": "action", "content": "area?"}}
+    reply = {"role": "assistant", "content": None, "tool_calls": [{"function": call}], "time": 3}
+    (tmp_path / "chats.json").write_text(
+        json.dumps({"messages": [{"role": "user", "content": "Go."}, reply, reply]}, indent=1)
+    )
+    given = {"cold_start.data": str(tmp_path / "chats.json")}
+    plan = plan_run(TrainRequest(profile="laptop-quick", overrides=given, wandb="off"))
+    with plan.begin() as run:
+        job = StageJob.read(plan.job(run, "distill").write())
+    result = distill(job, RecordingSink(), ProgressWriter(tmp_path / "progress"))
+    assert (result.kept, result.turns, result.unread) == (1, 2, {"time": 2})
+    report = RunReport(run="r", recipe="x", profile=None, seed=0, demonstrations=result, warehouse="", folder="")
+    (note,) = [text for text in map(str, facts(report)) if "does not read" in text]
+    assert "time of 2 messages" in note
 
 
 def test_a_plan_resolves_its_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

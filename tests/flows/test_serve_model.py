@@ -19,12 +19,14 @@ import torch
 from flows.serving.model_server import ModelServer
 from tests.flows.small import environment
 from tests.llama import llama
+from tests.makers import raises
 from tests.ports import free_port
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.completion import Completer, Request, calls_of
 from userrl_core.training.local.state import load_checkpoint
+from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
 from userrl_core.training.local.threads import fix_threads
 
@@ -108,6 +110,27 @@ def test_a_conversation_with_calls_is_encoded_as_in_training(folder: Path) -> No
     ]
     stored = [*QUESTION, {"role": "assistant", "content": render_call(InteractCall("action", "coat"))}, messages[2]]
     assert ours.prompt(Request(messages)) == ours.prompt(Request(stored))
+
+
+def test_a_request_is_read_as_training_reads_a_chat(folder: Path) -> None:
+    ours = completer(folder)
+    results = [
+        {"role": "tool", "content": "red"},
+        {"role": "tool", "content": "blue"},
+        {"role": "user", "content": "So?"},
+    ]
+    call = {"name": "interact_with_env", "input": {"choice": "action", "content": "coat"}}
+    spoken = [{"type": "text", "text": "Let me ask."}, {"type": "tool_use", "id": "1", **call}]
+    reply: dict[str, Any] = {"role": "assistant", "content": render_call(InteractCall("action", "coat"), "Let me ask.")}
+    asked: dict[str, Any] = {"role": "assistant", "content": spoken}
+    ids = ours.prompt(Request([*QUESTION, asked, *results]))
+    assert ids == ours.prompt(Request([*QUESTION, reply, *results]))
+    trained = ChatFormat(load_checkpoint(folder, ModelConfig(path=str(folder)), "cpu")[1]).chat(
+        {"messages": [*QUESTION, reply, *results, reply]}
+    )
+    assert trained.ids[: len(ids)] == ids
+    with raises("argument.malformed", "messages[0]", "image_url"):
+        ours.prompt(Request([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]))
 
 
 def test_calls_are_read_by_the_rules_of_rollouts() -> None:

@@ -61,6 +61,9 @@ def facts(report: RunReport) -> Iterator[Block]:
             f"mean {number(shown.mean_kept)}."
         )
         yield Text(("Demonstrator: ", Code(shown.policy), counts))
+        if shown.unread:
+            fields = ", ".join(f"{name} of {count:,} messages" for name, count in shown.unread.items())
+            yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")
     if report.data:
         kinds = dict.fromkeys(report.data.values())
         gyms = {kind: ", ".join(gym for gym, used in report.data.items() if used == kind) for kind in kinds}

@@ -59,6 +59,8 @@ class KeptDemonstrations(BaseModel):
     mean: float | None
     mean_kept: float | None
     by_gym: dict[str, GymCount]
+    unread: dict[str, int] = Field(default_factory=dict)
+    """Fields of given messages that are not read, with the number of messages."""
 
 
 class DistillResult(Result, KeptDemonstrations):

@@ -128,9 +128,6 @@ def _given(job: StageJob, source: Path) -> DistillResult:
     """Use conversations of a file instead of demonstrations. Nothing is played, and no task leaves the RL set."""
     unread: Counter[str] = Counter()
     conversations = read_conversations(source, job.recipe.played_gyms, unread)
-    if unread:
-        fields = ", ".join(f"{name} of {count:,} messages" for name, count in unread.most_common())
-        print(f"Fields of {source.name} that are not read: {fields}.", flush=True)
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     chats.parent.mkdir(parents=True, exist_ok=True)
     chats.write_text("".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in conversations), encoding="utf-8")
@@ -145,6 +142,7 @@ def _given(job: StageJob, source: Path) -> DistillResult:
         mean=None,
         mean_kept=None,
         by_gym={},
+        unread=dict(unread.most_common()),
         turns=sum(message["role"] == "assistant" for chat in conversations for message in chat["messages"]),
         files={path: file_hash(path) for path in (chats, used)},
         sha256=file_hash(chats),

@@ -92,7 +92,11 @@ def _of_sharegpt(turns: list[Any], where: str) -> list[Any]:
         message |= {"role": SPEAKERS[speaker], "content": turn["value"]}
         if speaker == "function_call":
             message |= _with_calls(turn["value"], where)
-            if index and turns[index - 1].get("from") == "gpt" and _marks(messages[-1]) == _marks(message):
+            if (
+                index
+                and turns[index - 1].get("from") in ("gpt", "assistant")
+                and _marks(messages[-1]) == _marks(message)
+            ):
                 said = messages.pop()["content"]
                 message["content"] = "\n".join([said, *[message["content"]] * bool(message["content"])])
         messages.append(message)

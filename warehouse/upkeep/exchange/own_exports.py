@@ -15,7 +15,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.foreign.conversation import broken, mapping, sequence
-from userrl_core.foreign.stream import check_characters, rows
+from userrl_core.foreign.stream import check_characters, items
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders
@@ -43,7 +43,7 @@ def read_conversations(path: Path) -> Iterator[Found]:
     try:
         with path.open("rb") as file:
             packed = file.read(4) == b"PAR1"
-        for where, value in _packed(path) if packed else rows(path):
+        for where, value in _packed(path) if packed else items(path):
             yield where, _conversation(where, value)
     except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from error

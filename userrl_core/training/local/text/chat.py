@@ -24,6 +24,10 @@ from userrl_core.training.local.text.tokenizer import rendered
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
+DROPPED = (
+    "The chat template drops earlier replies or observations, so a conversation cannot be extended turn by turn. Use "
+    "another checkpoint."
+)
 _REMEMBERED = 1024
 """Number of texts, and of replies, whose encoding is cached."""
 
@@ -75,11 +79,7 @@ class ChatFormat:
         self._observed = self._style.observed if self._between(self._style.observed) else "user"
         between = self._between(self._observed)
         if between is None:
-            raise TrainingError(
-                "checkpoint.bad_tokenizer",
-                "The chat template drops earlier replies or observations, so a conversation cannot be "
-                "extended turn by turn. Use another checkpoint.",
-            )
+            raise TrainingError("checkpoint.bad_tokenizer", DROPPED)
         self._split(between)
 
     @property
@@ -117,8 +117,10 @@ class ChatFormat:
         if prompt and [message["role"] for message in messages] == ["tool"]:
             return self.after_reply(messages[0]["content"])
         probe = [{"role": "user", "content": "."}, _agent(_REPLY), *self._safe(messages)]
-        text = self._rendered(probe, prompt=prompt)
-        return self._encode(text.partition(_REPLY)[2].lstrip().removeprefix(self._closing))
+        _, reply, text = self._rendered(probe, prompt=prompt).partition(_REPLY)
+        if not reply:
+            raise TrainingError("checkpoint.bad_tokenizer", DROPPED)
+        return self._encode(text.lstrip().removeprefix(self._closing))
 
     def after_reply(self, observation: str) -> list[int]:
         """Return the ids between a reply's end token and the next reply: the environment's observation."""
