@@ -162,7 +162,7 @@ def _inert(value: Any) -> Any:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        return float(f"{value:z.6g}")
     if isinstance(value, (list, dict)):
         return plain(json_text(value))
     return value[: frame.CUT] if isinstance(value, str) else value

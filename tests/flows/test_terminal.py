@@ -80,7 +80,9 @@ def test_long_cells_and_middle_columns_are_left_out_with_a_mark():
     assert table(Rows(["a"], [[1]]), 60) == (["a", "─", "1"], None)
 
 
-def test_zero_has_no_sign():
+def test_zero_has_no_sign(capsys):
+    assert written(capsys, Format.VERTICAL, -0.0, -0.5).split()[-1] == "-0.5"
+    assert "content  0.0\n" in written(capsys, Format.VERTICAL, -0.0)
     assert table(Rows(["avg(x)"], [[-0.0], [-1e-9]]), None)[0][2:] == ["     0", "-1e-09"]
 
 

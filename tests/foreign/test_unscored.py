@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def test_a_simulation_that_failed_outside_the_agent_has_no_score(
     assert item.score == score
     assert item.reject_reason == (None if score == 0.0 else f"the attempt failed: {ending}")
     assert score == 0.0 or item.ending == "error"
+    (named,) = read(tmp_path, tau2("0.0", f"TerminationReason.{ending.upper()}"))
+    assert (named.score, named.ending) == (item.score, item.ending)
 
 
 @pytest.mark.parametrize("error", ["timeout", {"type": "APIError"}, ["a", "b"], True, 500])
@@ -142,6 +145,10 @@ def test_report_and_compare_say_how_many_and_why(tmp_path: Path, monkeypatch: py
     assert policy.score.estimate == 1.0
     reasons = "the attempt failed: infrastructure_error (2); the attempt failed: user_error (1)"
     assert f"a at tau2-shop: no score for 3 of 4 conversations, which count in no mean: {reasons}." in str(a)
+    assert asdict(a)["policies"][0]["unscored"] == {
+        "the attempt failed: infrastructure_error": 2,
+        "the attempt failed: user_error": 1,
+    }
     assert dict(b.policies[0].unscored) == {"the reward is not a finite number (user_stop)": 1}
     comparison = userrl.compare(a.run, b.run)
     assert f"{a.run}: no score for 3 conversations, which count in no mean: {reasons}." in str(comparison)

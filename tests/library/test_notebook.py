@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import userrl
 from tests.reports.test_bundle import HOSTILE, REPORT
 from tests.warehouse.makers import play
-from userrl.api.train import TrainedRun
+from userrl.api.train import PlannedRun, TrainedRun
 from userrl.machine.home import warehouse_dir
 from warehouse import TurnLog
 
@@ -42,3 +43,12 @@ def test_a_report_is_a_table_in_a_notebook_and_its_texts_stay_texts(tmp_path: Pa
     (imported,) = userrl.import_logs(tmp_path / "chats.jsonl")
     assert "| Agent | Data |" in imported._repr_markdown_()
     assert r"\<b>m" in imported._repr_markdown_()
+
+
+def test_every_result_of_the_library_that_can_be_printed_is_shown_so(tmp_path: Path) -> None:
+    shown = PlannedRun("r1", "a ``` fence")._repr_markdown_()
+    assert shown == "````\na ``` fence\n````"
+    for file in Path(userrl.__file__).parent.rglob("*.py"):
+        for text in re.split(r"^(?=class )", file.read_text(), flags=re.MULTILINE)[1:]:
+            if "def to_polars(" in text and "def __str__(" in text:
+                assert "(Printed)" in text.partition("\n")[0] or "def _repr_markdown_(" in text, text[:60]

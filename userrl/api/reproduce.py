@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from userrl.machine.notebook import Printed
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ReproducedClaim:
+class ReproducedClaim(Printed):
     """A claim with its arms and its verdict."""
 
     report: ClaimReport

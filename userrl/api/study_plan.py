@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from userrl.machine.notebook import Printed
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -17,7 +19,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStudies:
+class PlannedStudies(Printed):
     """The plans of studies on a number of workers."""
 
     plans: tuple[StudyPlan, ...]

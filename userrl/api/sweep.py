@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from userrl.machine.notebook import Printed
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SweptSpace:
+class SweptSpace(Printed):
     """A finished sweep.
 
     best: the winner's overrides. best_recipe: the winner's recipe and changed values. claim: a sentence on what the sweep

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from userrl.machine.notebook import Printed
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -85,7 +87,7 @@ class TrainedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
+class PlannedRun(Printed):
     """A run that was only planned: its id, and its stage table as text."""
 
     run: str

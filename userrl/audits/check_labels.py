@@ -9,6 +9,7 @@ from typing import Any
 from userrl.audits.labels import YES
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl_core.errors import ConfigError
 from userrl_core.measure.labels import LabelAgreement, LabelPair, label_agreement
 from userrl_core.number_format import with_limits
@@ -18,7 +19,7 @@ from warehouse.files.runs import find_run
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedLabels:
+class CheckedLabels(Printed):
     """The agreement of each labeller of a label set with the labels of persons."""
 
     run: str

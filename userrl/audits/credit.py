@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from userrl.evaluation.frozen import Frozen, frozen
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl.run.run import run_fields
 from userrl.run.tasks import sample, tasks_of
 from userrl_core.audit.agreement import RANKED_FROM, Measures
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CreditAudit:
+class CreditAudit(Printed):
     """The audit of one checkpoint. run: the run that stores it. settings: gym, horizon, sizes, seed and seconds."""
 
     checkpoint: str

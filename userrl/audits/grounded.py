@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from userrl.evaluation.stored import stored_conversations
+from userrl.machine.notebook import Printed
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, TableBlock, Text
 from userrl.run.run import find
@@ -48,7 +49,7 @@ class GroundedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class GroundedReport:
+class GroundedReport(Printed):
     """Grounded answers of a run's agents. uncounted: gyms of the run that do not count what was told."""
 
     run: str

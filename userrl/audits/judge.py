@@ -16,6 +16,7 @@ from curricula.load import from_resolved
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
+from userrl.machine.notebook import Printed
 from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
 from userrl.run.tasks import gym_config
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeAudit:
+class JudgeAudit(Printed):
     """The agreement of a turn judge with the rule judge and with itself, and the cost of its calls.
 
     conversations, readings: numbers of judged conversations, and of judgements. marked: readings with usable marks and rule

@@ -29,6 +29,7 @@ from userrl.audits.labels import (
 )
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl_core.errors import ConfigError
 from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.served.client import ChatServer
@@ -51,7 +52,7 @@ Kind = Literal["pattern", "function", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
-class ScanResult:
+class ScanResult(Printed):
     """The labels of one scan. values: how many labels have each value. undecided: labels without a value, by reason.
 
     kept: labels that an earlier scan of the same judge had stored; they are counted in the rest as well.

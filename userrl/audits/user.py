@@ -13,6 +13,7 @@ from userrl.audits.user_distance import distance_blocks, mixture_blocks
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import published_data, warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl.reports.document import Block, Code, Document, Text
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.reports.users.audited import AuditedUsers, as_rows, stored_rows
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class UserAuditReport:
+class UserAuditReport(Printed):
     """The audit of a run's users.
 
     written: rows that were new or had changed. not_stored: why nothing could be stored, "" if it was. distance: from the

@@ -19,6 +19,7 @@ from curricula.load import from_resolved
 from userrl.evaluation.frozen import frozen
 from userrl.evaluation.stored import stored_conversation
 from userrl.machine.foreign_text import plain
+from userrl.machine.notebook import Printed
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, users_of
 from userrl_core.audit.continuations import Prefix, continuations
@@ -73,7 +74,7 @@ class Way(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Branches:
+class Branches(Printed):
     """A stored conversation and the continuations from one of its turns. player: the label of the continuing checkpoint."""
 
     request: BranchRequest

@@ -20,6 +20,7 @@ from curricula.suites import load_suite
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import home, relocated, warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl.reports.document import Block, Document, Items, TableBlock
 from userrl.reports.figures import Line, Panel, panels
 from userrl.run.request import EvaluateRequest
@@ -118,7 +119,7 @@ class PlayedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class GridResult:
+class GridResult(Printed):
     """A finished grid. rows: the plot data, one row per cell, gym and number of attempts. file, plot: their paths."""
 
     axes: Axes

@@ -19,6 +19,7 @@ from curricula.spec import User
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
+from userrl.machine.notebook import Printed
 from userrl.run.run import find, run_fields
 from userrl.run.tasks import gym_config, users_of
 from userrl_core.errors import ConfigError
@@ -79,7 +80,7 @@ class ReverifiedScores:
 
 
 @dataclass(frozen=True, slots=True)
-class ReverifiedRun:
+class ReverifiedRun(Printed):
     """A run's conversations under another judge or changed rules. run: the original id. reverified: the new id."""
 
     run: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from curricula.suites import load_suite
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
+from userrl.machine.notebook import Printed
 from userrl.reports.run_report import RunReport
 from userrl.run.request import EvaluateRequest
 from userrl.run.scores import ScoreRow, score_rows
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredEvaluation:
+class ScoredEvaluation(Printed):
     """The scores of one evaluation. suite: the suite's label, None if the recipe's tasks were played."""
 
     run: str

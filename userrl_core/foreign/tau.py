@@ -74,6 +74,11 @@ def _failure(error: Any) -> str | None:
     return f"the attempt failed: {error if isinstance(error, str) else json_text(error)}" if error else None
 
 
+def _ending(row: Mapping[str, Any]) -> str:
+    """Return a termination reason, also if it was written by its Python name (``TerminationReason.USER_ERROR``)."""
+    return name_of(row.get("termination_reason")).rpartition(".")[2].lower()
+
+
 def _not_the_agent(ending: str) -> bool:
     """Return True if an attempt of tau2 ended in an error that was not the agent's. Its reward is then 0 too."""
     return ending.endswith("error") and ending != "agent_error"
@@ -161,7 +166,7 @@ def _simulation(
     messages = sequence(row.get("messages"), where, "messages")
     flat = [part for message in messages for part in _parts(message, where)]
     chat = divided(flat, where)
-    task_id, ending = name_of(row["task_id"]), name_of(row.get("termination_reason"))
+    task_id, ending = name_of(row["task_id"]), _ending(row)
     result = mapping(row.get("reward_info") or {}, where, "reward_info")
     failure = f"the attempt failed: {ending}" if _not_the_agent(ending) else None if messages else EMPTY
     reward, reason = scored(result.get("reward"), where, "reward", failure)

@@ -11,13 +11,13 @@ SHOWN, LENGTH = 3, 100
 """Reasons in a sentence, and characters of one."""
 
 
-def unscored(warehouse: Warehouse, pairs: Iterable[tuple[str, str]], gym: str | None = None) -> Counter[str]:
+def unscored(warehouse: Warehouse, pairs: Iterable[tuple[str, str]], gym: str | None = None) -> dict[str, int]:
     """Count the conversations without a score by reason, of one gym or of all. pairs: (run, policy)."""
     reasons: Counter[str] = Counter()
     for run, policy in pairs:
         rows = warehouse.rows(_REASONS, run=run, policy=policy, gym=gym)
         reasons.update({row["reason"]: row["count"] for row in rows})
-    return reasons
+    return dict(reasons)
 
 
 _REASONS = """

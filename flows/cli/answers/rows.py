@@ -174,6 +174,7 @@ def _vertical(rows: Rows) -> Iterator[str]:
     for number, row in enumerate(rows.values, 1):
         yield f"── row {number} " + "─" * 20
         for name, value in zip(rows.names, row, strict=True):
+            value = value + 0.0 if isinstance(value, float) else value  # zero without a sign
             first, *more = ("" if value is None else plain(_text(value))).split("\n")
             yield f"{_padded(plain(name), width, right=False)}  {first}".rstrip()
             yield from (f"{' ' * width}  {line}" for line in more)
