@@ -24,7 +24,7 @@ from flows.cli.result import show_result
 from flows.cli.terminal import plain
 from flows.server.password import listens
 from userrl.run.alarms import alarm_file
-from userrl.run.job import REUSED_FILE, progress_score
+from userrl.run.job import DISTILL, REUSED_FILE, progress_step, shown_score
 from userrl.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -37,7 +37,7 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 """Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
-PLAYED = ("distill", "evaluate")
+PLAYED = (DISTILL, "evaluate")
 """Stages without a trained model, whose progress counts conversations."""
 LINE_SECONDS = 60.0
 """Seconds before a stage's first line where the output is not a terminal. The pause doubles, so that a log stays short."""
@@ -185,13 +185,15 @@ class Screen:
         step, total = int(line["step"]), int(line["total"])
         # A training score is of the step's own tasks and horizon, so it compares with no validation and no other branch.
         name = "score" if stage in PLAYED else "training score"
-        score = "" if (value := progress_score(line)) is None else f"  {name} {number(value)}"
+        score = "" if (value := shown_score(stage, line)) is None else f"  {name} {number(value)}"
         shown.validation = line.get("validate/score/mean", shown.validation)
         validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
         eta = shown.eta(step, total, float(line["seconds"]))
         shown.over = step == total
-        counted = "conversation" if stage in PLAYED else "step"
-        shown.text = f"{stage:13}{counted} {step:4d}/{total}{score}{validation}{'' if shown.over else eta}"
+        counted = f"{'conversation' if stage in PLAYED else 'step'} {step:4d}/{total}"
+        if stage == DISTILL:
+            counted = progress_step(stage, line)
+        shown.text = f"{stage:13}{counted}{score}{validation}{'' if shown.over else eta}"
         now = time.monotonic()
         if self._terminal:
             running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]

@@ -64,7 +64,7 @@ def sweep(
     the last one has ended. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
-    from userrl.api.progress import log_line
+    from userrl.api.progress import ProgressLine, log_line
     from userrl.machine.home import quiet_process
     from userrl.run.request import SweepRequest
     from userrl.trials.processes import ProcessLauncher
@@ -81,6 +81,8 @@ def sweep(
         "overrides": dict(overrides) if overrides else None,
         "renew": renew,
     }
-    ended = run_sweep(validated(SweepRequest, values, "sweep"), ProcessLauncher, log_line)
+    request = validated(SweepRequest, values, "sweep")
+    with ProgressLine().alive(f"sweep {space} is at work; userrl sweep status shows its trials"):
+        ended = run_sweep(request, ProcessLauncher, log_line)
     recipe = best_recipe(ended.space, ended.best.overrides)
     return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials, recipe)
