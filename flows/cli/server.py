@@ -92,5 +92,5 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
         f"server    {url}\npassword  {secret} (the web page asks for it once; commands in this folder know it)\n"
         "next      prefect worker start --pool gpu --type process     in another terminal, in this folder\n"
         "          userrl deploy                                      once, in a third\n"
-        "          prefect deployment run train/equalized-r2g --watch"
+        "          userrl start train/equalized-r2g                   or prefect deployment run train/equalized-r2g --watch"
     )
