@@ -29,4 +29,4 @@ def deploy(
     from flows.server.deployments import main
 
     asyncio.run(main(names or []))
-    print("Next: prefect deployment run train/equalized-r2g --watch, or userrl schedule list")
+    print("Next: userrl start train/equalized-r2g, or userrl schedule list")

@@ -21,11 +21,11 @@ def default_deployment(parameters: Mapping[str, Any]) -> str:
     return DEPLOYMENT if parameters.get("profile") in (None, "laptop") else ANY_PROFILE
 
 
-def deployments() -> list[str]:
-    """Return every deployment of prefect.yaml as ``flow/name``. Empty in a folder without prefect.yaml."""
+def deployments() -> dict[str, dict[str, Any]]:
+    """Return the parameters of every deployment of prefect.yaml by ``flow/name``. Empty in a folder without prefect.yaml."""
     file = Path("prefect.yaml")
     rows = yaml.safe_load(file.read_text())["deployments"] if file.is_file() else []
-    return [f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}" for row in rows]
+    return {f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}": row.get("parameters") or {} for row in rows}
 
 
 def again(deployment: str, parameters: Mapping[str, Any]) -> str:

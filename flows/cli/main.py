@@ -67,6 +67,10 @@ COMMANDS = {
     "warehouse": ("warehouse", "Compact, check and export the warehouse."),
     "server": ("server", "Start the Prefect server of this home until Ctrl-C."),
     "deploy": ("deploy", "Register the deployments of prefect.yaml on the server, a line each."),
+    "start": (
+        "launch",
+        "Start a deployment on the running server and show its stages, steps and scores until it ends.",
+    ),
     "sweep": ("training.sweep", "Sweeps: run, status, best recipe, report."),
     "schedule": ("schedule", "Schedules of deployments: list, on, off."),
     "serve-user": ("serve", "Serve a model as simulated user until Ctrl-C."),

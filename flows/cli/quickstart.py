@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` makes a process ignore it
     try:
-        parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
+        parameters |= dict(parse_parameter(text) for text in (*arguments.param, *arguments.named))
         deployment = arguments.deployment or default_deployment(parameters)
         if (run := check(deployment, parameters)) is not None:
             print(f"run      {run.id} is already finished: every stage is reused, and no server was started")
@@ -144,19 +144,14 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
             f"prefect.yaml has no deployment '{deployment}'{nearest(deployment, known_deployments)}. Add a "
             "line for it, or run another.",
         )
-    flow, _, name = deployment.partition("/")
+    flow = deployment.partition("/")[0]
     check_writable(home())
     quiet_process()
-    from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, requested
-
-    others: dict[str, type[Settings]] = {"distill": DistillRequest, "evaluate": EvaluateRequest, "sweep": SweepRequest}
-    if flow in others:
-        requested(others[flow], parameters, flow)
+    request = request_of(deployment, parameters)
     if flow == "train":
         from userrl.run.plan import plan_run
         from userrl.stages.here import finished
 
-        request = requested(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself prints them
             plan = plan_run(request)
@@ -167,6 +162,20 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
             print(plan.estimate, flush=True)
         return done
     return None
+
+
+def request_of(deployment: str, parameters: Mapping[str, Any]) -> Any:
+    """Return the request of a deployment's flow; None for a flow without one. Raises ConfigError that names every fault."""
+    from userrl.run import request as requests
+
+    models: dict[str, type[Settings]] = {
+        "train": requests.TrainRequest,
+        "distill": requests.DistillRequest,
+        "evaluate": requests.EvaluateRequest,
+        "sweep": requests.SweepRequest,
+    }
+    flow, own = deployment.partition("/")[0], deployments().get(deployment, {})
+    return requests.requested(models[flow], {**own, **parameters}, flow) if flow in models else None
 
 
 @contextlib.contextmanager
@@ -279,7 +288,8 @@ def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
     return asyncio.run(follow(deployment, parameters, worker=worker, queue=running.queue, log=log))
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def parse_parameter(text: str) -> tuple[str, Any]:
+    """Return a parameter of ``KEY=VALUE``. The value is JSON or a text. Raises ConfigError for anything else."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError("argument.malformed", f"-p needs KEY=VALUE, such as -p seed=1, not '{text}'.")

@@ -46,6 +46,7 @@ def server(
         raise ConfigError("server.port_taken", taken_sentence(port, state))
     environment = server_environment(port, host)
     url = environment["PREFECT_API_URL"].removesuffix("/api")
+    typer.echo(f"starting the server of this home at {url} (up to a minute on a busy machine)")
     threading.Thread(target=_provision, args=(port, url, environment), daemon=True).start()
     run_server(port, host, name or [])
 
@@ -74,6 +75,7 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
             typer.echo(f"the server did not answer within {READY_SECONDS:g} s", err=True)
             return
         time.sleep(0.3)
+    typer.echo("the server answers; making its work pool, limits and automation")
     done = subprocess.run(
         [sys.executable, "-m", "flows.server.provision", "default", "sweeps"],
         env=environment,
@@ -90,5 +92,5 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
         f"server    {url}\npassword  {secret} (the web page asks for it once; commands in this folder know it)\n"
         "next      prefect worker start --pool gpu --type process     in another terminal, in this folder\n"
         "          userrl deploy                                      once, in a third\n"
-        "          prefect deployment run train/equalized-r2g --watch"
+        "          userrl start train/equalized-r2g                   or prefect deployment run train/equalized-r2g --watch"
     )

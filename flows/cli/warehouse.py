@@ -135,12 +135,16 @@ def export(
 
     Example: userrl warehouse export conversations.jsonl --format messages --run latest
     """
+    from userrl.api.progress import ProgressLine
+
+    alive = ProgressLine().alive("exporting")
     if form is not None:
-        _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
+        with alive:
+            _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
         return
     from warehouse.upkeep.export import export as run
 
-    with refusals():
+    with refusals(), alive:
         done = run(_root(root), target, options=_options(option))
     if as_json:
         typer.echo(plain_json(asdict(done)))

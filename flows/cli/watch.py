@@ -24,7 +24,7 @@ from flows.cli.result import show_result
 from flows.cli.terminal import plain
 from flows.server.password import listens
 from userrl.run.alarms import alarm_file
-from userrl.run.job import REUSED_FILE, progress_score
+from userrl.run.job import DISTILL, REUSED_FILE, progress_step, shown_score
 from userrl.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -37,7 +37,7 @@ OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
 """Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
 """Errors of a server that is busy or gone."""
-PLAYED = ("distill", "evaluate")
+PLAYED = (DISTILL, "evaluate")
 """Stages without a trained model, whose progress counts conversations."""
 LINE_SECONDS = 60.0
 """Seconds before a stage's first line where the output is not a terminal. The pause doubles, so that a log stays short."""
@@ -46,11 +46,16 @@ TICK_SECONDS = 0.1
 
 
 async def follow(
-    deployment: str, parameters: Mapping[str, Any], *, worker: subprocess.Popen[bytes], queue: str, log: Path
+    deployment: str,
+    parameters: Mapping[str, Any],
+    *,
+    worker: subprocess.Popen[bytes] | None = None,
+    queue: str | None = None,
+    log: Path | None = None,
 ) -> int:
     """Start a deployment and show it until it ends. Return 0 if it completed. Cancelling this coroutine cancels the run.
 
-    queue: the queue that ``worker`` serves. log: the worker's log file.
+    worker: a worker of this command's own; without it any worker takes the run. queue: the queue that it serves. log: its log file.
     """
     async with get_client() as client:
         started = await _start(deployment, parameters, queue)
@@ -74,11 +79,12 @@ async def follow(
         message = ended.state.message if ended.state is not None else "no state"
         code = run.status.code if run is not None else None
         print(f"error: {_reason(run, message)}{f' [{code}]' if code else ''}", file=sys.stderr)
-        print(f"logs: {log.parent}; `prefect flow-run logs {started.id}`", file=sys.stderr)
+        files = f"{log.parent}; " if log is not None else ""
+        print(f"logs: {files}`prefect flow-run logs {started.id}`", file=sys.stderr)
         return 1
 
 
-async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> FlowRun:
+async def _start(deployment: str, parameters: Mapping[str, Any], queue: str | None) -> FlowRun:
     try:
         started: Any = run_deployment(
             deployment, parameters=dict(parameters), timeout=0, as_subflow=False, work_queue_name=queue
@@ -95,7 +101,7 @@ async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> 
 
 
 async def _watch(
-    client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
+    client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes] | None, log: Path | None, screen: Screen
 ) -> FlowRun:
     """Wait until the flow run is over. Raises TrainingError if its worker or the server is gone; a slow server is waited for."""
     while True:
@@ -107,13 +113,14 @@ async def _watch(
         if now is not None and now.state is not None and now.state.is_final():
             return now
         goes_on = "Starting the run again continues it from its last checkpoint"
-        if worker.poll() is not None:
+        if worker is not None and worker.poll() is not None:
             raise TrainingError(
                 "process.died",
                 f"The worker ended with status {worker.returncode} ({log}). {goes_on}.",
             )
         if now is None and not listens(str(client.api_url)):
-            raise TrainingError("process.died", f"The server ended ({log.with_name('server.log')}). {goes_on}.")
+            where = f" ({log.with_name('server.log')})" if log is not None else ""
+            raise TrainingError("process.died", f"The server ended{where}. {goes_on}.")
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -185,13 +192,15 @@ class Screen:
         step, total = int(line["step"]), int(line["total"])
         # A training score is of the step's own tasks and horizon, so it compares with no validation and no other branch.
         name = "score" if stage in PLAYED else "training score"
-        score = "" if (value := progress_score(line)) is None else f"  {name} {number(value)}"
+        score = "" if (value := shown_score(stage, line)) is None else f"  {name} {number(value)}"
         shown.validation = line.get("validate/score/mean", shown.validation)
         validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
         eta = shown.eta(step, total, float(line["seconds"]))
         shown.over = step == total
-        counted = "conversation" if stage in PLAYED else "step"
-        shown.text = f"{stage:13}{counted} {step:4d}/{total}{score}{validation}{'' if shown.over else eta}"
+        counted = f"{'conversation' if stage in PLAYED else 'step'} {step:4d}/{total}"
+        if stage == DISTILL:
+            counted = progress_step(stage, line)
+        shown.text = f"{stage:13}{counted}{score}{validation}{'' if shown.over else eta}"
         now = time.monotonic()
         if self._terminal:
             running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]

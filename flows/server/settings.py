@@ -46,6 +46,7 @@ def settle() -> None:
     _log_in(os.environ.get(URL))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_one_sentence)
+        logging.getLogger(name).addFilter(_stopped)
     if temporary_server():
         # With an empty URL Prefect cannot send events, and logs a traceback each time.
         for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
@@ -70,6 +71,27 @@ def _one_sentence(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], UserRLError):
         record.exc_info = None
     return True
+
+
+def _stopped(record: logging.LogRecord) -> bool:
+    """Call the end by a signal a stop, and drop the line with the state that the run had before.
+
+    Prefect calls it a crash, also where a person cancelled the run. The server knows which of them it was.
+    """
+    text = record.getMessage()
+    if text.startswith(_ABORTED):
+        record.msg, record.args, record.levelno, record.levelname = _STOPPED, (), logging.INFO, "INFO"
+    return not text.startswith(_UNFINISHED)
+
+
+_ENDS = ("aborted by an interrupt", "aborted by a termination", "cancelled by the runtime")
+_ABORTED = tuple(f"Crash detected! Execution was {how}" for how in _ENDS)
+_STOPPED = "Stopped: it was cancelled, or its worker ended. Started again with the same parameters, it continues."
+_UNFINISHED = (
+    "Finished in state Running(",
+    "Finished in state Cancelling(",
+    *(f"Finished in state Crashed('Execution was {how}" for how in _ENDS),
+)
 
 
 def _silent(record: logging.LogRecord) -> bool:

@@ -31,7 +31,7 @@ from userrl.reports.curves import curve_points
 from userrl.reports.run_report import RunReport
 from userrl.reports.run_so_far import run_so_far
 from userrl.reports.run_summary import run_summary
-from userrl.run.job import StageJob, progress_score
+from userrl.run.job import StageJob, progress_step, shown_score
 from userrl.run.plan import RunPlan
 from userrl.run.run import Run, of_flow_run
 from userrl_core.number_format import number
@@ -63,9 +63,9 @@ class ProgressArtifact:
             return
         self._due = now + PROGRESS_SECONDS
         percent = 100.0 * line["step"] / max(1, line["total"])
-        score = progress_score(line)
+        score = shown_score(self._job.stage, line)
         shown = "" if score is None else f", score {number(score)}"
-        self._log.info("%s: step %d of %d%s", self._job.stage, line["step"], line["total"], shown)
+        self._log.info("%s: %s%s", self._job.stage, progress_step(self._job.stage, line), shown)
         try:
             if self._artifact is None:
                 key = artifact_key(f"{self._job.run_id}-{self._job.stage}")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from prefect.client.schemas.objects import DeploymentSchedule
 
+from flows.cli.quickstart import request_of
 from flows.server.deployments import Deployment, Times, chosen, read_deployments, with_kept
 from tests.makers import raises
 
@@ -102,3 +103,14 @@ def test_a_changed_time_in_the_file_is_taken() -> None:
     row = Deployment(name="x", entrypoint="a.py:sweep", work_pool={"name": "gpu"}, schedules=[after])
     schedules, _ = with_kept(row, [on_server(before.model_copy(update={"active": True}))])
     assert [(schedule.schedule.cron, schedule.active) for schedule in schedules] == [("0 2 * * *", True)]
+
+
+def test_a_deployment_is_asked_for_with_its_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "mine", "entrypoint": "flows/train.py:train", "parameters": {"recipe": "rloo", "seed": 4}}
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [row]}))
+    monkeypatch.chdir(tmp_path)
+    request = request_of("train/mine", {"profile": "laptop"})
+    assert (request.recipe, request.seed, request.profile) == ("rloo", 4, "laptop")
+    assert request_of("maintain/warehouse", {}) is None
+    with raises("file.unknown_name", "'nosuch'", "'laptp'", "'algoritm'"):
+        request_of("train/mine", {"recipe": "nosuch", "profile": "laptp", "overrides": {"algoritm.lr": 1}})

@@ -3,11 +3,14 @@ says that refuses.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
+
+from flows.server.settings import _stopped
 
 SHOWN = """
 import json, runpy, sys
@@ -65,3 +68,27 @@ def test_a_flow_that_refuses_says_one_sentence_and_no_stack(done):
     assert done.returncode == 1
     assert "There is no recipe 'nosuch'" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_cancelled_run_is_called_stopped_and_a_failed_one_is_not_touched():
+    logger, heard = logging.Logger("prefect.flow_runs.test"), []
+    logger.addFilter(_stopped)
+    logger.addHandler(kept := logging.Handler())
+    kept.emit = heard.append
+    for level, text in (
+        (logging.ERROR, "Crash detected! Execution was aborted by a termination signal."),
+        (logging.ERROR, "Finished in state Running()"),
+        (logging.ERROR, "Finished in state Crashed('Execution was aborted by a termination signal.')"),
+        (logging.ERROR, "Crash detected! Request to the server failed."),
+        (logging.ERROR, "Finished in state Failed('x')"),
+    ):
+        logger.log(level, text)
+    said = [(record.levelname, record.getMessage()) for record in heard]
+    assert said == [
+        (
+            "INFO",
+            "Stopped: it was cancelled, or its worker ended. Started again with the same parameters, it continues.",
+        ),
+        ("ERROR", "Crash detected! Request to the server failed."),
+        ("ERROR", "Finished in state Failed('x')"),
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import pytest
 
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
+from userrl.api import progress
+from userrl.api.progress import progress_text
 from userrl.reports.curves import horizon_note, side_curves
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import at_a_glance, run_summary
 from userrl.reports.sides import find_side, split_by_branch
 from userrl.reports.write_report import make_card, with_card
 from userrl.run.alarms import RULES
-from userrl.run.job import progress_score
+from userrl.run.job import progress_score, shown_score
 from userrl.run.listed import listed_runs, measured_ends, reported_ends
 from userrl.run.run import RunDescription, claim, find
 from userrl_core.json_files import write_json
@@ -220,6 +224,30 @@ def test_progress_shows_the_score_and_no_return_of_an_earlier_version() -> None:
     assert progress_score({"score": 0.467, "reward": 0.682}) == 0.467
     assert progress_score({"reward": 0.682, "policy/entropy/mean": 0.4}) is None
     assert progress_score({"reward": 0.787}) == 0.787
+
+
+def test_a_distillation_shows_conversations_and_no_score_before_all_are_played() -> None:
+    begun, played = ({"step": step, "total": 2000, "score": 0.0, "seconds": 1.0} for step in (200, 2000))
+    assert progress_text("distill", begun) == "distill 200 of 2,000 played"
+    assert progress_text("distill", played) == "distill 2,000 of 2,000 played, score 0.000"
+    assert progress_text("evaluate", {**begun, "total": 400}) == "evaluate 200 of 400, score 0.000"
+    assert shown_score("distill", begun) is None
+
+
+def test_silent_work_says_that_it_goes_on_and_lines_of_progress_break_the_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.05)
+    silent, said = io.StringIO(), threading.Event()
+    line = progress.ProgressLine(silent)
+    with line.alive("writing files"):
+        while "writing files" not in silent.getvalue():
+            said.wait(0.01)
+    assert silent.getvalue().startswith("writing files (0 s without news)\n")
+    quick = io.StringIO()
+    with progress.ProgressLine(quick).alive("writing files"):
+        pass
+    assert quick.getvalue() == ""
 
 
 def test_a_list_of_runs_reads_the_endings_of_a_completed_run_from_its_report_and_they_are_those_of_the_warehouse(

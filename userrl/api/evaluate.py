@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ def evaluate(
         if line is not None:
             line.say("%s", text)
 
-    if grid.single is not None and out is None:
-        return score(grid.single, show)
-    return play(grid, out=out, progress=show, say=say)
+    with contextlib.nullcontext() if line is None else line.alive("loading, or writing the report"):
+        if grid.single is not None and out is None:
+            return score(grid.single, show)
+        return play(grid, out=out, progress=show, say=say)

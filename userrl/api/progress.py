@@ -1,32 +1,37 @@
-"""Progress of long work: one updated line on a terminal, otherwise a line every ten seconds."""
+"""Progress of long work: one updated line on a terminal, otherwise a line every five seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-from userrl.run.job import progress_score
+from userrl.run.job import progress_step, shown_score
 from userrl_core.number_format import number
 
-EVERY_SECONDS = 10.0
+EVERY_SECONDS = QUIET_SECONDS = 5.0
+"""Seconds between two lines where the output is no terminal, and most seconds of silence."""
 
 
 class ProgressLine:
     """A display of stages' progress on a stream. Called with a stage's name and each line of its progress file."""
 
     def __init__(self, stream: TextIO | None = None, *, at_once: bool = False) -> None:
-        """at_once: whether the first line is shown immediately. Otherwise work of less than ten seconds shows none."""
+        """at_once: whether the first line is shown immediately. Otherwise work of less than five seconds shows none."""
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
+        self._heard = time.monotonic()
         self._due = time.monotonic() + (0.0 if self._terminal or at_once else EVERY_SECONDS)
 
     def __call__(self, stage: str, line: dict[str, Any]) -> None:
         """Show one line, unless another was shown a moment ago."""
-        last = line["step"] >= line["total"]
+        last, self._heard = line["step"] >= line["total"], time.monotonic()
         if time.monotonic() < self._due and not (last and self._terminal):
             return
-        self._due = time.monotonic() + (0.0 if self._terminal else EVERY_SECONDS)
+        self._due = self._heard + (0.0 if self._terminal else EVERY_SECONDS)
         text = progress_text(stage, line)
         print(
             f"\r{text}\x1b[K" + "\n" * last if self._terminal else text,
@@ -35,18 +40,41 @@ class ProgressLine:
         )
         self._stream.flush()
 
+    @contextlib.contextmanager
+    def alive(self, what: str) -> Iterator[None]:
+        """Print a line while a block is silent for five seconds, and each time the silence has doubled. what: the work."""
+        over = threading.Event()
+        self._heard = time.monotonic()
+        teller = threading.Thread(target=self._tell, args=(what, over), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+
+    def _tell(self, what: str, over: threading.Event) -> None:
+        due, heard = QUIET_SECONDS, self._heard
+        while not over.wait(QUIET_SECONDS / 10):
+            if heard != self._heard:
+                due, heard = QUIET_SECONDS, self._heard
+            if (silence := time.monotonic() - heard) >= due:
+                due = 2 * silence
+                print(f"{chr(10) * self._terminal}{what} ({span(silence)} without news)", file=self._stream, flush=True)
+
     def say(self, text: str, *words: object) -> None:
         """Print a log line above the progress line."""
+        self._heard = time.monotonic()
         print(f"\r\x1b[K{text % words}" if self._terminal else text % words, file=self._stream, flush=True)
 
 
 def progress_text(stage: str, line: dict[str, Any]) -> str:
     """Format one line: stage, step, speed, mean score, cost and remaining time, as far as they are known."""
     left, speed = line.get("left_seconds"), line.get("per_second")
-    parts = [f"{stage} {line['step']} of {line['total']}"]
+    parts = [f"{stage} {progress_step(stage, line).removeprefix('step ')}"]
     if speed:
         parts.append(f"{speed:.1f} episodes/s")
-    if (score := progress_score(line)) is not None:
+    if (score := shown_score(stage, line)) is not None:
         parts.append(f"score {number(score)}")
     if line.get("dollars"):
         parts.append(f"${line['dollars']:.2f}")

@@ -69,7 +69,7 @@ def sweep(
     the last one has ended. fresh: start it in any case. Raises ConfigError with one sentence, also for a space that differs from
     the one that the sweep was begun with.
     """
-    from userrl.api.progress import log_line
+    from userrl.api.progress import ProgressLine, log_line
     from userrl.machine.home import quiet_process
     from userrl.trials.processes import ProcessLauncher
     from userrl.trials.sweep import best_recipe, run_sweep
@@ -85,7 +85,8 @@ def sweep(
         renew=renew,
         fresh=fresh,
     )
-    ended = run_sweep(request, ProcessLauncher, log_line)
+    with ProgressLine().alive(f"sweep {space} is at work; userrl sweep status shows its trials"):
+        ended = run_sweep(request, ProcessLauncher, log_line)
     recipe = best_recipe(ended.space, ended.best)
     return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials, recipe)
 

@@ -140,11 +140,14 @@ def train(
         "track": tuple(track),
     }
     plan = plan_run(_request(values))
-    line = ProgressLine() if progress else None
-    if line is not None:
+    if not progress:
+        report = train_here(plan)
+    else:
+        line = ProgressLine()
         for sentence in plan.says:
             line.say("%s", sentence)
-    report = train_here(plan, say=line.say, progress=line) if line else train_here(plan)
+        with line.alive("loading, or writing files"):
+            report = train_here(plan, say=line.say, progress=line)
     return TrainedRun(report.run, runs_dir() / report.run, report)
 
 

@@ -11,7 +11,7 @@ from userrl.reports.document import Block, Code, Document, Figure, Heading, Item
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
 from userrl.run.ending import endings
-from userrl.run.job import progress_score
+from userrl.run.job import shown_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
 from userrl_core.json_files import GrowingLines
@@ -50,7 +50,7 @@ def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
         state = "done" if stage in done else "running" if stage == working else "waiting"
         step = f"{last['step']}/{last['total']}" if last else NULL
         seconds = number(done[stage].seconds, 1) if stage in done else NULL
-        rows.append((stage, state, step, number(progress_score(last)), seconds))
+        rows.append((stage, state, step, number(shown_score(stage, last) if last else None), seconds))
     if rows:
         yield TableBlock(("stage", "state", "step", "score", "seconds"), tuple(rows))
 

@@ -120,6 +120,8 @@ class StageOptions(Settings):
     """Parallel conversations of an evaluation, and requests to its served model. Default: 64 and 32."""
 
 
+DISTILL = "distill"
+"""The stage that plays demonstrations."""
 REUSED_FILE = "reused"
 
 
@@ -246,6 +248,13 @@ class StageJob(Settings):
         write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
 
 
+def shown_score(stage: str, line: Mapping[str, Any]) -> float | None:
+    """Return the score to show of a stage's progress. A distillation has none before its end: long tasks start first, so those that
+    ended are no sample.
+    """
+    return None if stage == DISTILL and line["step"] < line["total"] else progress_score(line)
+
+
 def progress_score(line: Mapping[str, Any]) -> float | None:
     """Return the mean score of a step, on the scale of the report's tables.
 
@@ -254,6 +263,13 @@ def progress_score(line: Mapping[str, Any]) -> float | None:
     """
     score: float | None = line.get("score")
     return line.get("reward") if score is None and "policy/entropy/mean" not in line else score
+
+
+def progress_step(stage: str, line: Mapping[str, Any]) -> str:
+    """Return how far a stage is: ``200 of 2,000 played`` of a distillation, else ``step 3 of 40``."""
+    if stage == DISTILL:
+        return f"{line['step']:,} of {line['total']:,} played"
+    return f"step {line['step']} of {line['total']}"
 
 
 class ProgressWriter:
