@@ -13,7 +13,7 @@ from tests.llama import llama, tokenizer
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.training.config import CallForm, ModelConfig
 from userrl_core.training.local.model import load_model
-from userrl_core.training.local.state import load_checkpoint, save_model
+from userrl_core.training.local.state import load_to_train, save_model
 from userrl_core.training.local.text.calls import from_line, ignores_tools, set_form, to_line
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
@@ -27,7 +27,7 @@ def checkpoint(tmp_path: Path, form: CallForm) -> tuple[torch.nn.Module, ChatFor
     folder = tmp_path / form
     if not folder.exists():
         llama(folder)
-    model, loaded = load_checkpoint(folder, ModelConfig(path=str(folder), calls=form), "cpu")
+    model, loaded = load_to_train(folder, ModelConfig(path=str(folder), calls=form), "cpu")
     return model, ChatFormat(loaded)
 
 
@@ -79,7 +79,7 @@ def test_the_lean_form_costs_three_tokens_and_the_line_far_fewer_than_json(tmp_p
 def test_a_lean_embedding_is_the_mean_of_the_tokens_that_it_replaces(tmp_path: Path) -> None:
     folder = llama(tmp_path / "model")
     before = load_model(folder, ModelConfig(path="-")).get_input_embeddings().weight
-    model, loaded = load_checkpoint(folder, ModelConfig(path=str(folder), calls="lean"), "cpu")
+    model, loaded = load_to_train(folder, ModelConfig(path=str(folder), calls="lean"), "cpu")
     old = load_tokenizer(folder)
     replaced = old.encode('<tool_call>\n{"name": "interact_with_env", "arguments": {"choice": "search", "content": "')
     new = loaded.encode('<tool_call>\n{"name": "interact_with_env", "arguments": {"choice": "search", "content": "')
