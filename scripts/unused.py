@@ -25,6 +25,7 @@ BY_CONVENTION = ("gym.py", "demonstrator.py")
 OUTSIDE = {
     "ReleasedEnv": "what moves here from the released environments imports it",
     "list_commands": "asked for by click",
+    "read_logs": "asked for by Optuna",
     "_cap_text_prompt_length": "verl calls it for every opening",
 }
 WORD = re.compile(r"\w+")

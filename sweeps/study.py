@@ -41,6 +41,7 @@ def open_study(space: Space, folder: Path, storage: str | None = None, *, queue:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = _loaded(space, _database(storage) if storage is not None else open_journal(folder / "journal.log"))
+    _check_entries(study)
     study.sampler = _sampler(space, len(study.get_trials(deepcopy=False)))
     if queue:
         queue_points(space, study)
@@ -61,6 +62,22 @@ def _loaded(space: Space, storage: BaseStorage) -> optuna.Study:
     except KeyError:
         directions = [objective.direction for objective in space.objectives]
         return optuna.create_study(study_name=space.name, storage=storage, directions=directions, load_if_exists=True)
+
+
+def _check_entries(study: optuna.Study) -> None:
+    """Raise ConfigError for a result without what every result has: a line without a checksum may have lost it."""
+    confirmed = study.user_attrs.get("confirmed", [])
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    damage = [
+        f"trial {t.number} has no overrides" for t in finished if not {"overrides", "duplicate_of"} & set(t.user_attrs)
+    ]
+    damage += ["a confirmation is incomplete" for row in confirmed if not {"trial", "seed", "values"} <= set(row)]
+    if damage:
+        raise ConfigError(
+            "sweep.damaged_journal",
+            f"The study of sweep '{study.study_name}' is damaged: {damage[0]}. Restore its journal or its database from a copy, or "
+            "begin the next edition of the sweep with `--fresh`.",
+        )
 
 
 def _database(storage: str) -> BaseStorage:

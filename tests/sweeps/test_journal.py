@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import optuna
@@ -46,6 +47,16 @@ def test_a_flipped_bit_anywhere_is_a_sentence_or_harmless(tmp_path: Path, whole:
             assert f"Line {whole.count(NEWLINE, 0, at) + 1} of " in str(error)
             named += 1
     assert named > 180
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"overrides"', b'"overridgs"'), (b'"op_code":4', b'"oq_code":4'), (b'"seed"', b'"seee"')]
+)
+def test_damage_without_a_checksum_is_a_sentence_too(tmp_path: Path, whole: bytes, old: bytes, new: bytes) -> None:
+    journal = re.sub(rb',"crc":"[0-9a-f]{8}"', b"", whole)
+    assert contents(tmp_path, journal) == contents(tmp_path, whole)
+    with raises("sweep.damaged_journal", "--fresh"):
+        contents(tmp_path, journal.replace(old, new))
 
 
 NEWLINE = b"\n"
