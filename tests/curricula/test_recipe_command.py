@@ -14,7 +14,7 @@ def test_show_prints_the_stage_table_and_where_values_came_from():
     lr = next(line for line in done.output.splitlines() if line.startswith("algorithm.lr "))
     assert lr.split() == ["algorithm.lr", "0.0001", "override"]
     gamma = next(line for line in done.output.splitlines() if line.startswith("credit.gamma "))
-    assert gamma.endswith("recipe equalized-r2g: UserRL section 3")
+    assert gamma.endswith("recipe equalized-r2g: UserRL table 6")
 
 
 def test_show_json_names_a_source_for_every_value():
