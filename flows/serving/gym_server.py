@@ -26,6 +26,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
+from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.base import Gym, parse_config
@@ -245,6 +246,7 @@ def app_of(server: GymServer) -> FastAPI:
             await watch
 
     app = FastAPI(title=f"userrl {server.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.add_middleware(JsonBodies)
 
     @app.get("/")
     async def about() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from curricula import profile_names, recipe_names
 from curricula.host import AUTO
 from curricula.validation import validated
 from curricula.yaml_files import claim_names
-from userrl.run.keys import refuse_keys
+from userrl.run.keys import refuse_keys, refuse_unstorable
 from userrl_core.settings import Settings
 
 M = TypeVar("M", bound=Settings)
@@ -57,6 +57,7 @@ class Request(Settings):
     @classmethod
     def _holds_no_key(cls, values: Any) -> Any:
         refuse_keys(values)
+        refuse_unstorable(values)
         return values
 
 
