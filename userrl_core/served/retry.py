@@ -82,7 +82,7 @@ def stated_failure(value: Any) -> Failure | None:
     stated = error if isinstance(error, dict) else {"message": error}
     message, code = stated.get("message") or stated, stated.get("code") or stated.get("status")
     if str(code).isdecimal() and 400 <= int(str(code)[:4]) < 600:
-        return _of_status(int(code), str(message), stated.get("type"), None)
+        return _of_status(int(str(code)), str(message), stated.get("type"), None)
     return Failure("Stated", f"the server says: {_one_line(message)}", retryable=code != "insufficient_quota")
 
 
