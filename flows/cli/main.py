@@ -185,6 +185,12 @@ def main() -> None:
 
         print(error_line(error), file=sys.stderr)
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        print(
+            f"error: {ascii(error.object)[:200]} is not text in UTF-8. Write it in UTF-8. [argument.malformed]",
+            file=sys.stderr,
+        )
+        sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:

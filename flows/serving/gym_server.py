@@ -27,6 +27,7 @@ from pydantic import BaseModel
 
 from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
 from flows.serving.json_answers import JsonAnswer, json_app
+from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.base import Gym, parse_config
@@ -246,6 +247,7 @@ def app_of(server: GymServer) -> FastAPI:
             await watch
 
     app = json_app(f"userrl {server.name}", lifespan)
+    app.add_middleware(JsonBodies)
 
     @app.get("/")
     async def about() -> dict[str, Any]:

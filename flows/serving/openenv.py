@@ -18,6 +18,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from flows.serving.gym_server import GymServer
+from flows.serving.json_bodies import plain_json
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class
 from userrl_core.gyms.prompt import opening_messages
@@ -156,8 +157,8 @@ _MODELS: Mapping[str, type[BaseModel]] = {"action": Action, "observation": Obser
 async def _reply(episodes: _OpenEnvSession, text: str) -> dict[str, Any] | None:
     """Return the answer to a message, or None for the message that closes the session."""
     try:
-        message = json.loads(text)
-    except ValueError as error:
+        message = json.loads(plain_json(text))
+    except (ValueError, RecursionError) as error:
         return _error("INVALID_JSON", f"Invalid JSON: {error}")
     kind, data = (message.get("type"), message.get("data", {})) if isinstance(message, dict) else (None, None)
     try:

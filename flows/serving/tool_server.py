@@ -12,7 +12,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from fastapi import Body, FastAPI, HTTPException, Request
 
 from flows.serving.json_answers import json_app
+from flows.serving.json_bodies import Asgi, JsonBodies
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stores import open_database
@@ -37,8 +38,6 @@ except ModuleNotFoundError as error:
         "gym.not_installed",
         f"serve-tools needs the module {error.name}, which is not installed. Install the extra mcp.",
     ) from error
-
-Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -146,7 +145,7 @@ def app_of(server: ToolServer) -> Asgi:
         else:
             await app(scope, receive, send)
 
-    return either
+    return JsonBodies(either)
 
 
 def _rest(server: ToolServer, lifespan: Any) -> FastAPI:

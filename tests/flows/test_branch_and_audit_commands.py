@@ -58,6 +58,8 @@ def test_other_ways_on_from_a_stored_turn_stand_beside_it(
         branch(traj_id, turn=99, policy=str(folder))
     with raises("run.no_such_trajectory"):
         branch(7, turn=1)
+    with raises("run.no_such_trajectory"):
+        branch(10**400, turn=1)
 
 
 def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(

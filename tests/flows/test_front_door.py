@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import typer
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from flows.cli.looking.view import view
@@ -190,6 +191,27 @@ def test_a_gym_s_session_cannot_be_made_by_a_page_nor_pushed_out_by_another_clie
         assert client.post("/create", headers={"Origin": "http://evil.example"}).status_code == 403
         first = client.post("/create").json()["id"]
     assert gym.observe(first) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/reset", '{"id": NaN}', 400),
+        ("/reset", '{"id": 1e999}', 400),
+        ("/reset", '{"id": ' + "1" * 5000 + "}", 400),
+        ("/reset", "[" * 100_000, 400),
+        ("/reset", '{"id": "\\ud800"}', 422),
+        ("/create", '{"config": {"\\ud800": 1}}', 200),
+        ("/create", '{"config": {"step_penalty": ' + "1" * 400 + "}}", 200),
+        ("/reset", '{"id": 0, "data_idx": ' + "1" * 400 + "}", 200),
+    ],
+)
+def test_numbers_that_are_none_and_text_that_is_no_utf_8_end_in_an_answer(path: str, body: str, status: int) -> None:
+    gym = GymServer("travel", "train", options={"tier": "tiny"})
+    with TestClient(app_of(gym)) as client:
+        answer = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert answer.json()
 
 
 async def test_sessions_are_capped_per_client_and_in_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,22 @@ def test_prefect_shows_the_fields_of_a_request_with_their_defaults_and_what_they
         key: f.description for key, f in fields.items()
     }
     assert all(field.description for field in fields.values())
+
+
+@pytest.mark.parametrize(
+    ("request_of", "given", "said"),
+    [
+        (TrainRequest, {"name": "na\udcffme"}, "name: 'na\\udcffme' is not text in UTF-8"),
+        (EvaluateRequest, {"model": "m\ud800"}, "model: 'm\\ud800' is not text in UTF-8"),
+        (EvaluateRequest, {"gyms": ["travel", "\ud800"]}, "gyms: '\\ud800' is not text in UTF-8"),
+        (EvaluateRequest, {"tasks": 10**400}, "tasks: give a number below 2 to the 63rd"),
+        (EvaluateRequest, {"user": {"kind": "openai", "options": {"max_tokens": -(10**400)}}}, "user.options.max_tokens: give"),
+        (TrainRequest, {"overrides": {"algorithm.\udcff": 1}}, "a parameter's name: 'algorithm.\\udcff' is not text"),
+    ],
+)  # fmt: skip
+def test_what_no_file_or_database_can_hold_is_refused(request_of: type[Settings], given: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        request_of.model_validate(given)
 
 
 def test_a_form_offers_the_shipped_recipes_and_profiles_and_takes_a_file_too() -> None:

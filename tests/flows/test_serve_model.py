@@ -32,7 +32,10 @@ from userrl_core.training.local.threads import fix_threads
 
 QUESTION = [{"role": "user", "content": "Which coat?"}]
 LOOK_UP: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-PING = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
+PING: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 @pytest.fixture(scope="module")

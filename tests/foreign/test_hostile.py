@@ -172,6 +172,26 @@ def test_an_archive_that_inflates_too_far_is_refused(
     refused(archive(tmp_path / "bomb.eval", one=sample), home, "import.too_large", "inflates", "one.json")
 
 
+@pytest.mark.parametrize(
+    ("filling", "members"),
+    [('"events": [' + "{}," * 200_000 + "{}]", 1), ('"events": [' + "{}," * 60_000 + "{}]", 2), ('"a":1,' * 120_000 + '"a":1', 1)],
+)  # fmt: skip
+def test_millions_of_empty_values_are_not_read(tmp_path: Path, home: Path, filling: str, members: int) -> None:
+    samples = {f"s{n}": f'{{"id": {n}, "epoch": 1, "messages": [], {filling}}}' for n in range(members)}
+    refused(archive(tmp_path / "empty.eval", **samples), home, "import.too_large", "more than 100,000 values", "member")
+    document = tmp_path / "empty.json"
+    document.write_text(f'{{"eval": {{}}, {filling}, "events": [{"{}," * 60_000 + "{}"}]}}')
+    refused(document, home, "import.too_large", "more than 100,000 values", format="inspect")
+
+
+def test_many_values_of_a_usual_length_are_read(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "FREE_VALUES", 10)
+    events = ",".join(['{"event": "state", "n": 1}'] * 100_000)
+    sample = f'{{"id": 1, "epoch": 1, "messages": [{{"role": "assistant", "content": "Hi"}}], "events": [{events}]}}'
+    (run,) = userrl.import_logs(archive(tmp_path / "long.eval", one=sample))
+    assert run.run
+
+
 def test_a_value_of_an_archive_is_not_held_beyond_the_limit(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

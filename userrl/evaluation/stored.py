@@ -44,9 +44,10 @@ def stored_conversation(traj_id: int) -> tuple[Any, str]:
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse_dir()) as warehouse:
-        rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=traj_id).pl().to_dicts()
+        bound = traj_id if 0 <= traj_id < 2**63 else -1  # no trajectory has another, and no column holds it
+        rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=bound).pl().to_dicts()
         turns_sql = f"{SAID}, token_ids from turns where traj_id = $id order by turn"
-        turns = warehouse.sql(turns_sql, id=traj_id).pl().to_dicts()
+        turns = warehouse.sql(turns_sql, id=bound).pl().to_dicts()
     if not rows or rows[0]["stop_reason"] is None:
         raise ConfigError(
             "run.no_such_trajectory",

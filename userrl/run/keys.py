@@ -37,6 +37,33 @@ def refuse_keys(parameters: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_unstorable(value: Any, place: str = "") -> None:
+    """Raise ConfigError for a parameter that no file or database can hold: text that is no UTF-8, or a whole number of more than
+    64 bits.
+    """
+    if isinstance(value, str) and not _is_utf8(value):
+        raise ConfigError("argument.malformed", f"{place}: {value!a} is not text in UTF-8. Write it in UTF-8.")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(
+            "argument.out_of_range", f"{place}: give a number below 2 to the 63rd, not one of more digits."
+        )
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            refuse_unstorable(str(name), "a parameter's name")
+            refuse_unstorable(inner, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        for inner in value:
+            refuse_unstorable(inner, place)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _names_a_key(place: tuple[str, ...], value: str) -> bool:
     if any(_WANDB.search(name) for name in place) and _FORTY_HEX.fullmatch(value):
         return True

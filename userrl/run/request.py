@@ -14,7 +14,7 @@ from curricula.host import AUTO
 from curricula.recipe import Recipe
 from curricula.validation import unknown_key, validated
 from curricula.yaml_files import claim_names, find
-from userrl.run.keys import refuse_keys
+from userrl.run.keys import refuse_keys, refuse_unstorable
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
@@ -69,6 +69,7 @@ class Request(Settings):
     @classmethod
     def _holds_no_key(cls, values: Any) -> Any:
         refuse_keys(values)
+        refuse_unstorable(values)
         return values
 
 

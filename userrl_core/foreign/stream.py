@@ -26,6 +26,10 @@ MAX_BYTES = 64 * 2**20
 MAX_INFLATION = 200
 FREE_INFLATION = 256 * 2**20
 """Bytes that every archive may inflate to, whatever its size."""
+FREE_VALUES, LEAST_LENGTH = 100_000, 16
+"""The elements and keys that every file may have, and the average length in characters that further ones need. Millions of empty
+elements take hours to read and little room in an archive.
+"""
 CHUNK = 2**20
 ZSTANDARD = 93
 """The compression method of zstandard in a zip archive."""
@@ -99,14 +103,34 @@ def too_large(where: str, what: str) -> NoReturn:
     raise BrokenFile("import.too_large", f"{where}: {what} is larger than {MAX_BYTES // 2**20} MB.")
 
 
+class Tally:
+    """The number of elements and keys that were read from one file, and the characters read for them."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self._values = 0
+
+    def count(self, where: str) -> None:
+        """Count one element or key. Raises ConfigError for a file of too many tiny ones."""
+        self._values += 1
+        if self._values > FREE_VALUES and self._values * LEAST_LENGTH > self.characters:
+            raise ConfigError(
+                "import.too_large",
+                f"{where}: there are more than {FREE_VALUES:,} values, which have fewer than {LEAST_LENGTH} characters on "
+                "average. Nothing was imported.",
+            )
+
+
 class JsonStream:
     """One JSON document, read value by value.
 
-    name: the file's name, for error messages. errors: ``replace`` accepts text that is not UTF-8.
+    name: the file's name, for error messages. errors: ``replace`` accepts text that is not UTF-8. tally: shared by the
+    documents of one archive.
     """
 
-    def __init__(self, file: IO[bytes], name: str, errors: str = "strict") -> None:
+    def __init__(self, file: IO[bytes], name: str, errors: str = "strict", tally: Tally | None = None) -> None:
         self._file, self._name = file, name
+        self._tally = tally or Tally()
         self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors)
         self._scan = json.JSONDecoder().raw_decode
         self._text, self._at, self._ended = "", 0, False
@@ -167,6 +191,7 @@ class JsonStream:
         self._take("[")
         while self.peek() != "]":
             place = self.where
+            self._tally.count(place)
             yield place, self.value()
             if self.peek() != "]":
                 self._take(",")
@@ -177,6 +202,7 @@ class JsonStream:
         self._take("{")
         while self.peek() != "}":
             key = self.value()
+            self._tally.count(self._name)
             if not isinstance(key, str):
                 broken(self.where, "a key of an object is not text")
             self._take(":")
@@ -216,6 +242,7 @@ class JsonStream:
             text = self._decode.decode(block, final=not block)
         except UnicodeDecodeError:
             broken(f"{self._name}, after line {self._line}", "it is not UTF-8 text")
+        self._tally.characters += len(text)
         self._text, self._at = self._text[self._at :] + text, 0
         self._line_at = 0
         self._ended = not block
@@ -234,6 +261,7 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._left = max(FREE_INFLATION, MAX_INFLATION * path.stat().st_size)
+        self._tally = Tally()
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
@@ -243,7 +271,8 @@ class Archive:
 
     def stream(self, name: str) -> JsonStream:
         """Return a member as a JSON document."""
-        return JsonStream(_Bounded(self, self._opened(name), name), f"{self._path}, member {name}")  # type: ignore[arg-type]
+        file: Any = _Bounded(self, self._opened(name), name)
+        return JsonStream(file, f"{self._path}, member {name}", tally=self._tally)
 
     def spend(self, size: int, name: str) -> None:
         """Count inflated bytes, and raise ConfigError beyond the limit."""

@@ -1,0 +1,60 @@
+"""A check of JSON bodies before an application reads them.
+
+Python's own reader takes numbers that are none, and text that cannot be written as UTF-8. An answer that repeats them could
+not be sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class JsonBodies:
+    """An application behind the check. A body with such a value is answered by status 400 and ``{"error": ...}``."""
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body, message = b"", await receive()
+        while message["type"] == "http.request":
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+            message = await receive()
+        try:
+            body = plain_json(body).encode() if body else body
+        except json.JSONDecodeError:
+            pass  # the application has its own answer to what is no JSON at all
+        except (ValueError, RecursionError) as error:
+            await JSONResponse({"error": f"Invalid JSON: {str(error)[:200]}."}, 400)(scope, receive, send)
+            return
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._app(scope, again, send)
+
+
+def plain_json(text: str | bytes) -> str:
+    """Return a JSON text that can be written as UTF-8: lone surrogates become U+FFFD.
+
+    Raises ValueError for a text that is no JSON, which includes NaN and numbers that are infinite or have thousands of digits, and
+    RecursionError for one that is nested too deeply.
+    """
+    written = json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False)
+    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
