@@ -186,6 +186,7 @@ def test_a_mark_leaves_a_reply_out_of_the_loss(tmp_path: Path, mark: dict[str, A
     [
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "a part of kind image_url"),
         ({"role": "assistant", "content": None, "audio": {"id": "a"}}, "a part of kind audio"),
+        ({"role": "user", "content": ["x", 7]}, "a part of kind part"),
         ({"role": "assistant", "content": None}, "a text in 'content', or a call"),
         ({"role": "assistant", "content": []}, "a text in 'content', or a call"),
         ({"role": "user", "content": {"area": "hills"}}, "a text in 'content', or a call"),
@@ -211,9 +212,12 @@ def test_half_of_a_surrogate_pair_is_refused(tmp_path: Path) -> None:
 
 def test_fields_that_training_does_not_read_are_counted(tmp_path: Path) -> None:
     unread: Counter[str] = Counter()
-    messages = [{**QUESTION, "weight": 1, "time": 3}, {**ANSWERED[1], "annotations": [], "time": 4}]
+    messages = [
+        {**QUESTION, "weight": 1, "time": 3, "name": {"first": "ann"}},
+        {**ANSWERED[1], "annotations": [], "time": 4},
+    ]
     read_conversations(written(tmp_path / "chats.jsonl", {"messages": messages}), unread=unread)
-    assert unread == {"time": 2, "weight": 1}
+    assert unread == {"time": 2, "weight": 1, "name": 1}
 
 
 def test_an_import_keeps_names_and_further_fields(tmp_path: Path) -> None:

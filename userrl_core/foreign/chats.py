@@ -22,7 +22,7 @@ from userrl_core.foreign.conversation import (
     scored,
 )
 from userrl_core.foreign.dialogue import Chat, divided, task_of_opening
-from userrl_core.foreign.message import MARKS, READ
+from userrl_core.foreign.message import MARKS, is_read
 from userrl_core.foreign.stream import items
 
 SPEAKERS: Mapping[str, str] = {
@@ -128,7 +128,7 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
     score, reason = scored(value, where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
     _keep_other_fields(chat, messages)
-    others = {key: value for key, value in row.items() if key not in ROW and _given(value)}
+    others = {key: value for key, value in row.items() if key not in ROW and value not in (None, "", [], {})}
     conversation = ForeignConversation(
         where,
         "chat",
@@ -151,13 +151,13 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
 def _keep_other_fields(chat: Chat, messages: list[Any]) -> None:
     """Store further fields of the agent's messages with their turns, and count those of all other messages."""
     for turn, source in zip(chat.turns, chat.sources, strict=True):
-        fields = {key: source[key] for key in source if key in MARKS or key == "name" or key not in READ}
-        if fields := {key: value for key, value in fields.items() if _given(value)}:
-            turn.info["message"] = fields
+        kept = {
+            key: value
+            for key, value in source.items()
+            if not is_read(key, value) or (key in (*MARKS, "name") and value is not None)
+        }
+        if kept:
+            turn.info["message"] = kept
     for message in messages:
         if message["role"] != "assistant":
-            chat.unread.update(f"field {key}" for key in message if key not in READ and _given(message[key]))
-
-
-def _given(value: Any) -> bool:
-    return value is not None and value not in ("", [], {})
+            chat.unread.update(f"field {key}" for key, value in message.items() if not is_read(key, value))

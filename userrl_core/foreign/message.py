@@ -29,6 +29,8 @@ READ = frozenset(
     (*MARKS, *REASONING, "role", "content", "tool_calls", "function_call", "refusal", "audio", "name", "tool_call_id")
 ) | {"id", "type"}
 """The fields of a message that are read, and the ids that only connect messages."""
+TEXTS = frozenset((*REASONING, "refusal", "name"))
+"""Fields that are read where they are text."""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,11 @@ def called(call: Any, where: str) -> tuple[str, str]:
     return name, (arguments or "{}") if isinstance(arguments, str) else json_text(arguments)
 
 
+def is_read(key: str, value: Any) -> bool:
+    """Return whether a field of a message is read, or has no value."""
+    return value in (None, "", [], {}) or (key in READ and (key not in TEXTS or isinstance(value, str)))
+
+
 def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | None = None) -> list[Message]:
     """Return messages as a model reads them: roles system, user, assistant and tool, and content as text with the calls.
 
@@ -152,7 +159,7 @@ def _unread(message: Mapping[str, Any], role: str) -> Iterator[str]:
     """Yield the fields with a value that are not read. Nothing but replies can be trained on."""
     for key, value in message.items():
         asked = key in MARKS and role != "assistant" and value
-        if asked or (key not in READ and value not in (None, "", [], {})):
+        if asked or not is_read(key, value):
             yield key
 
 
@@ -204,6 +211,9 @@ def _read_part(message: ChatMessage, part: Any, where: str) -> None:
         else:
             message.unread[kind] += 1
             _add(message, f"[{kind}]")
+    else:
+        message.unread["part"] += 1
+        _add(message, json_text(part))
 
 
 def _add(message: ChatMessage, text: str) -> None:
