@@ -66,13 +66,13 @@ COMMANDS = {
     "sql": ("looking.sql", "Run one SQL query."),
     "warehouse": ("warehouse", "Compact, check and export the warehouse."),
     "server": ("server", "Start the Prefect server of this home until Ctrl-C."),
-    "deploy": ("deploy", "Register the deployments of prefect.yaml on the server, a line each."),
+    "deploy": ("deployments.deploy", "Register the deployments of prefect.yaml on the server, a line each."),
     "start": (
-        "launch",
+        "deployments.launch",
         "Start a deployment on the running server and show its stages, steps and scores until it ends.",
     ),
     "sweep": ("training.sweep", "Sweeps: run, status, best recipe, report."),
-    "schedule": ("schedule", "Schedules of deployments: list, on, off."),
+    "schedule": ("deployments.schedule", "Schedules of deployments: list, on, off."),
     "serve-user": ("serve", "Serve a model as simulated user until Ctrl-C."),
     "serve-model": ("serve", "Serve a model over OpenAI's protocol from our own decoder, until Ctrl-C."),
     "serve-gym": (

@@ -206,7 +206,7 @@ def test_what_cannot_be_trained_on_is_named_with_its_place(tmp_path: Path, messa
 
 def test_half_of_a_surrogate_pair_is_refused(tmp_path: Path) -> None:
     (tmp_path / "chats.json").write_text(json.dumps([{"messages": [{"role": "user", "content": "\ud800"}]}]))
-    with raises("chats.invalid", "entry 1", "surrogate"):
+    with raises("chats.invalid", "line 1", "surrogate"):
         read_chats(tmp_path / "chats.json")
 
 
