@@ -45,7 +45,7 @@ def test_a_checkpoint_that_transformers_cannot_load_names_the_problem(home: Path
     config = json.loads((rl / "config.json").read_text())
     (rl / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
     without, _ = listed_checkpoints(find(RUN))
-    assert "no readable tokenizer" in without[0].problem
+    assert "has no file tokenizer.json" in without[0].problem
     assert without[1].problem == ""  # a shape is seen when it is loaded
     loaded, _ = listed_checkpoints(find(RUN), load=True)
     assert "does not fit the shape of" in loaded[1].problem
