@@ -19,6 +19,7 @@ from flows.cli.main import app
 from tests.checkpoints.makers import RUN
 from tests.makers import raises
 from userrl.api.train import TrainedRun
+from userrl.machine.hashes import file_hash
 from userrl.reports.checkpoints.listed import listed_checkpoints
 from userrl.reports.figures import _mark_rows
 from userrl.reports.plots import plot_curves
@@ -44,6 +45,9 @@ def test_a_checkpoint_that_transformers_cannot_load_names_the_problem(home: Path
     (sft / "tokenizer.json").unlink()
     config = json.loads((rl / "config.json").read_text())
     (rl / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
+    state = json.loads((rl / "state.json").read_text())
+    state["files"]["config.json"] = file_hash(rl / "config.json")
+    (rl / "state.json").write_text(json.dumps(state))
     without, _ = listed_checkpoints(find(RUN))
     assert "has no file tokenizer.json" in without[0].problem
     assert without[1].problem == ""  # a shape is seen when it is loaded

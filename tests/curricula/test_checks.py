@@ -13,10 +13,10 @@ import curricula
 from curricula.feasibility import reward_range
 from tests.gyms.local import LOCAL_GYMS
 from tests.makers import raises
+from tests.offered import in_this_process, offer
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import RewardBounds, gym_class, tasks
 from userrl_core.gyms.base import parse_config
-from userrl_core.gyms.registry import packages
 
 
 def only(gym: str) -> dict[str, Any]:
@@ -124,18 +124,11 @@ def test_a_gym_whose_tasks_take_a_list_gets_it(tmp_path: Path, monkeypatch: pyte
     package = shutil.copytree(COIN, tmp_path / "userrl_coin")
     with (package / "tasks.py").open("a") as file:
         file.write(SIDES)
-    about = tmp_path / "userrl_coin-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: userrl-coin\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[userrl.gyms]\ncoin = userrl_coin\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    packages.cache_clear()
-    try:
+    offer(tmp_path, COIN.parent)
+    with in_this_process(monkeypatch, tmp_path):
         options = {"sides": ["heads"]}
         assert {task.payload["side"] for task in tasks("coin", "train", **options)} == {"heads"}
         curricula.load("equalized-r2g", "laptop-quick", {**only("coin"), "gyms.coin.tasks": options})
-    finally:
-        packages.cache_clear()
 
 
 COIN = Path(__file__).parents[2] / "examples" / "coin_gym" / "userrl_coin"

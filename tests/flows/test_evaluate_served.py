@@ -73,7 +73,8 @@ def test_a_dead_server_or_a_missing_key_ends_it_before_the_first_episode(part: s
             sentence = f"The user model u at {dead} does not answer"
     assert done.returncode == 1
     assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
+    said = [line for line in done.stderr.splitlines() if not line.endswith("s without news)")]
+    assert len(said) == 1
     if (tmp_path / "warehouse").is_dir():
         with open_warehouse(tmp_path / "warehouse") as warehouse:
             assert warehouse.sql("select count(*) from trajectories_all").fetchall() == [(0,)]
