@@ -119,8 +119,9 @@ def test_a_terminal_is_asked_nothing_and_shown_the_password_once(server: Server)
     assert server.process.poll() is None
     lines = [line.rstrip() for line in server.said.replace("\r", "").splitlines()]
     assert lines[0] == f"starting the server of this home at {server.url} (up to a minute on a busy machine)"
-    assert lines[1] == f"server    {server.url}"
-    assert lines[2].startswith(f"password  {server.secret} ")
+    assert lines[1] == "the server answers; making its work pool, limits and automation"
+    assert lines[2] == f"server    {server.url}"
+    assert lines[3].startswith(f"password  {server.secret} ")
     assert "?" not in server.said
 
 
