@@ -205,9 +205,11 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
 
 
 def _of_this_gym(name: str, module: ModuleType, gym_tasks: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks. Raises ConfigError if one names another gym, which would play it."""
-    other = next((task.gym for task in gym_tasks if task.gym != name), name)
-    if other != name:
+    """Return the tasks. Raises ConfigError if they name another gym, which would play them.
+
+    The first task shows it. To look at all of them would build every task of a gym that builds them when they are played.
+    """
+    if len(gym_tasks) and (other := gym_tasks[0].gym) != name:
         raise ConfigError("gym.bad_package", _other_name(module, other, name))
     return gym_tasks
 
@@ -215,7 +217,7 @@ def _of_this_gym(name: str, module: ModuleType, gym_tasks: Sequence[Task]) -> Se
 def generate(name: str, n: int, seed: int, **options: Any) -> list[Task]:
     """Return n new tasks from the gym's generator, the same for the same seed."""
     module = part(name, "tasks")
-    return list(_of_this_gym(name, module, module.generate(n, seed, **options)))
+    return list(_of_this_gym(name, module, list(module.generate(n, seed, **options))))
 
 
 def load_published(name: str, path: str | Path) -> list[Task]:
@@ -235,7 +237,7 @@ def load_published(name: str, path: str | Path) -> list[Task]:
             "task.file_missing",
             f"The folder {root} does not exist. Give the root folder of a copy of the released repository.",
         )
-    return list(_of_this_gym(name, module, loader(root)))
+    return list(_of_this_gym(name, module, list(loader(root))))
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
