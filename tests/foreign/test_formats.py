@@ -145,6 +145,20 @@ def test_verifiers_results_give_turn_rewards_where_the_steps_have_them() -> None
     assert (wrong.ending, right.turns[0].choice, right.task_id) == ("horizon", "add", "7")
 
 
+@pytest.mark.parametrize(
+    ("row", "stop"),
+    [
+        ({}, "ended"),
+        ({"is_truncated": True}, "length"),
+        ({"is_truncated": True, "stop_condition": "max_turns_reached"}, "horizon"),
+    ],
+)
+def test_a_cut_reply_of_verifiers_ended_by_length(tmp_path: Path, row: dict[str, Any], stop: str) -> None:
+    talk = {"prompt": [{"role": "user", "content": "Hi"}], "completion": [{"role": "assistant", "content": "Yes?"}]}
+    (item,) = read(written(tmp_path / "results.jsonl", {"example_id": 0, "reward": 1.0, **talk, **row}))
+    assert item.stop_reason == stop
+
+
 def test_verifiers_metadata_names_the_model_and_the_environment(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_bytes((DATA / "verifiers_results.jsonl").read_bytes())
     (tmp_path / "metadata.json").write_text('{"env_id": "sums", "model": "qwen3-8b"}')

@@ -20,7 +20,8 @@ from userrl_core.measure.checkpoints import (
     resolution,
     swap_test,
 )
-from userrl_core.measure.interval import share_interval, student, t_interval
+from userrl_core.measure.comparison import PairedDifference, _seeds_to_decide
+from userrl_core.measure.interval import Interval, share_interval, student, t_interval
 from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
 AIRLINE = [[1] * c + [0] * (4 - c) for c, tasks in enumerate((14, 12, 10, 4, 10)) for _ in range(tasks)]
@@ -146,3 +147,12 @@ def test_limits_of_scores_stay_in_the_range_of_scores() -> None:
     assert pass_hat([[1, 1, 0]] + [[1, 1, 1]] * 9, 2).high == 1.0
     assert difference_interval([[0.0]] * 3, [[0.9], [1.0], [0.8]]).high == 1.0
     assert mean_score([[2.5], [-3.0], [0.5]]).low < -3.0  # a reward outside [0, 1] is no score of that range
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decided"),
+    [(0.01, 0.2, "differ"), (-0.2, -0.01, "differ"), (-0.04, 0.04, "equal"), (-0.06, 0.04, ""), (-0.04, 0.06, "")],
+)
+def test_recipes_are_equal_only_if_both_limits_are_small(low: float, high: float, decided: str) -> None:
+    interval = Interval((low + high) / 2, low, high, 8, "")
+    assert _seeds_to_decide(PairedDifference("a", "b", "last", "all", interval, 0.5, deviation=0.1)).decided == decided

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -140,6 +142,17 @@ def test_a_torn_record_of_a_trial_costs_no_later_one(tmp_path: Path) -> None:
             (0, "running"),
             (1, "complete"),
         ]
+
+
+def test_a_record_of_a_trial_waits_for_the_one_that_is_written(tmp_path: Path) -> None:
+    record_trial(tmp_path, TrialRecord("s", 0))
+    with (tmp_path / "trials/s.jsonl").open("ab") as other, ThreadPoolExecutor() as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        second = pool.submit(record_trial, tmp_path, TrialRecord("s", 1))
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.3)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        second.result()
 
 
 def test_a_short_write_of_a_trial_is_finished_and_a_failed_one_leaves_nothing(
