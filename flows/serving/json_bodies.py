@@ -36,7 +36,8 @@ class JsonBodies:
                 break
             message = await receive()
         try:
-            body = plain_json(body).encode() if body else body
+            if body:
+                read_body(body)
         except json.JSONDecodeError:
             pass  # the application has its own answer to what is no JSON at all
         except (ValueError, RecursionError) as error:
@@ -50,11 +51,12 @@ class JsonBodies:
         await self._app(scope, again, send)
 
 
-def plain_json(text: str | bytes) -> str:
-    """Return a JSON text that can be written as UTF-8: lone surrogates become U+FFFD.
+def read_body(text: str | bytes) -> Any:
+    """Return the value of a JSON text that can be written again as UTF-8.
 
-    Raises ValueError for a text that is no JSON, which includes NaN and numbers that are infinite or have thousands of digits, and
-    RecursionError for one that is nested too deeply.
+    Raises ValueError for a text that is no JSON. NaN, infinite numbers, numbers of thousands of digits and halves of characters
+    are no JSON here. Raises RecursionError for a text that is nested too deeply.
     """
-    written = json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False)
-    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    value = json.loads(text)
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value

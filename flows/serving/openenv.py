@@ -10,7 +10,6 @@ routes are AgentGym's. We do not use the package, because it brings a web interf
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from flows.serving.gym_server import GymServer
-from flows.serving.json_bodies import plain_json
+from flows.serving.json_bodies import read_body
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class
 from userrl_core.gyms.prompt import opening_messages
@@ -157,7 +156,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {"action": Action, "observation": Obser
 async def _reply(episodes: _OpenEnvSession, text: str) -> dict[str, Any] | None:
     """Return the answer to a message, or None for the message that closes the session."""
     try:
-        message = json.loads(plain_json(text))
+        message = read_body(text)
     except (ValueError, RecursionError) as error:
         return _error("INVALID_JSON", f"Invalid JSON: {error}")
     kind, data = (message.get("type"), message.get("data", {})) if isinstance(message, dict) else (None, None)

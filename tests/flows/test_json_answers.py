@@ -95,7 +95,7 @@ def test_servers_answer_null_also_when_they_quote_a_wrong_request() -> None:
 def test_a_tool_is_not_called_with_nan_or_a_number_beyond_64_bits() -> None:
     with running("outfitter") as (server, address), http() as client:
         session = begun(client, address)
-        for value in ("NaN", "-Infinity", str(2**64)):
+        for value in ("NaN", "-Infinity", str(2**64), r'"\ud800"'):
             answer = client.post(f"{address}/sessions/{session}/tools/think", content=f'{{"thought": {value}}}')
             assert answer.json()["error"].startswith(("the tool call is not JSON", "Invalid JSON: ")), answer.text
         assert server.find(session).writes == []
