@@ -3,7 +3,7 @@
 python scripts/claims_page.py
 
 A claim with runs in runs.csv (`scripts/claims_data.py`) is measured from them, by the rule of
-`userrl_core.measure.verdict`. Its checks follow it. The other claims have only their published tables
+`analysis.measure.verdict`. Its checks follow it. The other claims have only their published tables
 (published_arms.csv, published_contrasts.csv). The script computes all results that follow from those tables, and
 says which results are missing without the runs.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from scipy import stats
 
+from analysis.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
+from analysis.measure.interval import Interval, share_interval
+from analysis.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
 from userrl.reports.claim_document import size
-from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
-from userrl_core.measure.interval import Interval, share_interval
-from userrl_core.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
 from userrl_core.number_format import limits, p_value, with_limits
 
 ROOT = Path(__file__).parents[1]

@@ -26,15 +26,15 @@ import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from analysis.users.conversation import conversation
+from analysis.users.distance import Users, distance
+from analysis.users.features import DIMENSIONS, fingerprint
 from tests.user_audit.recorded import recorded
 from userrl.reports.document import Document, TableBlock
 from userrl_core.gyms.tau.rule_user import RuleTauUser
 from userrl_core.gyms.tau.stopping import STOP
 from userrl_core.number_format import number
 from userrl_core.records import Trajectory
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import Users, distance
-from userrl_core.user_audit.features import DIMENSIONS, fingerprint
 
 SEEDS, TREES = 5, 50
 COURTESY = re.compile(

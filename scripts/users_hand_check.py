@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from analysis.users.audit import audit
+from analysis.users.findings import VERDICTS
 from tests.user_audit.recorded import recorded
 from userrl_core.records import Trajectory
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.findings import VERDICTS
 
 SEED, CHOSEN = 40, 30
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.audit.agreement import RANKED_FROM
+from analysis.credit.agreement import RANKED_FROM
 
 PAGE = Path(__file__).parents[1] / "docs" / "results-credit.md"
 FIRST, LAST = "<!-- From here on written by studies/audit_tables.py -->", "<!-- Up to here -->"

@@ -17,10 +17,10 @@ from statistics import fmean
 
 import numpy as np
 
+from analysis.measure.interval import Interval, t_interval
 from curricula.claims import load_claim
 from userrl.claims.register import runs_of
 from userrl.machine.home import warehouse_dir
-from userrl_core.measure.interval import Interval, t_interval
 from warehouse import open_warehouse
 
 CLAIM, ADAPTIVE = "best-horizon", "adaptive"

@@ -26,10 +26,10 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from analysis.measure.interval import t_interval  # noqa: E402
 from flows.train import train  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import TrainRequest  # noqa: E402
-from userrl_core.measure.interval import t_interval  # noqa: E402
 from warehouse import open_warehouse  # noqa: E402
 
 FORETOLD = Path(__file__).with_name("credit_predictions.csv")

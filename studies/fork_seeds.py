@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.measure.interval import Interval, t_interval
+from analysis.measure.recipes import contrast
 from userrl.reports.run_report import RunReport
-from userrl_core.measure.interval import Interval, t_interval
-from userrl_core.measure.recipes import contrast
 from userrl_core.records import branch_of
 from warehouse import open_warehouse
 

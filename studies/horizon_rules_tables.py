@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from study_rows import DATA, plan_hash, read_plan, read_rows
 
-from userrl_core.measure.interval import Interval, t_interval
+from analysis.measure.interval import Interval, t_interval
 
 PLAN = Path(__file__).with_name("horizon_rules.yaml")
 RUNS = DATA / "horizon-rules" / "runs.csv"

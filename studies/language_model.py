@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from study_rows import DATA, add_row, chosen, plan_hash, plans, read_plan, read_rows, study_arguments
 
+from analysis.measure.interval import t_interval
 from curricula import load
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
@@ -28,7 +29,6 @@ from userrl.machine.pretrained import model_path
 from userrl.run.plan import plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.stages.here import train_here
-from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import with_error
 from warehouse import open_warehouse
 

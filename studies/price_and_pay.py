@@ -23,6 +23,9 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt, model_validator
 from scipy import stats
 
+from analysis.measure.grounded import AREA_TO, area_under, band, grounded_curve
+from analysis.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
+from analysis.measure.recipes import holm
 from curricula.claims.claim import Claim
 from curricula.schedule import Turns
 from curricula.validation import validated
@@ -36,9 +39,6 @@ from userrl.reports import figures
 from userrl.reports.claim_report import CRASHED
 from userrl.stages.workers import Workers
 from userrl.trials.processes import ProcessLauncher
-from userrl_core.measure.grounded import AREA_TO, area_under, band, grounded_curve
-from userrl_core.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
-from userrl_core.measure.recipes import holm
 from userrl_core.number_format import p_value, with_limits
 
 PLAN = Path(__file__).with_suffix(".yaml")

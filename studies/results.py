@@ -26,6 +26,7 @@ import numpy as np
 import textcraft_study
 
 import curricula
+from analysis.measure.interval import t_interval
 from userrl.reports.document import table_lines
 from userrl.reports.run_report import RunReport
 from userrl.reports.run_summary import by_tier, by_turns
@@ -33,7 +34,6 @@ from userrl.run.ending import last_step
 from userrl.run.plan import plan_run
 from userrl.run.readiness import here, resolve, verdict
 from userrl.run.request import TrainRequest
-from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number, with_error, with_limits
 from warehouse import open_warehouse
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from fork_seeds import run
 
+from analysis.measure.interval import Interval, t_interval
+from analysis.measure.recipes import contrast
 from userrl.reports.run_report import RunReport
-from userrl_core.measure.interval import Interval, t_interval
-from userrl_core.measure.recipes import contrast
 
 SHOWN = {"demonstrations.horizon": 12}
 """Fixed to the recipes' own value. Otherwise it would follow an overridden schedule, and the arms would have other cold

@@ -20,12 +20,12 @@ from typing import Any
 
 from study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments, study_request
 
+from analysis.measure.collapse_rule import min_fall
 from userrl.audits.credit import audit_checkpoint
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
 from userrl.stages.here import train_here
-from userrl_core.measure.collapse_rule import min_fall
 from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")

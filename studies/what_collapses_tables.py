@@ -19,8 +19,8 @@ import numpy as np
 import scipy
 from study_rows import DATA, plan_hash, plans, read_plan, read_rows
 
-from userrl_core.measure.interval import Interval, newcombe
-from userrl_core.measure.verdict import ALPHA, compare_shares
+from analysis.measure.interval import Interval, newcombe
+from analysis.measure.verdict import ALPHA, compare_shares
 from userrl_core.number_format import p_value
 
 PLAN = Path(__file__).with_name("what_collapses.yaml")

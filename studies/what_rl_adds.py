@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.measure.interval import t_interval
 from curricula.claims import load_claim
 from userrl.claims.register import runs_of
 from userrl.machine.home import home, runs_dir, warehouse_dir
-from userrl_core.measure.interval import t_interval
 from warehouse import open_warehouse
 
 CLAIM, ARM = "short-plateaus", "long"

@@ -4,8 +4,8 @@ from itertools import count
 
 import numpy as np
 
-from userrl_core.audit.agreement import AuditedGroup
-from userrl_core.audit.rules import Padded
+from analysis.credit.agreement import AuditedGroup
+from analysis.credit.rules import Padded
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.seeding import derive_seed
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.credit.agreement import by_kind, expected, worth
+from analysis.credit.rules import AuditedRule, Padded, frozen, paid, rules
+from analysis.credit.utility import gap
 from tests.audit.games import exact_group
-from userrl_core.audit.agreement import by_kind, expected, worth
-from userrl_core.audit.rules import AuditedRule, Padded, frozen, paid, rules
-from userrl_core.audit.utility import gap
 from userrl_core.rewards import assign_credit
 
 GAMBLE = [[0.5], [0.5], [0.0, 1.0], [0.0, 0.0]]

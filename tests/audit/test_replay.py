@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.credit.audit import audit
+from analysis.credit.continuations import Prefix, continuations
+from analysis.credit.replay import Setting, replay
 from tests.audit.games import Demonstrators
 from tests.makers import raises
-from userrl_core.audit.continuations import Prefix, continuations
-from userrl_core.audit.credit import audit
-from userrl_core.audit.replay import Setting, replay
 from userrl_core.gyms.registry import tasks
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, Task, Trajectory

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.measure.labels import LabelPair, label_agreement
 from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.warehouse.makers import play
@@ -16,7 +17,6 @@ from userrl.audits import scan as scanning
 from userrl.audits.check_labels import check_labels
 from userrl.audits.labels import Label, store_labels
 from userrl.audits.scan import scan_run
-from userrl_core.measure.labels import LabelPair, label_agreement
 from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
 from warehouse.query import browse

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from userrl_core.audit.agreement import Measures, corrected_of, cosine_of
-from userrl_core.audit.told_apart import few_tasks, told_apart
+from analysis.credit.agreement import Measures, corrected_of, cosine_of
+from analysis.credit.told_apart import few_tasks, told_apart
 
 
 def rule(name: str, e1: np.ndarray, e2: np.ndarray, u1: np.ndarray, u2: np.ndarray) -> Measures:

@@ -1,4 +1,4 @@
-"""The rules of the house hold: no circle, no upward import, no crowded folder, a drawing of today's code."""
+"""The rules of the house hold: no circle, no upward import, a drawing of today's code."""
 
 import subprocess
 import sys

@@ -21,7 +21,7 @@ from userrl_core.processes import ProcessDied
 from userrl_core.served.client import ToolsRefused
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows", "packages", "examples")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows", "packages", "examples")
 CLASSES = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, UserRLError)}
 CLASSES |= {ProcessDied.__name__, ToolsRefused.__name__}
 KINDS = [getattr(errors, name) for name in sorted(CLASSES & set(vars(errors)))] + [ProcessDied, ToolsRefused]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from analysis.reverify import judges, reverify
 from userrl_core.gyms import tasks
 from userrl_core.gyms.registry import gym_class
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Trajectory
-from userrl_core.reverify import judges, reverify
 from userrl_core.rollout import run_episodes
 
 GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search", "errand", "wish", "math")

@@ -19,7 +19,7 @@ RULES = Path(__file__).parents[2] / "examples" / "rules"
 PROGRAM = """
 import json
 from curricula import from_resolved, load
-from userrl_core.audit.rules import Padded, paid, rules
+from analysis.credit.rules import Padded, paid, rules
 from userrl_core.rewards import turn_advantages
 given = {"stages": [{"steps": 30, "mix": {"errand": 1}}], "credit.shaping": "last_turn",
          "schedule": {"kind": "at_once", "short": 8, "after": 10, "long": 16}, "demonstrations.horizon": 8}

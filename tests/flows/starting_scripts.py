@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows")
 
 CLONE = ("tests", "benchmarks", "studies", "scripts")
 """Folders that no installation has."""

@@ -10,12 +10,12 @@ import pytest
 import typer
 
 import userrl
+from analysis.measure.readings import agreement
 from flows.cli.measuring.audit import judge
 from tests.flows.demonstrated import demonstrated
 from tests.judging.test_served_judge import all_right, marks, turns_of
 from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
-from userrl_core.judging.audit import agreement
 
 
 @pytest.fixture(scope="module")

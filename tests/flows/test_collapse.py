@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.measure.collapse import Fall, ValidationScores, fallen
 from curricula import load
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import run_summary
@@ -19,7 +20,6 @@ from userrl.run.job import Inputs
 from userrl.run.listed import validation_scores
 from userrl.run.plan import actors
 from userrl.run.results import TrainResult
-from userrl_core.measure.collapse import Fall, ValidationScores, fallen
 
 TASKS = 64
 

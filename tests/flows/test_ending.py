@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 import userrl
+from analysis.measure.ended import in_a_word
+from analysis.measure.outcome import read_outcome
 from flows.cli import main as cli
 from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
 from userrl.run.ending import endings
 from userrl_core.json_files import write_json
-from userrl_core.measure.ended import in_a_word
-from userrl_core.measure.outcome import read_outcome
 from warehouse import TurnLog, open_warehouse
 
 TASKS = 64

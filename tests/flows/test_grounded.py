@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.measure.grounded import Answered
 from flows.cli.measuring.audit import grounded
 from tests.flows.demonstrated import demonstrated
 from tests.makers import raises
@@ -17,7 +18,6 @@ from userrl_core.gyms import tasks
 from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, render_call
-from userrl_core.measure.grounded import Answered
 from userrl_core.records import Message, PolicyReply, Task
 from userrl_core.rollout import run_episodes
 

@@ -72,7 +72,7 @@ def test_each_value_that_json_lacks_has_one_form() -> None:
 
 
 def test_every_file_of_ours_that_writes_json_uses_that_function() -> None:
-    rooms = (ROOT / room for room in ("flows", "userrl", "warehouse", "sweeps", "curricula"))
+    rooms = (ROOT / room for room in ("flows", "userrl", "analysis", "warehouse", "sweeps", "curricula"))
     files = {str(file.relative_to(ROOT)): file.read_text() for room in rooms for file in room.rglob("*.py")}
     others = {name for name, text in files.items() if WRITERS.search(text)}
     assert others == OUR_OWN.keys(), "use json_text, plain_json or JsonAnswer, or say here why not"

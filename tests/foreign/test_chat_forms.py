@@ -14,8 +14,8 @@ import userrl
 from flows.cli.looking.imports import import_
 from tests.foreign.test_formats import read, written
 from tests.makers import raises
+from userrl_core.chats.message import model_messages
 from userrl_core.distill import read_chats
-from userrl_core.foreign.message import model_messages
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.sharegpt import read_conversations
 

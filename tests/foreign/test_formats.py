@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from analysis.foreign.conversation import ForeignConversation
+from analysis.foreign.formats import conversations, recognised
 from tests.makers import raises
 from tests.published import published
-from userrl_core.foreign.conversation import ForeignConversation
-from userrl_core.foreign.formats import conversations, recognised
 
 DATA = Path(__file__).parents[1] / "data" / "foreign"
 

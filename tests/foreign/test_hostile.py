@@ -16,8 +16,8 @@ import pytest
 import userrl
 from tests.foreign.test_formats import DATA
 from tests.makers import raises
+from userrl_core.chats import stream
 from userrl_core.errors import ConfigError
-from userrl_core.foreign import stream
 
 CHAT = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}], "score": 1}\n'
 
@@ -246,7 +246,7 @@ def test_no_mutation_of_a_file_ends_in_anything_but_a_sentence(tmp_path: Path, h
     rows = [json.loads(line) for line in lines]
     format = "tau2" if file.startswith("tau2") else "inspect" if file.startswith("inspect") else "verifiers"
     format = "nemo-gym" if file.startswith("nemo") else format
-    from userrl_core.foreign.formats import conversations
+    from analysis.foreign.formats import conversations
 
     path = tmp_path / file
     found = places(rows[0])

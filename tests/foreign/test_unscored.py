@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import userrl
-from userrl_core.foreign.conversation import ForeignConversation
-from userrl_core.foreign.formats import conversations, recognised
+from analysis.foreign.conversation import ForeignConversation
+from analysis.foreign.formats import conversations, recognised
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
 NOT_NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", '"NaN"', '" -inf "', "1" + "0" * 400)

@@ -18,9 +18,9 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.credit.replay import Setting, replay
 from tests.makers import raises
 from tests.mock_server import Answer, MockServer
-from userrl_core.audit.replay import Setting, replay
 from userrl_core.errors import JudgeError, TaskError, UserError
 from userrl_core.gyms import generate, gym_class, load_published, make, min_turns, names, tasks
 from userrl_core.gyms.gymnasium_env import environment_id

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from analysis.measure.checkpoints import pass_hat
 from benchmarks.tau_recorded import RULES, Recorded, attempts, conversations
 from tests.published import published
 from userrl_core.errors import TaskError
@@ -17,7 +18,6 @@ from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import ToolError
 from userrl_core.gyms.tau.verifier import replay, verify
 from userrl_core.gyms.validate import validate_async
-from userrl_core.measure.checkpoints import pass_hat
 
 OVERNIGHT = "search_onestop_flight"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from userrl_core.measure.cross_play import CrossPlayMatrix, cross_play, interaction
-from userrl_core.measure.grounded import Answered, area_under, band, grounded_curve
+from analysis.measure.cross_play import CrossPlayMatrix, cross_play, interaction
+from analysis.measure.grounded import Answered, area_under, band, grounded_curve
 
 ROWS, COLUMNS = ("a", "b"), ("a", "b", "other")
 CELLS = np.array([[0.9, 0.3, 0.2], [0.5, 0.7, 0.6]])

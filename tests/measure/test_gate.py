@@ -9,6 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.measure.bounded import limit, p_above, p_below, units_to_decide
+from analysis.measure.checkpoints import swap_test
+from analysis.measure.families import families_text, id_stems
+from analysis.measure.gate import (
+    Decision,
+    difference_of_seeds,
+    difference_of_tasks,
+    ratio_of_seeds,
+    ratio_of_tasks,
+    share_at_most,
+)
 from benchmarks.gate import (
     CAPS,
     FOLDER,
@@ -23,17 +34,6 @@ from benchmarks.gate import (
     passes_of_families,
     passes_over_seeds,
     trades,
-)
-from userrl_core.measure.bounded import limit, p_above, p_below, units_to_decide
-from userrl_core.measure.checkpoints import swap_test
-from userrl_core.measure.families import families_text, id_stems
-from userrl_core.measure.gate import (
-    Decision,
-    difference_of_seeds,
-    difference_of_tasks,
-    ratio_of_seeds,
-    ratio_of_tasks,
-    share_at_most,
 )
 
 BY_CHANCE = LEVEL + 2.5 * math.sqrt(LEVEL * (1 - LEVEL) / 2000)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from userrl_core.measure.checkpoints import (
+from analysis.measure.checkpoints import (
     consistency,
     difference,
     difference_interval,
@@ -20,9 +20,9 @@ from userrl_core.measure.checkpoints import (
     resolution,
     swap_test,
 )
-from userrl_core.measure.comparison import PairedDifference, _seeds_to_decide
-from userrl_core.measure.interval import Interval, share_interval, student, t_interval
-from userrl_core.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
+from analysis.measure.comparison import PairedDifference, _seeds_to_decide
+from analysis.measure.interval import Interval, share_interval, student, t_interval
+from analysis.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
 AIRLINE = [[1] * c + [0] * (4 - c) for c, tasks in enumerate((14, 12, 10, 4, 10)) for _ in range(tasks)]
 """50 tasks, 4 attempts each: how many tasks had 0, 1, 2, 3, 4 successes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from userrl_core.measure.interval import Interval, t_interval
+from analysis.measure.interval import Interval, t_interval
 from userrl_core.number_format import number, p_value, with_error, with_limits
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,6 @@ def test_a_standard_error_is_shown_where_it_is_known() -> None:
 
 def test_no_face_formats_a_score_or_an_interval_by_itself() -> None:
     by_itself = re.compile(r":[+z]*\.3f")
-    rooms = ("flows", "userrl", "sweeps", "userrl_core/measure", "userrl_core/audit")
+    rooms = ("flows", "userrl", "sweeps", "analysis/measure", "analysis/credit")
     files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     assert [str(path.relative_to(ROOT)) for path in files if by_itself.search(path.read_text(encoding="utf-8"))] == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from userrl_core.measure.power import SCORE_DEVIATION, TURNS_DEVIATION, smallest_seen
+from analysis.measure.power import SCORE_DEVIATION, TURNS_DEVIATION, smallest_seen
 
 
 @pytest.mark.parametrize(("pairs", "score", "turns"), [(20, 0.38, 1.9), (32, 0.30, 1.5), (48, 0.24, 1.2)])

@@ -18,7 +18,7 @@ import language_model_seeds as language_model  # noqa: E402
 import study_rows  # noqa: E402
 import what_collapses_tables as collapses  # noqa: E402
 
-from userrl_core.measure.interval import newcombe  # noqa: E402
+from analysis.measure.interval import newcombe  # noqa: E402
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 

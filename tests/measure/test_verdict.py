@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from userrl_core.measure.collapse import far_below
-from userrl_core.measure.collapse_rule import FALL_ERRORS, MIN_FALL
-from userrl_core.measure.interval import Interval, newcombe, score_interval, welch
-from userrl_core.measure.verdict import ArmOutcomes, Word, combined, score_word, verdict
+from analysis.measure.collapse import far_below
+from analysis.measure.collapse_rule import FALL_ERRORS, MIN_FALL
+from analysis.measure.interval import Interval, newcombe, score_interval, welch
+from analysis.measure.verdict import ArmOutcomes, Word, combined, score_word, verdict
 from warehouse import views
 
 SHORT = [0.15, 0.16, 0.00, 0.16, 0.16, 0.03, 0.10, 0.22, 0.06, 0.00]

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.measure.checkpoints import difference
+from analysis.measure.comparison import ALL
+from analysis.measure.recipes import contrast
 from tests.makers import raises
 from tests.measure.test_measure import AIRLINE
 from tests.warehouse.makers import play
 from userrl.reports.comparison_document import comparison_document, comparison_sentences
 from userrl.reports.comparison_report import ComparisonReport, comparison_report
 from userrl.reports.sides import find_sides
-from userrl_core.measure.checkpoints import difference
-from userrl_core.measure.comparison import ALL
-from userrl_core.measure.recipes import contrast
 from warehouse import TurnLog, open_warehouse
 
 

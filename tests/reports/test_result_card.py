@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.measure.checkpoints import difference, mean_score
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
 from userrl.api import progress
@@ -24,7 +25,6 @@ from userrl.run.job import progress_score, shown_score
 from userrl.run.listed import listed_runs, measured_ends, reported_ends
 from userrl.run.run import RunDescription, claim, find
 from userrl_core.json_files import write_json
-from userrl_core.measure.checkpoints import difference, mean_score
 from userrl_core.records import Phase
 from warehouse import TurnLog, open_warehouse
 

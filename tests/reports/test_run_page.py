@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.measure.checkpoints import mean_score
 from tests.warehouse.makers import play
 from userrl.reports.run_document import run_document
 from userrl.reports.run_report import Reached, RunReport
-from userrl_core.measure.checkpoints import mean_score
 from warehouse import TurnLog, open_warehouse
 
 HOSTILE = "<img src=http://evil.test/x onerror=alert(1)>"

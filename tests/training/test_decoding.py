@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from analysis.credit.continuations import Prefix, continuations
+from analysis.credit.replay import Setting
 from tests.makers import raises
 from tests.training.toys import TINY, chats, travel
-from userrl_core.audit.continuations import Prefix, continuations
-from userrl_core.audit.replay import Setting
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import userrl
+from analysis.users.distance import Users, distance
+from analysis.users.features import FEATURES
+from analysis.users.mixture import mixture
 from flows.cli.measuring.audit import user
 from tests.flows.demonstrated import demonstrated
 from tests.makers import raises
 from userrl_core.errors import ConfigError
-from userrl_core.user_audit.distance import Users, distance
-from userrl_core.user_audit.features import FEATURES
-from userrl_core.user_audit.mixture import mixture
 
 CURT, POLITE = (
     ("Move it.", "The third.", "No."),

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from analysis.users.conversation import conversation
+from analysis.users.distance import Users, coverage, dice, distance, jensen_shannon, told_apart
+from analysis.users.features import FEATURES, WORDS, fingerprint, typical
 from tests.published import published
 from tests.user_audit.recorded import recorded
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import Users, coverage, dice, distance, jensen_shannon, told_apart
-from userrl_core.user_audit.features import FEATURES, WORDS, fingerprint, typical
 
 NOTES = {
     **WORDS,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from analysis.users.audit import audit
+from analysis.users.findings import Audited
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.errand.rule_user import RuleErrandUser
@@ -15,8 +17,6 @@ from userrl_core.gyms.turtle.rule_user import RuleTurtleUser
 from userrl_core.gyms.wish.rule_user import RuleWishUser
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import PolicyReply, Task, Trajectory
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.findings import Audited
 
 
 async def played(gym: str, task: Task, calls: Sequence[InteractCall], user: Any = None) -> Trajectory:

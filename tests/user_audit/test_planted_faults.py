@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.user_audit.faulty import WRONG_DATE, converse, moving_tasks
-from userrl_core.records import Task, Trajectory, Turn
-from userrl_core.user_audit.audit import UserAudit, audit
-from userrl_core.user_audit.findings import (
+from analysis.users.audit import UserAudit, audit
+from analysis.users.findings import (
     BY_WORDS,
     USER_ERRORS,
     Audited,
@@ -24,6 +22,8 @@ from userrl_core.user_audit.findings import (
     shows_certain_error,
     verdict,
 )
+from tests.user_audit.faulty import WRONG_DATE, converse, moving_tasks
+from userrl_core.records import Task, Trajectory, Turn
 
 PLANTED_EVERY = 4
 ROOT = Path(__file__).parents[2]

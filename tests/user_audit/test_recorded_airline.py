@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from analysis.users.audit import UserAudit, audit
+from analysis.users.conversation import conversation
+from analysis.users.distance import told_apart
 from tests.published import published
 from tests.user_audit.recorded import recorded
 from userrl_core.gyms.tau.tasks import load_domain
-from userrl_core.user_audit.audit import UserAudit, audit
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import told_apart
 
 
 @pytest.fixture(scope="module")

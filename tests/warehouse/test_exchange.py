@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.foreign.formats import conversations as conversations_of
 from tests.makers import raises
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, play
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.formats import conversations as conversations_of
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.layout import run_folders
 from warehouse.upkeep.check import check
