@@ -15,7 +15,7 @@ import numpy as np
 from analysis.credit.agreement import Measures
 from analysis.credit.told_apart import told_apart
 from analysis.measure.interval import share_interval
-from tests.audit.test_told_apart import rule
+from tests.analysis.credit.test_told_apart import rule
 from userrl_core.number_format import with_limits
 
 TURNS, NOISE = 30, 0.3

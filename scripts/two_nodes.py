@@ -32,7 +32,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.verl.rig import CPU, REPLIES, TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
+from tests.userrl_core.training.verl.rig import (
+    CPU,
+    REPLIES,
+    TwoStages,
+    cluster,
+    make_job,
+    make_model,
+    on_cpu,
+    warehouse_sink,
+)
 from userrl_core.errors import TrainingError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig

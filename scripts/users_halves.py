@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from analysis.users.conversation import conversation
 from analysis.users.distance import Users, distance
 from analysis.users.features import DIMENSIONS, fingerprint
-from tests.user_audit.recorded import recorded
+from tests.analysis.users.recorded import recorded
 from userrl.reports.document import Document, TableBlock
 from userrl_core.gyms.tau.rule_user import RuleTauUser
 from userrl_core.gyms.tau.stopping import STOP

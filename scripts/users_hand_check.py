@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from analysis.users.audit import audit
 from analysis.users.findings import VERDICTS
-from tests.user_audit.recorded import recorded
+from tests.analysis.users.recorded import recorded
 from userrl_core.records import Trajectory
 
 SEED, CHOSEN = 40, 30

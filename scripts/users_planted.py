@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from analysis.users.audit import audit
 from analysis.users.findings import USER_ERRORS, possible
-from tests.user_audit.faulty import ASIDES, WORDINGS, converse, moving_tasks
+from tests.analysis.users.faulty import ASIDES, WORDINGS, converse, moving_tasks
 from userrl.reports.document import Document, TableBlock
 from userrl_core.number_format import number
 

@@ -11,9 +11,9 @@ import pytest
 
 import curricula
 from curricula.feasibility import reward_range
-from tests.gyms.local import LOCAL_GYMS
 from tests.makers import raises
 from tests.offered import in_this_process, offer
+from tests.userrl_core.gyms.local import LOCAL_GYMS
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import RewardBounds, gym_class, tasks
 from userrl_core.gyms.base import parse_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import curricula
-from tests.training.toys import TINY, RecordingSink, sft_job
+from tests.userrl_core.training.toys import TINY, RecordingSink, sft_job
 from userrl.worker.curriculum import RecipeCurriculum
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob
