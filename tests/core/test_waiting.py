@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.rollout import list_scheduled
+from lab.benchmarks.rollout import list_scheduled
 from userrl_core.gyms import tasks
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes

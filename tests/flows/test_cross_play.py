@@ -23,7 +23,7 @@ from userrl_core.json_files import write_json
 from warehouse import open_warehouse
 
 ROOT = Path(__file__).parents[2]
-STUDY = ROOT / "studies" / "user_populations.yaml"
+STUDY = ROOT / "lab" / "studies" / "user_populations.yaml"
 
 
 def test_the_arms_are_the_training_populations_with_the_same_demonstrations(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.price_and_pay import FIELDS, arm, draw, lines, load_plan, load_rows, pairs
+from lab.studies.price_and_pay import FIELDS, arm, draw, lines, load_plan, load_rows, pairs
 
 
 def data(path: Path, grounded: dict[tuple[float, float], float]) -> Path:

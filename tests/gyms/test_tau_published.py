@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.tau_recorded import RULES, Recorded, attempts, conversations
+from lab.benchmarks.tau_recorded import RULES, Recorded, attempts, conversations
 from tests.published import published
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.gate import (
+from lab.benchmarks.gate import (
     CAPS,
     FOLDER,
     LEVEL,

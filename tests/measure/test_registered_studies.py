@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-STUDIES = Path(__file__).parents[2] / "studies"
-sys.path.append(str(STUDIES))
-
-import claim_turns  # noqa: E402
-import horizon_rules_tables as horizons  # noqa: E402  scripts of the folder import each other by name
-import language_model as language_model_study  # noqa: E402
-import language_model_seeds as language_model  # noqa: E402
-import study_rows  # noqa: E402
-import what_collapses_tables as collapses  # noqa: E402
-
-from userrl_core.measure.interval import newcombe  # noqa: E402
+from lab.studies import claim_turns, study_rows
+from lab.studies import horizon_rules_tables as horizons
+from lab.studies import language_model as language_model_study
+from lab.studies import language_model_seeds as language_model
+from lab.studies import what_collapses_tables as collapses
+from userrl_core.measure.interval import newcombe
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 
@@ -205,7 +199,7 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    docs = STUDIES.parent / "docs"
+    docs = Path(__file__).parents[2] / "docs"
     page = (docs / "language-model.md").read_text(encoding="utf-8")
     trials = (docs / "notes" / "language-model-trials.md").read_text(encoding="utf-8")
     named = (

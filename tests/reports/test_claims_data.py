@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from curricula.claims import load_claim
+from lab.pages import claims_data, claims_page, data_tables
 from tests.flows.test_claims import ended, trained, written
 from userrl.claims.register import registered
 from warehouse import open_warehouse
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-
-
-def script(name: str) -> Any:
-    """A module of the folder scripts, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-claims_data, claims_page, data_tables = map(script, ("claims_data", "claims_page", "data_tables"))
 
 
 def test_the_claims_of_the_page_are_those_of_its_data() -> None:

@@ -179,7 +179,7 @@ async def test_a_task_that_no_attempt_solves_is_suspect():
 
 @pytest.mark.slow
 async def test_the_committed_table_of_planted_errors_is_what_the_script_counts():
-    script = runpy.run_path(str(ROOT / "scripts" / "users_planted.py"))
+    script = runpy.run_path(str(ROOT / "lab" / "checks" / "users_planted.py"))
     with (ROOT / "data" / "users" / "planted.csv").open(encoding="utf-8") as file:
         stored = list(csv.DictReader(file))
     counted = [await script["planted"](kind, range(script["SEEDS"])) for kind in USER_ERRORS]

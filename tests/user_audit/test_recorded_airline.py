@@ -57,7 +57,7 @@ def test_scores_with_and_without_user_errors_have_limits(audited: UserAudit):
 
 @pytest.mark.slow
 async def test_halves_of_the_recorded_user_are_not_told_apart_and_the_rule_customer_is() -> None:
-    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "users_halves.py"))
+    script = runpy.run_path(str(Path(__file__).parents[2] / "lab" / "checks" / "users_halves.py"))
     first, second = script["halves"](recorded(published("tau-bench")), 0)
     said = [[(one.task.id, conversation(one).utterances()) for one in half] for half in (first, second)]
     rule = [(one.task.id, await script["answered_by_rule"](one)) for one in second]

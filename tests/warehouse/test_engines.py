@@ -17,7 +17,7 @@ from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.export import export
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts" / "engines"
+SCRIPTS = ROOT / "lab" / "checks" / "engines"
 COMPARE = runpy.run_path(str(SCRIPTS / "compare.py"))
 TRUTH: dict[str, str] = COMPARE["TRUTH"]
 differences: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], list[str]] = COMPARE["differences"]
