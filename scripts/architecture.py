@@ -22,8 +22,10 @@ import grimp
 import networkx
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows")
-"""Rooms from the ground up. A room imports those before it (warehouse and curricula do not import each other)."""
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows", "lab")
+"""Rooms from the ground up. A room imports those before it (warehouse and curricula do not import each other).
+The lab is in no installation.
+"""
 PACKAGES = "packages"
 """The folder of the gyms that are separate packages."""
 PAGE = ROOT / "docs" / "architecture.md"
@@ -45,7 +47,7 @@ class Structure:
 def measure() -> Structure:
     """Read every import of the rooms, including imports inside functions and modules named in strings."""
     gyms = [folder.name for folder in gym_packages()]
-    sys.path += [str(folder.parent) for folder in gym_packages()]
+    sys.path += [str(ROOT), *(str(folder.parent) for folder in gym_packages())]
     graph = grimp.build_graph(*ROOMS, *gyms, cache_dir=None)
     folders = {module: _folder(module) for module in graph.modules}
     imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
@@ -68,9 +70,9 @@ def gym_packages() -> list[Path]:
 
 
 def _floor(module: str) -> int:
-    """Return the position of a module's room, from the ground up. No room imports a gym's package."""
+    """Return the position of a module's room, from the ground up. Of the rooms, only the lab imports a gym's package."""
     room = module.split(".")[0]
-    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+    return ROOMS.index(room if room in ROOMS else "lab")
 
 
 def _path(module: str) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("userrl_core", "analysis", "warehouse", "curricula", "sweeps", "userrl", "flows", "packages")
-AROUND = ("scripts", "studies", "benchmarks", "examples")
+AROUND = ("scripts", "lab", "examples")
 DECLARING = ("pyproject.toml", "prefect.yaml", "Makefile")
 """Files that name code which is looked up by its name."""
 BY_CONVENTION = ("gym.py", "demonstrator.py")

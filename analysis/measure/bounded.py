@@ -2,7 +2,7 @@
 
 A t limit assumes that the spread of the observed values is the true spread. That fails where almost all tasks have the same
 score on both sides: if a change breaks 1 task in 50, a sample of 100 tasks contains no broken task in 13 % of cases. The
-observed spread is then 0, and a t limit passes the change. `benchmarks/gate.py` counts how often.
+observed spread is then 0, and a t limit passes the change. `lab/benchmarks/gate.py` counts how often.
 
 The limit here is Gaffke's (2005; Learned-Miller and Thomas 2020): the observed values and one made-up value at the end of the
 range are weighted by Dirichlet(1, ..., 1) weights. The limit is a quantile of the weighted mean. For values that are all 0 or

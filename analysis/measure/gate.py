@@ -8,7 +8,7 @@ The unit of a question about checkpoints is the task: attempts at a task are ave
 may be joined in clusters, and then the cluster is the unit. Tests over tasks or clusters are those of `bounded`, because a t
 test passes too often where nearly all tasks have the same score on both sides, or where few tasks are much more expensive.
 The unit of a question about recipes is the seed, with Student's t over the seeds whose runs held on both sides. A t test over
-all seeds is wrong where runs collapse rarely (`benchmarks/gate.py`), so the share of collapsed runs has its own test.
+all seeds is wrong where runs collapse rarely (`lab/benchmarks/gate.py`), so the share of collapsed runs has its own test.
 
 Array suffixes: M tasks, C clusters, S seeds.
 """

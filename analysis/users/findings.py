@@ -53,7 +53,7 @@ BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", 
 
 HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6)}
 """Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
-both, and their number (`scripts/users_hand_check.py`).
+both, and their number (`lab/checks/users_hand_check.py`).
 """
 MIN_PRECISION = 0.7
 

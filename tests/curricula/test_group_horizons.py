@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import curricula
+from tests.places import ROOT
 from tests.userrl_core.training.toys import TINY, RecordingSink, sft_job
 from userrl.worker.curriculum import RecipeCurriculum
 from userrl_core.training.config import AlgorithmConfig, SftConfig
@@ -96,7 +97,7 @@ def test_a_run_with_probes_killed_within_a_step_ends_as_the_uninterrupted_one(tm
         "run(Path(sys.argv[1]), Path(sys.argv[2]), PROBES, 4, DeadlySink)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "killed"), str(start)]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
     resumed, whole = run(tmp_path / "killed", start, PROBES, 4), run(tmp_path / "whole", start, PROBES, 4)
     assert {t.context.step for t in resumed.ended} == {3, 4}
     assert [t.horizon for t in resumed.ended] == [t.horizon for t in whole.ended if t.context.step > 2]

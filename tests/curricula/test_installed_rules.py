@@ -14,8 +14,9 @@ import pytest
 from curricula import load
 from tests.makers import raises
 from tests.offered import offer
+from tests.places import ROOT
 
-RULES = Path(__file__).parents[2] / "examples" / "rules"
+RULES = ROOT / "examples" / "rules"
 PROGRAM = """
 import json
 from curricula import from_resolved, load

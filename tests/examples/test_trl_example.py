@@ -80,7 +80,7 @@ def test_a_turn_that_could_not_be_scored_stops_training_instead_of_counting_as_z
 
 
 def test_a_curve_has_the_mean_of_every_step_with_its_interval_over_tasks(tmp_path: Path) -> None:
-    script = loaded("scripts/trl_grpo.py")
+    script = loaded("lab/checks/trl_grpo.py")
     steps = [{"step": 1, "rewards": [[0.0, 0.0], [1.0, 0.0]]}, {"step": 2, "rewards": [[1.0, 1.0], [1.0, 0.0]]}]
     assert script.write_curve(steps, tmp_path / "curve.csv").startswith("reward of step 1: ")
     with (tmp_path / "curve.csv").open() as file:

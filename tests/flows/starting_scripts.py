@@ -17,7 +17,7 @@ from typing import Any
 
 ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows")
 
-CLONE = ("tests", "benchmarks", "studies", "scripts")
+CLONE = ("tests", "lab", "scripts")
 """Folders that no installation has."""
 
 

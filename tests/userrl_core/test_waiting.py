@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from benchmarks.rollout import list_scheduled
 from userrl_core.gyms import tasks
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
@@ -52,10 +48,3 @@ async def test_every_gym_has_as_many_attempts_as_it_was_given() -> None:
     assert [(t.task.gym, t.attempt) for t in played] == [
         ("errand", 0), ("errand", 0), ("wish", 0), ("wish", 1), ("wish", 2), ("wish", 0), ("wish", 1), ("wish", 2),
     ]  # fmt: skip
-
-
-@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=30), st.integers(1, 8))
-def test_list_scheduling_lies_between_the_ideal_and_grahams_bound(jobs: list[float], slots: int) -> None:
-    ends = list_scheduled(jobs, slots)
-    ideal = max(sum(jobs) / slots, max(jobs))
-    assert ideal - 1e-9 <= ends <= (2 - 1 / slots) * ideal + 1e-9

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import runpy
-from dataclasses import asdict
 
 import pytest
 
@@ -22,7 +19,6 @@ from analysis.users.findings import (
     verdict,
 )
 from tests.analysis.users.faulty import WRONG_DATE, converse, moving_tasks
-from tests.places import ROOT
 from userrl_core.records import Task, Trajectory, Turn
 
 PLANTED_EVERY = 4
@@ -174,13 +170,3 @@ async def test_a_task_that_no_attempt_solves_is_suspect():
     assert found.suspects == {task.key: ("no attempt solves it",)}
     assert found.verdicts(suspect=True) == {"user": 0, "agent": 2, "both": 0, "neither seen": 0}
     assert audit([await converse(task, "refused")]).suspects == {}
-
-
-@pytest.mark.slow
-async def test_the_committed_table_of_planted_errors_is_what_the_script_counts():
-    script = runpy.run_path(str(ROOT / "scripts" / "users_planted.py"))
-    with (ROOT / "data" / "users" / "planted.csv").open(encoding="utf-8") as file:
-        stored = list(csv.DictReader(file))
-    counted = [await script["planted"](kind, range(script["SEEDS"])) for kind in USER_ERRORS]
-    assert stored == [{name: str(value) for name, value in asdict(one).items()} for one in counted]
-    assert sum(one.alarms for one in counted) == 0

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import runpy
 from collections import Counter
 
 import pytest
 
 from analysis.users.audit import UserAudit, audit
-from analysis.users.conversation import conversation
-from analysis.users.distance import told_apart
 from tests.analysis.users.recorded import recorded
 from tests.places import ROOT
 from tests.published import published
@@ -53,20 +50,6 @@ def test_scores_with_and_without_user_errors_have_limits(audited: UserAudit):
     assert audited.score.estimate == pytest.approx(0.42)
     assert audited.score.low < audited.score.estimate < audited.score.high
     assert audited.without.low < audited.without.estimate < audited.without.high
-
-
-@pytest.mark.slow
-async def test_halves_of_the_recorded_user_are_not_told_apart_and_the_rule_customer_is() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "users_halves.py"))
-    first, second = script["halves"](recorded(published("tau-bench")), 0)
-    said = [[(one.task.id, conversation(one).utterances()) for one in half] for half in (first, second)]
-    rule = [(one.task.id, await script["answered_by_rule"](one)) for one in second]
-    reference, other, customer = (
-        script["users"](name, texts) for name, texts in zip("abc", (*said, rule), strict=True)
-    )
-    same, different = (told_apart(one, reference, trees=20) for one in (other, customer))
-    assert same.low < 0.5
-    assert different.low > 0.95
 
 
 def test_the_committed_comparisons_of_halves_are_those_of_the_documentation() -> None:

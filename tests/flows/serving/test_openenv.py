@@ -1,4 +1,4 @@
-"""Our gyms in OpenEnv's protocol, spoken as its client speaks it; `scripts/openenv_check.py` has the client itself."""
+"""Our gyms in OpenEnv's protocol, spoken as its client speaks it; `lab/checks/openenv_check.py` has the client itself."""
 
 from __future__ import annotations
 

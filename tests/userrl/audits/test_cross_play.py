@@ -23,7 +23,7 @@ from userrl.reports.users.cross_play_studies import note_evaluations, stored_stu
 from userrl_core.json_files import write_json
 from warehouse import open_warehouse
 
-STUDY = ROOT / "studies" / "user_populations.yaml"
+STUDY = ROOT / "lab" / "studies" / "user_populations.yaml"
 
 
 def test_the_arms_are_the_training_populations_with_the_same_demonstrations(tmp_path: Path) -> None:

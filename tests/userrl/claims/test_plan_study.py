@@ -69,7 +69,7 @@ def test_runs_that_two_claims_share_are_planned_once() -> None:
 
 
 def test_a_cross_play_study_plays_its_evaluations_after_its_runs() -> None:
-    (plan,) = plan_studies([str(ROOT / "studies" / "user_populations.yaml")])
+    (plan,) = plan_studies([str(ROOT / "lab" / "studies" / "user_populations.yaml")])
     runs, evaluations = plan.phases
     assert (len(runs.costs), len(evaluations.costs)) == (16 * 4, 16 * (4 + 1) * 5)
     assert plan.seconds(4) == pytest.approx(runs.seconds(4) + evaluations.seconds(1))

@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 def test_the_default_is_24_persons_with_2_conversations() -> None:
     assert (PLAN.persons, PLAN.conversations, PLAN.tasks) == (24, 2, 12)
-    plan = load_people_plan(ROOT / "studies" / "people.yaml")
+    plan = load_people_plan(ROOT / "lab" / "studies" / "people.yaml")
     assert (plan.persons, plan.conversations, plan.others) == (24, 2, ("rules",))
     assert len(set(plan.drawn([task.id for task in tasks(plan.gym, plan.split)]))) == 12
 

@@ -28,7 +28,7 @@ FAMILIES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("tau", TINY_SHOP, {"shared": 0.5}, UNPAID),
     ("searchqa", {"tier": "tiny"}, {"search_pay": 0.1}, {}),
 ]
-"""Family, options of its tasks, and its settings with the enabling turn paid and unpaid, as in studies/what_collapses.yaml."""
+"""Family, options of its tasks, and its settings with the enabling turn paid and unpaid, as in lab/studies/what_collapses.yaml."""
 
 
 def solution(gym: str, task: Task) -> list[InteractCall]:

@@ -1,4 +1,4 @@
-"""The rule judge beside two labellings of 200 turns by TARL's rubric (`benchmarks/turn_labels.py` prints the table).
+"""The rule judge beside two labellings of 200 turns by TARL's rubric (`lab/benchmarks/turn_labels.py` prints the table).
 
 The judge was improved on half "dev" and not changed after half "held" was scored.
 """
