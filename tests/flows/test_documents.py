@@ -116,7 +116,7 @@ def test_every_script_on_a_page_starts_from_a_fresh_clone() -> None:
 
 
 def test_every_command_is_on_the_page_of_commands() -> None:
-    text = (ROOT / "docs" / "commands.md").read_text()
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
     assert [name for name in COMMANDS if f"userrl {name}" not in text and f"`{name}`" not in text] == []
 
 
