@@ -1,4 +1,4 @@
-"""Write the claims' tables of docs/reproduction.md from data/claims alone.
+"""Write the claims' tables of data/claims/README.md from data/claims alone.
 
 python -m lab.pages.claims_page
 
@@ -26,7 +26,7 @@ from userrl.reports.claim_document import size
 from userrl_core.number_format import limits, p_value, with_limits
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reproduction.md"
+PAGE = ROOT / "data" / "claims" / "README.md"
 DATA = ROOT / "data" / "claims"
 MARK = "<!-- From here on written by lab/pages/claims_page.py -->"
 Row = Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Every recipe that this machine can run, at full length, as the table of docs/results.md.
+"""Every recipe that this machine can run, at full length, as the table of data/results/README.md.
 
     python -m lab.studies.all_recipes [--seed 0] [RECIPE ...]
 

@@ -1,4 +1,4 @@
-"""The audit tables of docs/results-credit.md, from the output of `userrl audit credit` for each checkpoint.
+"""The audit tables of data/credit/README.md, from the output of `userrl audit credit` for each checkpoint.
 
 userrl audit credit CHECKPOINT --gym errand --json > FOLDER/errand-sft.json      # and so on: GYM-WHEN.json
 python -m lab.studies.audit_tables FOLDER                                            # writes them into the page
@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.credit.agreement import RANKED_FROM
 
-PAGE = Path(__file__).parents[2] / "docs" / "results-credit.md"
+PAGE = Path(__file__).parents[2] / "data" / "credit" / "README.md"
 FIRST, LAST = "<!-- From here on written by lab/studies/audit_tables.py -->", "<!-- Up to here -->"
 WHEN = ("sft", "middle", "end")
 GOALS = ("sum", "r2g", "score")

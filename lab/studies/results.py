@@ -1,4 +1,4 @@
-"""The tables of docs/results.md that come from runs, made again from the homes that hold the runs.
+"""The tables of data/results/README.md that come from runs, made again from the homes that hold the runs.
 
     python -m lab.studies.results HOME [HOME ...] [--only NAME ...]      # which are as the runs say; 1 where one is not
     python -m lab.studies.results HOME [HOME ...] --write                # puts them into the page
@@ -35,7 +35,7 @@ from userrl.run.request import TrainRequest
 from userrl_core.number_format import number, with_error, with_limits
 from warehouse import open_warehouse
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "data" / "results" / "README.md"
 MACHINE = "2 shared cores of an AMD EPYC"
 Reports = Mapping[str, RunReport]
 """Reports by a study's label of the run."""
@@ -230,7 +230,9 @@ class Homes:
 
 def main() -> int:
     """Make each table, then print or write the result."""
-    parser = argparse.ArgumentParser(description="The tables of docs/results.md from the homes that hold the runs.")
+    parser = argparse.ArgumentParser(
+        description="The tables of data/results/README.md from the homes that hold the runs."
+    )
     parser.add_argument("homes", nargs="+", type=Path, metavar="HOME")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--write", action="store_true", help="put them into the page")

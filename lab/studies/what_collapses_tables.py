@@ -1,6 +1,6 @@
 """The tables and figures of the study of what_collapses.yaml, from data/what-collapses.
 
-python -m lab.studies.what_collapses_tables [--figures docs]
+python -m lab.studies.what_collapses_tables [--figures data/what-collapses]
 
 runs.csv has one row a run, audits.csv one row a cell that was predicted. Families are the units of the sign test.
 """

@@ -27,7 +27,8 @@ from userrl.run.request import TrainRequest
 from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+FOLDERS = ("docs", "data", "examples")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 OURS = ("userrl", "make", "python", "pytest", "prefect")
 OURS_TO_IMPORT = ("flows", "lab", "scripts", "tests", "userrl", "warehouse")
@@ -117,7 +118,7 @@ def test_every_script_on_a_page_starts_from_a_fresh_clone() -> None:
 
 
 def test_every_command_is_on_the_page_of_commands() -> None:
-    text = (ROOT / "docs" / "commands.md").read_text()
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
     assert [name for name in COMMANDS if f"userrl {name}" not in text and f"`{name}`" not in text] == []
 
 
@@ -202,7 +203,7 @@ def test_every_picture_is_shown_on_a_page() -> None:
         for document in DOCUMENTS
         for target in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", document.read_text())
     }
-    assert shown == {file for kind in ("*.png", "*.svg") for file in (ROOT / "docs").glob(kind)}
+    assert shown == {file for kind in ("*.png", "*.svg") for folder in FOLDERS for file in (ROOT / folder).rglob(kind)}
 
 
 def test_every_call_of_the_library_on_a_page_has_arguments_that_it_takes() -> None:
@@ -236,7 +237,7 @@ def test_every_recipe_on_a_page_loads(tmp_path: Path) -> None:
 
 
 def test_every_table_of_results_says_its_command_seeds_commit_and_machine() -> None:
-    page = re.sub(r"^<!-- .* -->\n*", "", (ROOT / "docs" / "results.md").read_text(), flags=re.MULTILINE)
+    page = re.sub(r"^<!-- .* -->\n*", "", (ROOT / "data" / "results" / "README.md").read_text(), flags=re.MULTILINE)
     tables = re.findall(r"(\S.*)\n\n(\|.*\n\| *-.*)", page)
     assert len(tables) == len(re.findall(r"^\| *-", page, re.MULTILINE)) == 21
     for source, table in tables:

@@ -13,7 +13,6 @@ from lab.studies import horizon_rules_tables as horizons
 from lab.studies import language_model as language_model_study
 from lab.studies import language_model_seeds as language_model
 from lab.studies import what_collapses_tables as collapses
-from tests.places import ROOT
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 
@@ -51,7 +50,7 @@ def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None
 
 def test_the_page_shows_the_tables_that_the_data_give() -> None:
     rows = collapses.runs_of(study_rows.plans(collapses.PLAN), study_rows.read_rows(collapses.FOLDER / "runs.csv"))
-    page = (collapses.DATA.parent / "docs" / "what-collapses.md").read_text(encoding="utf-8")
+    page = (collapses.FOLDER / "README.md").read_text(encoding="utf-8")
     families = len(study_rows.read_plan(collapses.PLAN)["families"])
     for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
         assert "\n".join(table) in page
@@ -159,7 +158,7 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
 
 def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
     plan = study_rows.read_plan(horizons.PLAN)
-    page = (study_rows.DATA.parent / "docs" / "horizons.md").read_text(encoding="utf-8")
+    page = (study_rows.DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
     table, sentences = "\n".join(horizons.tables(plan, study_rows.read_rows(horizons.RUNS))).split("\n\n")
     assert table in page
     assert all(sentence in page for sentence in sentences.splitlines())
@@ -200,9 +199,9 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    docs = ROOT / "docs"
-    page = (docs / "language-model.md").read_text(encoding="utf-8")
-    trials = (docs / "notes" / "language-model-trials.md").read_text(encoding="utf-8")
+    folder = study_rows.DATA / "language-model"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    trials = (folder / "trials.md").read_text(encoding="utf-8")
     named = (
         ("wish", 1, language_model.UNNAMED),
         ("wish", 4, language_model.UNNAMED),

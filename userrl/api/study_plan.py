@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ASSUMED = (
     "CPU-hours are within a factor of 1.5 on the published claims, to which they were fitted, and on half of the recipes in "
-    "docs/results.md (BabyAI took five times as long). GPU-hours are arithmetic, without evaluations. Served models come on top."
+    "data/results (BabyAI took five times as long). GPU-hours are arithmetic, without evaluations. Served models come on top."
 )
 
 

@@ -17,7 +17,7 @@ from warehouse import views
 
 SHORT = [0.15, 0.16, 0.00, 0.16, 0.16, 0.03, 0.10, 0.22, 0.06, 0.00]
 LONGER = [0.62, 0.34, 0.28, 0.62, 0.29, 0.40, 0.26, 0.53, 0.13, 0.34]
-"""Depth 3 at the last step, seeds 1 to 10 (docs/results.md, "Ten seeds")."""
+"""Depth 3 at the last step, seeds 1 to 10 (data/results/README.md, "Ten seeds")."""
 STEADY = [0.84, 0.86, 0.85, 0.83, 0.87, 0.85, 0.84, 0.86]
 
 

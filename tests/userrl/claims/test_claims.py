@@ -88,7 +88,7 @@ def test_there_are_twelve_claims_of_the_papers_and_each_takes_a_line() -> None:
 
 @pytest.mark.parametrize("name", claim_names())
 def test_the_page_shows_every_claim_with_the_hash_that_it_has(name: str) -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
+    page = (ROOT / "data" / "claims" / "README.md").read_text()
     claim = load_claim(name)
     section = page.partition(f"### {name}\n")[2].partition("###")[0]
     assert f"hash `{claim.hash}`" in section

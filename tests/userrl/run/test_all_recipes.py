@@ -217,5 +217,5 @@ def test_a_long_run_without_a_gpu_says_its_estimate_and_a_short_one_or_one_with_
     assert str(warning(long, 0)).startswith("This run will take about ")
     assert warning(long, 1) is None
     assert warning(load("equalized-r2g", "laptop"), 0) is None
-    # Measured: 50 to 60 CPU-seconds (docs/results.md).
+    # Measured: 50 to 60 CPU-seconds (data/results/README.md).
     assert 20 < 3600 * (hours(load("equalized-r2g", "laptop")) or 0) < 120

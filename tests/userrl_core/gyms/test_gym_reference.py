@@ -1,4 +1,4 @@
-"""docs/gym-reference.md is what the gym classes say."""
+"""docs/reference/gym-reference.md is what the gym classes say."""
 
 from __future__ import annotations
 
