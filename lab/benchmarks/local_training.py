@@ -180,7 +180,7 @@ class Pool:
     def __init__(self, tasks: Sequence[Any], seed: int) -> None:
         self.tasks, self.seed = list(tasks), seed
 
-    def horizon(self, step: int, history: Any) -> int:
+    def horizon(self, step: int, history: Any, group: int | None = None) -> int:
         return next((turns for last, turns in HORIZONS if step <= last), HORIZONS[-1][1])
 
     def stage_of(self, step: int) -> str:
@@ -191,7 +191,7 @@ class Pool:
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
 
-    def record(self, step: int, stats: Any) -> None: ...
+    def record(self, step: int, stats: Any, outcomes: Any = ()) -> None: ...
 
     def metrics(self) -> dict[str, float]:
         return {}

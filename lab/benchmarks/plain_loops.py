@@ -143,7 +143,7 @@ def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
         pass
 
     class Errands(Pool):
-        def horizon(self, step: int, history: Any) -> int:
+        def horizon(self, step: int, history: Any, group: int | None = None) -> int:
             return HORIZON
 
     algorithm = AlgorithmConfig(

@@ -119,15 +119,14 @@ def test_all_conversations_of_a_group_have_its_horizon(tmp_path: Path, start: Pa
 
 def test_only_conversations_at_the_largest_horizon_are_recorded() -> None:
     probes = curriculum(PROBES)
-    probes.record_outcomes(1, 3, [(6, 4), (6, 0), (4, 4), (4, 3), (6, 4), (6, 3)])
-    probes.record(1, {"rollout/success/mean": 0.5})
+    probes.record(1, {"rollout/success/mean": 0.5}, [[(6, 4), (6, 0)], [(4, 4), (4, 3)], [(6, 4), (6, 3)]])
     assert probes.state_dict()["history"] == [{"step": 1.0, "success": 0.5, "groups": 3, "probes": [4, 0, 4, 3]}]
-    assert probes.group_horizons(2, (), range(4)) == [4, 6, 4, 6]
+    assert [probes.horizon(2, (), group) for group in range(4)] == [4, 6, 4, 6]
 
 
 def test_other_schedules_record_what_they_recorded_before() -> None:
     fixed = curriculum({"kind": "fixed", "turns": 5})
-    fixed.record_outcomes(1, 3, [(5, 4)])
-    fixed.record(1, {"rollout/success/mean": 0.5, "rollout/attempts/count": 8.0, "policy/updates/count": 2.0})
+    stats = {"rollout/success/mean": 0.5, "rollout/attempts/count": 8.0, "policy/updates/count": 2.0}
+    fixed.record(1, stats, [[(5, 4)], [], []])
     assert fixed.state_dict()["history"] == [{"step": 1.0, "success": 0.5}]
-    assert fixed.group_horizons(2, (), range(3)) == [5, 5, 5]
+    assert [fixed.horizon(2, (), group) for group in range(3)] == [5, 5, 5]

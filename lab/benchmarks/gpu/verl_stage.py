@@ -71,7 +71,7 @@ class Travel:
     def __init__(self) -> None:
         self.tasks = itertools.cycle(tasks("travel", "train", tier="tiny"))
 
-    def horizon(self, step: int, history: Sequence[Mapping[str, float | None]]) -> int:
+    def horizon(self, step: int, history: Sequence[Mapping[str, float | None]], group: int | None = None) -> int:
         return 8
 
     def stage_of(self, step: int) -> str:
@@ -80,7 +80,7 @@ class Travel:
     def draw(self, step: int, n: int) -> list[Task]:
         return list(itertools.islice(self.tasks, n))
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None: ...
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None: ...
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
 

@@ -95,7 +95,7 @@ class ListCurriculum:
     def _index(self, step: int) -> int:
         return next(i for i, (last, _) in enumerate(self.stages) if step <= last)
 
-    def horizon(self, step: int, history: Any) -> int:
+    def horizon(self, step: int, history: Any, group: int | None = None) -> int:
         return self.stages[self._index(step)][1]
 
     def stage_of(self, step: int) -> str:
@@ -111,7 +111,7 @@ class ListCurriculum:
             self.position += 1
         return drawn
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None:
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None:
         self.recorded.append((step, stats.get("rollout/success/mean", 0.0)))
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:

@@ -121,7 +121,7 @@ class TwoStages:
         self.at = 0
         self.seen: list[float] = []
 
-    def horizon(self, step: int, history: Sequence[Mapping[str, float]]) -> int:
+    def horizon(self, step: int, history: Sequence[Mapping[str, float]], group: int | None = None) -> int:
         return 4 if step <= 2 else 6
 
     def stage_of(self, step: int) -> str:
@@ -131,7 +131,7 @@ class TwoStages:
         self.at += n
         return self.pool[self.at - n : self.at]
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None:
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None:
         self.seen.append(stats.get("rollout/success/mean", 0.0))
 
     def observe(self, task_key: str, success: float) -> None: ...

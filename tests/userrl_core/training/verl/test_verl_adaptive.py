@@ -32,10 +32,10 @@ class Watching(TwoStages):
         super().__init__()
         self.history: list[dict[str, float]] = []
 
-    def horizon(self, step: int, history: Any) -> int:
+    def horizon(self, step: int, history: Any, group: int | None = None) -> int:
         return self.schedule.horizon(step, self.history)
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None:
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None:
         length = stats["rollout/turns/mean"] / stats["curriculum/horizon/value"]
         self.history.append({"step": step, "length": length, "signal": stats["groups/mixed/share"]})
 

@@ -67,7 +67,7 @@ class Adapted(TwoStages):
 
     schedule = Adaptive(horizons=(4, 6), gate=Gate(at_most=2))
 
-    def horizon(self, step: int, history: Any) -> int:
+    def horizon(self, step: int, history: Any, group: int | None = None) -> int:
         return self.schedule.horizon(step, [{"step": n, "success": rate} for n, rate in enumerate(self.seen, 1)])
 
 

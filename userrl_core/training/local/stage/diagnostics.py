@@ -1,4 +1,4 @@
-"""Metrics of one step's trajectories, named ``scope/subset/stat``. Nulls are left out, never counted as zero.
+"""Metrics of one step and of its trajectories, named ``scope/subset/stat``. Nulls are left out, never counted as zero.
 
 ``<scope>/return_sum/mean`` is the mean sum of raw rewards, the only reward metric that is comparable between recipes.
 """
@@ -9,8 +9,25 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import get_args
 
+from userrl_core.judging.metrics import judge_metrics
 from userrl_core.records import Flag, StopReason, Trajectory
+from userrl_core.rewards import Credits, measure_bias
+from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.waits import waits
+
+
+def step_metrics(batch: Batch, credits: Credits, advantages: Advantages) -> dict[str, float]:
+    """Return the metrics of a step's conversations, credit, advantages and tokens."""
+    tokens, agent_tokens = batch.tokens
+    metrics = conversation_metrics(batch.trajectories, "rollout") | judge_metrics(batch.trajectories)
+    metrics |= credits.diagnostics.metrics() | advantages.metrics
+    metrics |= measure_bias(advantages.turns, batch.groups, credits, batch.turn_tokens).metrics()
+    metrics["groups/trained/share"] = float(advantages.trains.mean()) if len(batch) else 0.0
+    metrics |= {"tokens/all/sum": float(tokens), "tokens/agent/sum": float(agent_tokens)}
+    if agent_tokens:
+        # Of all that was sampled: the update measures only what it trains on, which is nothing where no group differs.
+        metrics["rollout/entropy/mean"] = sum(sum(s.entropies) for s in batch.samples) / agent_tokens
+    return metrics
 
 
 def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
