@@ -22,7 +22,7 @@ from analysis.measure.claims import PARTS, SeedResult, arm_intervals, contrast_v
 from analysis.measure.interval import Interval, share_interval
 from analysis.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
-from userrl.reports.claim_document import size
+from userrl.claims.document import size
 from userrl_core.number_format import limits, p_value, with_limits
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from typing import Any
 
 from analysis.measure.collapse_rule import min_fall
 from lab.studies.study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments, study_request
-from userrl.audits.credit import audit_checkpoint
+from userrl.audits.credit import audit_credit
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
@@ -128,7 +128,7 @@ def audited(plan: Mapping[str, Any], only: str | None) -> int:
                     f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
                 )
                 return 1
-            found = audit_checkpoint(
+            found = audit_credit(
                 str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
                 horizon=settings["horizon"], seed=chosen["seed"],
             ).as_json()  # fmt: skip

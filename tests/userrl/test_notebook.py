@@ -11,8 +11,9 @@ import pytest
 import userrl
 from tests.userrl.reports.test_bundle import HOSTILE, REPORT
 from tests.warehouse.makers import play
-from userrl.api.train import PlannedRun, TrainedRun
 from userrl.machine.home import warehouse_dir
+from userrl.reports.trained_run import TrainedRun
+from userrl.stages.train import PlannedRun
 from warehouse import TurnLog
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]

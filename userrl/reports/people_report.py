@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Document, TableBlock, Text
+from userrl.reports.report import Report
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.files.layout import run_dir
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from analysis.measure.interval import Interval
 
 RUN = "people"
@@ -45,6 +49,27 @@ class PeoplePair:
     def tasks(self) -> int:
         """The number of common tasks."""
         return self.difference.units
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleReport(Report):
+    """Conversations of people compared with simulated users on the same tasks."""
+
+    def document(self) -> Document:
+        """Return the comparison of all studies."""
+        with open_warehouse(warehouse_dir()) as warehouse:
+            return people_document(warehouse)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return one row per pair of people and simulated players."""
+        with open_warehouse(warehouse_dir()) as warehouse:
+            return as_json(paired(warehouse))
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per pair of people and simulated players."""
+        import polars as pl
+
+        return pl.DataFrame(self.as_json())
 
 
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:

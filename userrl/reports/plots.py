@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.measure.ended import TRAINED
+from analysis.measure.outcome import TRAINED
 from userrl.machine.home import warehouse_dir
 from userrl.machine.output_files import writing
 from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks

@@ -10,8 +10,8 @@ import polars as pl
 
 from analysis.measure.checkpoints import consistency, mean_score
 from analysis.measure.comparison import ALL
-from analysis.measure.ended import TRAINED
 from analysis.measure.interval import Interval
+from analysis.measure.outcome import TRAINED
 from userrl.reports import run_summary
 from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section

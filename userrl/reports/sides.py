@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from analysis.measure.comparison import ComparedRun, ComparedSide
-from analysis.measure.ended import TRAINED
+from analysis.measure.outcome import TRAINED
 from userrl.run.ending import last_step
 from userrl.run.results import chosen_so_far
 from userrl.run.run import all_runs

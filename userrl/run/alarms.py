@@ -257,9 +257,9 @@ def alarm_file(run_folder: Path) -> Path:
     return run_folder / "alarms.jsonl"
 
 
-def sounded(run_folder: Path) -> tuple[str, ...]:
-    """Return the sentences of all alarms of a run, without repetitions."""
-    return tuple(dict.fromkeys(str(line["sentence"]) for line in GrowingLines(alarm_file(run_folder))))
+def sounded(run_folder: Path) -> list[Mapping[str, Any]]:
+    """Return the alarms of a run with their sentence, name, step and branch."""
+    return list(GrowingLines(alarm_file(run_folder)))
 
 
 class AlarmWatch:

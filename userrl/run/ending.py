@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.measure.ended import TRAINED, Ended
-from analysis.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, WORSE, outcome, read_outcome
+from analysis.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, TRAINED, WORSE, Ended, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of
 

@@ -16,7 +16,7 @@ from flows.page import frame
 from userrl.branching.apart import branch_apart
 from userrl.branching.branch import BranchRequest, Way
 from userrl.machine.home import runs_dir, warehouse_dir
-from userrl.run.outcome import ended
+from userrl.reports.wording import ended
 from userrl.run.run import load
 from userrl_core.errors import UserRLError
 from userrl_core.gyms import names

@@ -165,7 +165,7 @@ HEAVY = {"torch", "prefect", "duckdb", "transformers", "numpy", "rich", "asyncio
         (["runs", "--help"], HEAVY | {"pydantic", "yaml", "importlib.metadata"}),
         (
             ["runs", "list"],
-            HEAVY | {"pydantic", "yaml", "psutil", "importlib.metadata", "userrl.api", "userrl_core.records"},
+            HEAVY | {"pydantic", "yaml", "psutil", "importlib.metadata", "userrl_core.records"},
         ),
     ],
 )

@@ -12,7 +12,7 @@ from flows.page.conversation.token_probabilities import token_rows
 from flows.page.published import evaluated_gyms
 from flows.page.runs import run_rows
 from tests.warehouse.makers import play
-from userrl.run.outcome import opening_words
+from userrl.reports.wording import opening_words
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 from warehouse.query.browse import spread_groups

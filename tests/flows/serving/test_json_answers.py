@@ -29,7 +29,7 @@ OUR_OWN = {
     "sweeps/study.py": "a key of parameters",
     "userrl/machine/fetch.py": "a record that only we read",
     "userrl/machine/slots.py": "a process number",
-    "userrl/reports/gate/clusters.py": "the name of a cluster",
+    "userrl/comparison/gate/clusters.py": "the name of a cluster",
     "userrl/run/alarms.py": "sentences that only we read",
     "userrl/run/job.py": "progress that only we read",
     "userrl/worker/distill.py": "texts of chats",

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from curricula.claims.cross_play import CrossPlay
-from userrl.audits.cross_play import PlayedCell, measured
-from userrl.audits.user_conversations import UserConversation
-from userrl.reports.users.cross_play_report import START, CrossPlayReport
+from userrl.crossplay.conversations import UserConversation
+from userrl.crossplay.report import START, CrossPlayReport
+from userrl.crossplay.study import PlayedCell, measured
 from warehouse import TurnLog
 
 SMALL: dict[str, Any] = {

@@ -15,11 +15,11 @@ from flows.cli.main import app
 from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl.audits.played_study import SMALL, played, small_report, stored, talk, written
-from userrl.audits.cross_play import measured
-from userrl.audits.user_conversations import measures
-from userrl.reports.users.cross_play_document import cross_play_document, cross_play_picture
-from userrl.reports.users.cross_play_report import START, report_of
-from userrl.reports.users.cross_play_studies import note_evaluations, stored_studies, stored_study
+from userrl.crossplay.conversations import measures
+from userrl.crossplay.document import cross_play_document, cross_play_picture
+from userrl.crossplay.report import START, report_of
+from userrl.crossplay.stored import note_evaluations, stored_studies, stored_study
+from userrl.crossplay.study import measured
 from userrl_core.json_files import write_json
 from warehouse import open_warehouse
 

@@ -17,10 +17,10 @@ from tests.makers import raises
 from tests.places import ROOT
 from tests.warehouse.makers import play
 from userrl.claims.code import measuring_code, registration, statements, training_code
+from userrl.claims.document import claim_document
 from userrl.claims.register import Register, as_registered, registered
+from userrl.claims.report import claim_report
 from userrl.claims.reproduction import asked, next_run, request_of, seeds_of
-from userrl.reports.claim_document import claim_document
-from userrl.reports.claim_report import claim_report
 from userrl.run.plan import plan_run
 from userrl.run.request import ReproduceRequest
 from warehouse import open_warehouse

@@ -126,4 +126,4 @@ def test_the_list_of_runs_knows_the_best_and_the_last_validation(tmp_path: Path)
         (folder / "progress.jsonl").write_text("\n".join([*lines, json.dumps({"step": 31}), ""]))
     assert validation_scores(tmp_path) == (0.9, 0.2)
     assert validation_scores(tmp_path / "none") == (None, None)
-    assert sounded(tmp_path) == ()
+    assert sounded(tmp_path) == []

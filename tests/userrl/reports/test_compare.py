@@ -18,8 +18,8 @@ from analysis.measure.recipes import contrast
 from tests.analysis.measure.test_measure import AIRLINE
 from tests.makers import raises
 from tests.warehouse.makers import play
-from userrl.reports.comparison_document import comparison_document, comparison_sentences
-from userrl.reports.comparison_report import ComparisonReport, comparison_report
+from userrl.comparison.document import comparison_document, comparison_sentences
+from userrl.comparison.report import ComparisonReport, comparison_report
 from userrl.reports.sides import find_sides
 from warehouse import TurnLog, open_warehouse
 

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import userrl
-from analysis.measure.ended import in_a_word
-from analysis.measure.outcome import read_outcome
+from analysis.measure.outcome import in_a_word, read_outcome
 from flows.cli import main as cli
 from tests.makers import raises
 from tests.warehouse.makers import play

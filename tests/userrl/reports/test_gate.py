@@ -16,10 +16,10 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl.reports.test_compare import evaluated
-from userrl.reports.comparison_document import comparison_sentences
-from userrl.reports.comparison_report import comparison_report
-from userrl.reports.gate.answer import Gate, apply_gate
-from userrl.reports.gate.policy import read_policy
+from userrl.comparison.document import comparison_sentences
+from userrl.comparison.gate.answer import Gate, apply_gate
+from userrl.comparison.gate.policy import read_policy
+from userrl.comparison.report import comparison_report
 from userrl.reports.sides import find_sides
 from warehouse import TurnLog, open_warehouse
 

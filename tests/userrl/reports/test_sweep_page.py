@@ -10,7 +10,7 @@ import pytest
 from sweeps.space import load_space
 from sweeps.study import open_study
 from tests.sweeps.rig import small_space
-from userrl.reports.sweep_document import sweep_document
+from userrl.trials.document import sweep_document
 
 
 def test_a_sweep_s_page_claims_what_its_fresh_seeds_say(tmp_path: Path) -> None:

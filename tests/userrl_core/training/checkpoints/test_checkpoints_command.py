@@ -18,11 +18,11 @@ import userrl
 from flows.cli.main import app
 from tests.makers import raises
 from tests.userrl_core.training.checkpoints.makers import RUN
-from userrl.api.train import TrainedRun
 from userrl.machine.hashes import file_hash
 from userrl.reports.checkpoints.listed import listed_checkpoints
 from userrl.reports.figures import _mark_rows
 from userrl.reports.plots import plot_curves
+from userrl.reports.trained_run import TrainedRun
 from userrl.run.run import find
 
 

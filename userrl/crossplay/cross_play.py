@@ -10,7 +10,7 @@ from userrl.machine.notebook import Printed
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.reports.users.cross_play_report import CrossPlayReport
+    from userrl.crossplay.report import CrossPlayReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class PlayedStudy(Printed):
         return pl.DataFrame(self.report.as_json()["values"], schema=schema)
 
     def __str__(self) -> str:
+        from userrl.crossplay.document import cross_play_document
         from userrl.machine.home import home
-        from userrl.reports.users.cross_play_document import cross_play_document
 
         folder = home() / "claims" / self.report.study.name / f"{self.report.hash}.html"
         return f"{cross_play_document(self.report).text()}\npage: {folder}, with .md, .svg and .json"
@@ -45,9 +45,9 @@ def cross_play(file: str, *, seeds: int | None = None, parallel: int = 2) -> Pla
     study's number, and fewer give no verdict. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
-    from userrl.api.progress import log_line
-    from userrl.audits.cross_play import play_study
+    from userrl.crossplay.study import play_study
     from userrl.machine.home import quiet_process
+    from userrl.run.progress import log_line
     from userrl.run.request import CrossPlayRequest
     from userrl.trials.processes import ProcessLauncher
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim
-from userrl.reports.claim_report import METRICS, ArmRow, ClaimReport
+from userrl.claims.report import METRICS, ArmRow, ClaimReport
 from userrl.reports.document import Block, Code, Document, Inline, Items, Line, TableBlock, Text
 from userrl_core.number_format import NULL, limits, number, p_value, with_limits
 

@@ -69,8 +69,8 @@ def sweep(
     the last one has ended. fresh: start it in any case. Raises ConfigError with one sentence, also for a space that differs from
     the one that the sweep was begun with.
     """
-    from userrl.api.progress import ProgressLine, log_line
     from userrl.machine.home import quiet_process
+    from userrl.run.progress import ProgressLine, log_line
     from userrl.trials.processes import ProcessLauncher
     from userrl.trials.sweep import best_recipe, run_sweep
 

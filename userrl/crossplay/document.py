@@ -10,9 +10,9 @@ from analysis.measure.cross_play import Contrast
 from analysis.measure.grounded import AREA_TO
 from analysis.measure.interval import MIN_SEEDS, Interval
 from curricula.claims.cross_play import CrossPlay
+from userrl.crossplay.report import CellMeasures, CrossPlayReport
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, TableBlock, Text
-from userrl.reports.users.cross_play_report import CellMeasures, CrossPlayReport
 from userrl_core.number_format import NULL, number, p_value, with_limits
 
 

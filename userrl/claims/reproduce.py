@@ -10,7 +10,7 @@ from userrl.machine.notebook import Printed
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.reports.claim_report import ClaimReport
+    from userrl.claims.report import ClaimReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ReproducedClaim(Printed):
         return pl.DataFrame(rows, schema={"seed": pl.Int64, "arm": pl.String, "value": pl.Float64})
 
     def __str__(self) -> str:
-        from userrl.reports.claim_document import claim_document
+        from userrl.claims.document import claim_document
 
         claim = self.report.claim
         return f"{claim.name} ({claim.kind}), hash {claim.hash}\n\n{claim_document(self.report).text()}"
@@ -57,9 +57,9 @@ def reproduce(
     tokens: another budget per run. Results with arm or tokens are exploratory. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
-    from userrl.api.progress import log_line
     from userrl.claims.reproduction import reproduce_claim
     from userrl.machine.home import quiet_process
+    from userrl.run.progress import log_line
     from userrl.run.request import ReproduceRequest
     from userrl.trials.processes import ProcessLauncher
 

@@ -18,7 +18,7 @@ from analysis.measure.comparison import (
     TasksToDecide,
     checkpoints_of,
 )
-from userrl.reports.comparison_report import ComparisonReport, different_settings
+from userrl.comparison.report import ComparisonReport, different_settings
 from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals

@@ -4,86 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from userrl.machine.notebook import Printed
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from userrl.reports.run_report import RunReport
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedRun:
-    """A trained run. report: its held-out scores and the rest of its report."""
-
-    run: str
-    folder: Path
-    report: RunReport
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """The folder of the checkpoint that validation chose. It loads with transformers."""
-        return None if self.report.checkpoint is None else Path(self.report.checkpoint)
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the held-out scores, one row per actor (demonstrator, SFT, RL) and gym."""
-        import polars as pl
-
-        rows = [
-            {"run": self.run, "actor": actor, "gym": gym, **row.model_dump(exclude={"reasons"})}
-            for actor, gyms in self.report.table.items()
-            for gym, row in gyms.items()
-        ]
-        return pl.DataFrame(rows, infer_schema_length=None)
-
-    def curve(self) -> pl.DataFrame:
-        """Return the learning curve in training and validation: mean score by phase, stage and step."""
-        from userrl.machine.home import warehouse_dir
-        from warehouse import open_warehouse
-
-        with open_warehouse(warehouse_dir(), run=self.run) as opened:
-            curve = opened.query("learning_curve", run=self.run, phase=None)
-            shown: pl.DataFrame = curve.filter("phase IN ('train', 'validate')").pl()
-            return shown
-
-    def checkpoints(self, *, load: bool = False) -> pl.DataFrame:
-        """Return the checkpoints on disk in order of training: stage, step, validation score, chosen, megabytes, problem, path.
-
-        problem: why transformers cannot load it, or "". load: load each with transformers, not only check its files.
-        """
-        import polars as pl
-
-        from userrl.reports.checkpoints.listed import listed_checkpoints
-        from userrl.run.run import find
-
-        columns = {
-            "id": pl.String, "stage": pl.String, "step": pl.Int64, "score": pl.Float64, "chosen": pl.Boolean,
-            "megabytes": pl.Float64, "problem": pl.String, "path": pl.String,
-        }  # fmt: skip
-        rows, _ = listed_checkpoints(find(self.run), load=load)
-        return pl.DataFrame([row.model_dump(mode="json") for row in rows], schema=columns)
-
-    def plot(self, path: str | Path, *beside: str) -> Path:
-        """Draw training and validation scores by step into a .png, .svg or .pdf file, and return its path.
-
-        beside: further runs or groups of runs to draw, as `compare` takes them. Raises ConfigError with one sentence.
-        """
-        from userrl.reports.plots import plot_curves
-
-        return plot_curves([self.run, *beside], Path(path))
-
-    def __str__(self) -> str:
-        from userrl.reports.run_summary import run_summary
-
-        return run_summary(self.report).text()
-
-    def _repr_markdown_(self) -> str:
-        from userrl.reports.run_summary import run_summary
-
-        return run_summary(self.report).markdown()
+    from userrl.reports.trained_run import TrainedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +49,10 @@ def train(
     finished stages and continues a killed one.
     Raises ConfigError, CheckpointError or TrainingError with one sentence.
     """
-    from userrl.api.progress import ProgressLine
     from userrl.machine.home import quiet_process, runs_dir
+    from userrl.reports.trained_run import TrainedRun
     from userrl.run.plan import plan_run
+    from userrl.run.progress import ProgressLine
     from userrl.stages.here import train_here
 
     quiet_process()

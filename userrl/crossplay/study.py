@@ -17,14 +17,14 @@ from analysis.measure.grounded import grounded_curve
 from analysis.measure.interval import Interval, score_interval
 from analysis.measure.recipes import crossed
 from curricula.claims.cross_play import CrossPlay, load_cross_play
-from userrl.audits.user_conversations import UserConversation, evaluated, measures
 from userrl.claims.register import Register
+from userrl.claims.report import CRASHED
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
+from userrl.crossplay.conversations import UserConversation, evaluated, measures
+from userrl.crossplay.document import cross_play_document, cross_play_picture
+from userrl.crossplay.report import START, CellMeasures, CrossPlayReport
+from userrl.crossplay.stored import note_evaluations
 from userrl.machine.home import relocated
-from userrl.reports.claim_report import CRASHED
-from userrl.reports.users.cross_play_document import cross_play_document, cross_play_picture
-from userrl.reports.users.cross_play_report import START, CellMeasures, CrossPlayReport
-from userrl.reports.users.cross_play_studies import note_evaluations
 from userrl.run.request import CrossPlayRequest
 from userrl.run.results import TrainResult
 from userrl.run.run import Run, find

@@ -23,8 +23,8 @@ from analysis.measure.comparison import (
     question_of,
     scores_and_differences,
 )
+from userrl.comparison.document import CHECKPOINTS
 from userrl.machine.foreign_text import plain
-from userrl.reports.comparison_document import CHECKPOINTS
 from userrl.reports.document import Block, Heading, TableBlock, Text
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import p_value, with_limits

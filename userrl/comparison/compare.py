@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.audits.compared_labels import LabelComparison
-    from userrl.reports.comparison_report import ComparisonReport
+    from userrl.comparison.gate.answer import Gate
+    from userrl.comparison.gate.policy import GatePolicy
+    from userrl.comparison.labels import LabelComparison
+    from userrl.comparison.report import ComparisonReport
     from userrl.reports.document import Document
-    from userrl.reports.gate.answer import Gate
-    from userrl.reports.gate.policy import GatePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class ComparedSides:
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole report as JSON."""
-        from userrl.reports.comparison_document import comparison_sentences
-        from userrl.reports.comparison_report import as_json
+        from userrl.comparison.document import comparison_sentences
+        from userrl.comparison.report import as_json
 
         values = as_json(self.report, comparison_sentences(self.report))
         if self.labels is not None:
@@ -78,13 +78,13 @@ def compare(
     ``gate`` with PASS, FAIL or INCONCLUSIVE. by: ``label:NAME`` also compares how often conversations have each label of a set,
     or ``label:NAME/SOURCE`` if several sources labelled. Raises ConfigError with one sentence.
     """
-    from userrl.audits.compared_labels import compare_labels
+    from userrl.comparison.document import comparison_document
+    from userrl.comparison.gate.answer import apply_gate, gate_section
+    from userrl.comparison.gate.policy import read_policy
+    from userrl.comparison.labels import compare_labels
+    from userrl.comparison.report import comparison_report
     from userrl.machine.home import warehouse_dir
-    from userrl.reports.comparison_document import comparison_document
-    from userrl.reports.comparison_report import comparison_report
     from userrl.reports.document import Document
-    from userrl.reports.gate.answer import apply_gate, gate_section
-    from userrl.reports.gate.policy import read_policy
     from userrl.reports.sides import find_sides
     from warehouse import open_warehouse
 

@@ -11,7 +11,7 @@ from analysis.measure.claims import ArmIntervals, SeedResult, arm_intervals, con
 from analysis.measure.interval import Interval
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim
-from userrl.reports.comparison_report import mean_cpu_seconds
+from userrl.comparison.report import mean_cpu_seconds
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 

@@ -42,10 +42,10 @@ def evaluate(
     sentence.
     """
     from curricula.validation import validated
-    from userrl.api.progress import ProgressLine
     from userrl.evaluation.grid import Axes, Grid, horizons, play
     from userrl.evaluation.scored import score
     from userrl.machine.home import quiet_process
+    from userrl.run.progress import ProgressLine
     from userrl.run.request import EvaluateRequest
     from userrl_core.errors import ConfigError
 

@@ -25,12 +25,12 @@ from analysis.measure.gate import (
     share_at_most,
     untested,
 )
+from userrl.comparison.gate.clusters import ID_STEM, with_clusters
+from userrl.comparison.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
+from userrl.comparison.gate.policy import GatePolicy, GateRule
+from userrl.comparison.report import ComparisonReport, different_settings, task_scores
 from userrl.machine.foreign_text import plain
-from userrl.reports.comparison_report import ComparisonReport, different_settings, task_scores
 from userrl.reports.document import Block, Document, Heading, Items, Text
-from userrl.reports.gate.clusters import ID_STEM, with_clusters
-from userrl.reports.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
-from userrl.reports.gate.policy import GatePolicy, GateRule
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
 from userrl_core.suggest import nearest

@@ -12,7 +12,7 @@ from typing import Literal
 import polars as pl
 
 from analysis.measure.gate import Decision, untested
-from userrl.reports.gate.policy import GateRule
+from userrl.comparison.gate.policy import GateRule
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 
