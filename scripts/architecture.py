@@ -34,7 +34,7 @@ The lab is in no installation.
 """
 PACKAGES = "packages"
 """The folder of the gyms that are separate packages."""
-MAX_FILES = 23
+MAX_FILES = 20
 MAX_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
 """Maximum number of entries at the top of a room. The marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"

@@ -134,17 +134,13 @@ def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
 def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
     """Run `train_rl` as a stage of a run does."""
-    from lab.benchmarks.local_training import Nowhere, Pool
+    from lab.benchmarks.stand_ins import Nowhere, OneHorizon
     from userrl_core.training.config import AlgorithmConfig
     from userrl_core.training.jobs import RlJob
     from userrl_core.training.local.loop import train_rl
 
     class Enough(Exception):
         pass
-
-    class Errands(Pool):
-        def horizon(self, step: int, history: Any) -> int:
-            return HORIZON
 
     algorithm = AlgorithmConfig(
         group=GROUP,
@@ -172,7 +168,7 @@ def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
         init=folder / "start", last_step=1000,
     )  # fmt: skip
     try:
-        train_rl(job, Errands(_tasks(1, 2, 3), seed), Nowhere(), progress)
+        train_rl(job, OneHorizon(_tasks(1, 2, 3), HORIZON, seed), Nowhere(), progress)
     except Enough:
         return result
     raise AssertionError("1000 steps were not enough")

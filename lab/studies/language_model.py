@@ -1,4 +1,4 @@
-"""Run the study of language_model.yaml: does RL add to the cold start of a pretrained language model, on English gyms?
+"""The study of language_model.yaml: does RL add to the cold start of a pretrained language model, on English gyms?
 
     userrl model fetch smollm2-135m
     python -m lab.studies.language_model --list              # the runs that are planned, and the hash of the plan
@@ -21,13 +21,24 @@ from typing import Any
 import numpy as np
 
 from curricula import load
-from lab.studies.study_rows import DATA, add_row, chosen, plan_hash, plans, read_plan, read_rows, study_arguments
+from lab.studies.registered import (
+    DATA,
+    Cell,
+    Planned,
+    add_row,
+    chosen,
+    plan_hash,
+    plans,
+    read_plan,
+    read_rows,
+    run_each,
+    seeds_of,
+    study_arguments,
+)
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
 from userrl.machine.pretrained import model_path
-from userrl.run.plan import plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
-from userrl.stages.here import train_here
 from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import with_error
 from warehouse import open_warehouse
@@ -59,9 +70,8 @@ WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score IS NOT NULL GR
 
 
 def main() -> int:
-    """List or run the seeds of a gym, or print the tables."""
+    """List or run the seeds of a gym, check what a policy forgot, or print the tables."""
     parser = study_arguments("A language model before and after RL.")
-    parser.add_argument("--tables", action="store_true")
     parser.add_argument("--forgetting", action="store_true")
     given = parser.parse_args()
     plan = read_plan(PLAN)
@@ -72,27 +82,17 @@ def main() -> int:
     if given.forgetting:
         return forgetting(plan)
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    for family in chosen(plan, given.family):
-        for seed in seeds(plan, family, given.seeds):
-            request = asked(plan, family, seed)
-            if given.listed or not given.family:
-                print(family, seed, plan_run(request).run_id)
-            else:
-                done = train_here(plan_run(request), progress=_say)
-                add(family, seed, 0.0, done.run, sum(done.cpu_seconds.values()))
-                for policy, checkpoint in sampled_checkpoints(done.run):
-                    played = evaluate_here(plan_evaluation(sampled(checkpoint, seed)))
-                    add(family, seed, 1.0, played.run, sum(played.cpu_seconds.values()), policy)
+    runs = planned(plan, chosen(plan, given.family), given.seeds)
+    run_each(runs, add_and_sample, listed=given.listed or not given.family)
     return 0
 
 
-def seeds(plan: Mapping[str, Any], family: str, given: str | None) -> Iterator[int]:
-    """Yield the plan's seeds of a gym, with those of a second look, or the argument's."""
-    if given:
-        first, last = map(int, given.split("-"))
-    else:
-        first, last = plan["seeds"]["first"], plan["second_look"].get(family, plan["seeds"])["last"]
-    yield from range(first, last + 1)
+def planned(plan: Mapping[str, Any], families: Sequence[str], seeds: str | None) -> Iterator[Planned]:
+    """Yield the runs of each gym, with those of a second look."""
+    for family in families:
+        last = plan["second_look"].get(family, plan["seeds"])["last"]
+        for seed in seeds_of(seeds, plan["seeds"]["first"], last):
+            yield {"family": family, "seed": seed}, asked(plan, family, seed)
 
 
 def asked(plan: Mapping[str, Any], family: str, seed: int) -> TrainRequest:
@@ -113,9 +113,14 @@ def sampled_checkpoints(run: str) -> Iterator[tuple[str, Path]]:
         yield policy, last
 
 
-def sampled(checkpoint: Path, seed: int) -> EvaluateRequest:
-    """Return the request to play a checkpoint's test tasks at the temperature of training."""
-    return EvaluateRequest(checkpoint=str(checkpoint), seed=seed, temperature=1.0)
+def add_and_sample(cell: Cell, run: str, spent: float) -> None:
+    """Add the rows of a run, play its policies at the temperature of training, and add those rows."""
+    family, seed = cell["family"], cell["seed"]
+    add(family, seed, 0.0, run, spent)
+    for policy, checkpoint in sampled_checkpoints(run):
+        request = EvaluateRequest(checkpoint=str(checkpoint), seed=seed, temperature=1.0)
+        played = evaluate_here(plan_evaluation(request))
+        add(family, seed, 1.0, played.run, sum(played.cpu_seconds.values()), policy)
 
 
 def add(family: str, seed: int, temperature: float, run: str, spent: float, policy: str | None = None) -> None:
@@ -133,7 +138,6 @@ def add(family: str, seed: int, temperature: float, run: str, spent: float, poli
     for row in tiers:
         found = {key: round(row[key], 4) for key in ("conversations", "score", "turns")}
         add_row(TIERS, (*KEY, "tier"), {**named(row), "tier": row["tier"], **found})
-    print(f"{run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
 
 
 def forgetting(plan: Mapping[str, Any]) -> int:
@@ -269,11 +273,6 @@ def _span(seeds: Sequence[int]) -> str:
 
 def _decoding(temperature: float) -> str:
     return "sampled" if temperature else "greedy"
-
-
-def _say(stage: str, line: dict[str, Any]) -> None:
-    if "step" in line:
-        print(stage, line["step"], line.get("score", ""), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 All claims are registered before the first run, since claims share runs of the same arm. Finished runs are not repeated, and
 interrupted ones continue. ``--continue`` runs the next look of every undecided claim that can still be decided.
-Afterwards: python -m lab.pages.claims_data $USERRL_HOME and python -m lab.pages.claims_page.
+Afterwards: python -m lab.pages.claims $USERRL_HOME.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Speed of the local backend on one GPU: rollout, update, peak memory, share of the GPU's peak, log-prob agreement.
 
-    python lab/benchmarks/gpu/local_backend.py                      # a random 0.6 B Qwen3 in bf16, 64 episodes of 8 turns
-    python lab/benchmarks/gpu/local_backend.py --device cpu --size tiny --episodes 8 --reply 16    # does the script work?
+    python -m lab.benchmarks.gpu.local_backend                      # a random 0.6 B Qwen3 in bf16, 64 episodes of 8 turns
+    python -m lab.benchmarks.gpu.local_backend --device cpu --size tiny --episodes 8 --reply 16    # does the script work?
 
 Prints one table. The peak is a matrix product measured on the same GPU. Random weights write random text, so every reply
 runs to its token limit and every turn is a format error, after which the conversation continues.

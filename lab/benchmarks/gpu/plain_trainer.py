@@ -1,7 +1,7 @@
 """A baseline without a framework: Hugging Face's generate, and an update of logits, loss and AdamW, at the same sizes.
 
-    python lab/benchmarks/gpu/plain_trainer.py                                  # 0.6 B, random weights, bf16, sdpa
-    python lab/benchmarks/gpu/plain_trainer.py --device cpu --size tiny         # does the script work?
+    python -m lab.benchmarks.gpu.plain_trainer                                  # 0.6 B, random weights, bf16, sdpa
+    python -m lab.benchmarks.gpu.plain_trainer --device cpu --size tiny         # does the script work?
 
 Prints rows of one table. Inputs are random ids, so every reply runs to its token limit.
 """
@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from local_backend import SIZES, matrix_ceiling
-
+from lab.benchmarks.gpu.local_backend import SIZES, matrix_ceiling
 from userrl_core.training.local.threads import quiet_threads
 
 

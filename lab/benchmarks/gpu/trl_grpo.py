@@ -1,7 +1,7 @@
 """A baseline with a framework: three GRPO steps of TRL with Hugging Face generation, at the local backend's sizes.
 
-    python lab/benchmarks/gpu/trl_grpo.py                               # 0.6 B, random weights, bf16
-    python lab/benchmarks/gpu/trl_grpo.py --device cpu --size tiny      # does the script work?
+    python -m lab.benchmarks.gpu.trl_grpo                               # 0.6 B, random weights, bf16
+    python -m lab.benchmarks.gpu.trl_grpo --device cpu --size tiny      # does the script work?
 
 Needs trl and datasets, which are not in our environment: `pip install trl datasets`.
 """
@@ -15,9 +15,8 @@ import tempfile
 import time
 from typing import Any
 
-from local_backend import SIZES
-from plain_trainer import make_model
-
+from lab.benchmarks.gpu.local_backend import SIZES
+from lab.benchmarks.gpu.plain_trainer import make_model
 from userrl_core.training.local.threads import quiet_threads
 
 

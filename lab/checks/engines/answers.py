@@ -32,7 +32,7 @@ def questions() -> dict[str, str]:
 
 def documented(engine: str, folder: Path, table: str) -> str:
     """Return the SQL of docs/scale.md with which the engine reads a table, for a folder instead of the bucket."""
-    page = (HERE.parents[1] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
+    page = (HERE.parents[2] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
     block = re.search(rf"^{engine}[^\n]*:\n.*?```\w+\n(.*?)```", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     assert block is not None, f"docs/scale.md has no statement for {engine}"
     text = block[1].replace("s3://bucket/userrl/HOME", str(folder))
