@@ -162,8 +162,8 @@ def main() -> None:
                 )
                 bound = list_scheduled(policy.conversations, concurrency)
                 ideal = policy.waited / concurrency
-                beside = "" if mixed else f"; verifiers {peer}"
-                print(f"| efficiency, {label} | {ideal / wall:.2f} | list scheduling {ideal / bound:.2f}{beside} |")
+                peer_note = "" if mixed else f"; verifiers {peer}"
+                print(f"| efficiency, {label} | {ideal / wall:.2f} | list scheduling {ideal / bound:.2f}{peer_note} |")
                 print(f"| of the list-scheduling bound, {label} | {100 * bound / wall:.1f} % | 97 % |")
                 print(f"| log's share of rollout time, {label} | {100 * log.seconds / wall:.2f} % | 2 % |")
     finally:

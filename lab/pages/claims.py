@@ -89,13 +89,13 @@ def main() -> None:
     parser.add_argument(
         "--turns", metavar="CLAIM", help="print scores and turns of its arms by seed, and write nothing"
     )
-    given = parser.parse_args()
-    if given.turns:
-        print("\n".join(turns_table(given.turns)))
+    arguments = parser.parse_args()
+    if arguments.turns:
+        print("\n".join(turns_table(arguments.turns)))
         return
-    for home in given.homes:
+    for home in arguments.homes:
         with open_warehouse(home / "warehouse") as warehouse:
-            print(f"{home}: {append(warehouse, DATA, given.only)} runs")
+            print(f"{home}: {append(warehouse, DATA, arguments.only)} runs")
     PAGE.write_text(page(PAGE.read_text(), DATA))
     print(f"wrote {PAGE}")
 
@@ -156,11 +156,11 @@ def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
 
 def results_of(claim: Claim, runs: Sequence[Row]) -> list[SeedResult]:
     """Return the results of a claim or check, [] if it was not run. Of runs of several codes, the registered code's count."""
-    own = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
-    if not own:
+    claim_runs = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
+    if not claim_runs:
         return []  # a hash needs every recipe
-    own = [row for row in own if row["hash"] in (claim.hash, claim.as_published.hash)]
-    newest = [row for row in own if row["hash"] == claim.hash] or own
+    claim_runs = [row for row in claim_runs if row["hash"] in (claim.hash, claim.as_published.hash)]
+    newest = [row for row in claim_runs if row["hash"] == claim.hash] or claim_runs
     return [result(row) for row in newest if row["code"] == newest[0]["code"]]
 
 
@@ -201,8 +201,8 @@ def section(
     if measured:
         yield from from_results(claim, measured, f"in miniature{also_at_135_million(claim, measured, runs)}")
     elif published:
-        own = [row for row in contrasts if row["claim"] == claim.name]
-        yield from from_tables(claim, published, own, withdrawn=withdrawn)
+        claim_contrasts = [row for row in contrasts if row["claim"] == claim.name]
+        yield from from_tables(claim, published, claim_contrasts, withdrawn=withdrawn)
     else:
         yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
 
@@ -219,10 +219,10 @@ def design(claim: Claim, registered: str) -> Iterator[str]:
 
 def also_at_135_million(claim: Claim, results: Sequence[SeedResult], runs: Sequence[Row]) -> str:
     """Return the words for a verdict that the check with the language model shares, else nothing."""
-    word = verdict_of(claim, results).word
+    verdict = verdict_of(claim, results).word
     for check in checks(claim, runs):
         large = results_of(check, runs) if check.name.endswith(".language-model") else []
-        if large and word != "undecided" and verdict_of(check, large).word == word:
+        if large and verdict != "undecided" and verdict_of(check, large).word == verdict:
             return ", at 0.1 M and at 135 M parameters"
     return ""
 
@@ -232,11 +232,11 @@ def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Ite
     yield "| arm | seeds | score [95 %] | collapsed | forgot | crashed | by seed |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for arm in claim.arms:
-        if own := [each for each in results if each.arm == arm]:
-            found = arm_intervals(own, claim.metric)
-            values = " ".join(f"{value:.3f}" for each in own if (value := each.value("score")) is not None)
-            share = with_limits(found.collapsed)
-            cells = (str(len(own)), with_limits(found.score), share, str(found.forgot), str(found.crashed), values)
+        if arm_results := [result for result in results if result.arm == arm]:
+            intervals = arm_intervals(arm_results, claim.metric)
+            scores = [value for result in arm_results if (value := result.value("score")) is not None]
+            cells = [str(len(arm_results)), with_limits(intervals.score), with_limits(intervals.collapsed)]
+            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in scores)]
             yield f"| `{arm}` | {' | '.join(cells)} |"
     verdict = verdict_of(claim, results)
     yield ""
@@ -265,12 +265,12 @@ def from_tables(
     claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
 ) -> Iterator[str]:
     """Yield the published table, and the results that follow from it by the present rule. withdrawn: without a verdict."""
-    own = bool(arms[0]["metric"])
+    has_metric = bool(arms[0]["metric"])
     metric = claim.as_published.metric
     titles = [
         "arm",
         "seeds",
-        *([f"{metric} [95 %]"] if own else []),
+        *([f"{metric} [95 %]"] if has_metric else []),
         "score [95 %]",
         "best on validation",
         "collapsed",
@@ -282,7 +282,7 @@ def from_tables(
         share = share_interval(int(row["collapsed_runs"]), int(row["seeds"]))
         cells = [
             row["seeds"],
-            *([shown(row, "metric", metric)] if own else []),
+            *([shown(row, "metric", metric)] if has_metric else []),
             shown(row, "score"),
             shown(row, "best"),
         ]
@@ -293,8 +293,8 @@ def from_tables(
     pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
     yield f"| `{contrast['more']}` less `{contrast['than']}` | difference | limits | p | verdict |"
     yield "| --- | ---: | --- | ---: | --- |"
-    for *cells, word in recomputed(metric, claim.delta, pair, contrast):
-        verdict = "withdrawn" if withdrawn and word in DIRECTED else word
+    for *cells, verdict_word in recomputed(metric, claim.delta, pair, contrast):
+        verdict = "withdrawn" if withdrawn and verdict_word in DIRECTED else verdict_word
         yield f"| {' | '.join((*cells, verdict))} |"
     for row in (row for row in contrasts if row["check"]):
         yield f"| {row['check']}, {row['seeds']} seeds | {published_limits(row)} | paired, 98 % | – | former rule |"
@@ -314,8 +314,8 @@ def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) ->
     name = "metric" if pair[0]["metric"] else "score"
     if parts == "both" and any(count for count, _ in counts):
         yield f"{metric} of the runs that held", "–", "–", "–", "not recomputed yet"
-    elif (found := welch_of_printed(pair, name, 1 - alpha)) is not None:
-        interval, p = found
+    elif (welch_result := welch_of_printed(pair, name, 1 - alpha)) is not None:
+        interval, p = welch_result
         yield metric, with_limits(interval), f"Welch, {1 - alpha:.0%}", p_value(p), score_word(interval, delta)
     yield "published", published_limits(contrast), "paired, 98 %", contrast["p"], "former rule"
 
@@ -363,10 +363,10 @@ def turns_table(claim: str) -> Iterator[str]:
     arms = sorted({arm for arm, _, _ in means})
     seeds = [seed for seed in sorted({seed for _, seed, _ in means}) if all((arm, seed, LAST) in means for arm in arms)]
     [scripted] = {policy for _, _, policy in means if policy.startswith("scripted")}
-    shown = [(arms[0], scripted), (arms[0], START), *((arm, LAST) for arm in arms)]
-    cells = [[means[arm, seed, policy] for arm, policy in shown] for seed in seeds]
-    named = " | ".join(f"`{arm}`" for arm in arms)
-    yield f"| seed | demonstrator | SFT | {named} | turns, SFT | {named} |"
+    columns_shown = [(arms[0], scripted), (arms[0], START), *((arm, LAST) for arm in arms)]
+    cells = [[means[arm, seed, policy] for arm, policy in columns_shown] for seed in seeds]
+    arm_names = " | ".join(f"`{arm}`" for arm in arms)
+    yield f"| seed | demonstrator | SFT | {arm_names} | turns, SFT | {arm_names} |"
     yield "| --- |" + " ---: |" * (2 * len(arms) + 3)
     for seed, row in zip(seeds, cells, strict=True):
         yield turns_line(str(seed), row)
@@ -387,8 +387,8 @@ def mean_turns(claim: str) -> dict[tuple[str, int, str], tuple[float, float]]:
     rows = pl.read_csv(DATA / "runs.csv", infer_schema_length=None)
     runs = rows.filter(pl.col("hash") == load_claim(claim).hash).select("run", "arm", "seed")
     played = pl.read_parquet(DATA / "test.parquet").join(runs, on="run")
-    found = played.group_by("arm", "seed", "policy").agg(pl.col("score").mean(), pl.col("turns").mean())
-    return {(arm, seed, policy): (score, turns) for arm, seed, policy, score, turns in found.iter_rows()}
+    means = played.group_by("arm", "seed", "policy").agg(pl.col("score").mean(), pl.col("turns").mean())
+    return {(arm, seed, policy): (score, turns) for arm, seed, policy, score, turns in means.iter_rows()}
 
 
 if __name__ == "__main__":

@@ -70,17 +70,17 @@ def by_step(gym: str, seed: int, name: str) -> Iterator[str]:
 
 def validations(gym: str, names: Sequence[str]) -> Iterator[str]:
     """Yield a table of trials on seed 0 that have the same steps: validation scores, and turns before and after."""
-    found = {
+    rows_by_name = {
         name: sorted(
             (row for row in read_rows(STEPS) if (row["gym"], row["name"], row["phase"]) == (gym, name, "validate")),
             key=lambda row: int(row["step"]),
         )
         for name in names
     }
-    steps = [row["step"] for row in found[names[0]]]
+    steps = [row["step"] for row in rows_by_name[names[0]]]
     yield f"| run | {' | '.join(f'step {step}' for step in steps)} | turns, first | last |"
     yield "| --- |" + " ---: |" * (len(steps) + 2)
-    for name, rows in found.items():
+    for name, rows in rows_by_name.items():
         scores = [with_error(row["score"], row["error"], 2) for row in rows]
         yield f"| `{name}` | {' | '.join(scores)} | {rows[0]['turns']:.1f} | {rows[-1]['turns']:.1f} |"
 

@@ -55,10 +55,10 @@ def main() -> int:
     """List or run one block of a family, or print the tables."""
     parser = study_arguments("Rules for the horizon.")
     parser.add_argument("--block", choices=["primary", "secondary"], default="primary")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     quiet_process()
     plan = read_plan(PLAN)
-    if given.tables:
+    if arguments.tables:
         print("\n".join(tables(plan, [row for row in read_rows(RUNS) if row["plan"] == plan_hash(PLAN)])))
         return 0
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
@@ -67,8 +67,8 @@ def main() -> int:
         row = {**cell, "plan": plan_hash(PLAN), "run": run, **budget_scores(plan, run), "cpu_seconds": round(spent)}
         add_row(RUNS, ("family", "reward", "arm", "seed", "plan"), row)
 
-    runs = planned(plan, chosen(plan, given.family), given.block, given.seeds)
-    run_each(runs, add, listed=given.listed or not given.family)
+    runs = planned(plan, chosen(plan, arguments.family), arguments.block, arguments.seeds)
+    run_each(runs, add, listed=arguments.listed or not arguments.family)
     return 0
 
 
@@ -110,11 +110,11 @@ def budget_scores(plan: Mapping[str, Any], run: str) -> dict[str, float]:
 
 def at_budgets(scores: Mapping[int, float], budgets: list[float], tokens: int) -> dict[str, float]:
     """Return the score at each budget, named by its tokens. scores: validation score by step. Steps have equal tokens."""
-    steps, found = max(scores), {}
+    steps, budget_means = max(scores), {}
     for budget in budgets:
         in_fifth = [s for step, s in scores.items() if step > 0 and budget - 0.2 + 1e-9 < step / steps <= budget + 1e-9]
-        found[f"at_{round(budget * tokens)}"] = round(fmean(in_fifth), 4)
-    return found
+        budget_means[f"at_{round(budget * tokens)}"] = round(fmean(in_fifth), 4)
+    return budget_means
 
 
 def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -127,19 +127,19 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[s
     highest: dict[str, list[float]] = {rule: [] for rule in plan["rules"]}
     for family in plan["families"]:
         for reward in REWARDS:
-            own = [row for row in rows if (row["family"], row["reward"]) == (family, reward)]
+            cell_rows = [row for row in rows if (row["family"], row["reward"]) == (family, reward)]
             for budget in plan["budgets"]:
                 tokens = round(budget * plan["tokens"])
                 scores: dict[str, dict[int, float]] = {}
-                for row in own:
+                for row in cell_rows:
                     scores.setdefault(row["arm"], {})[row["seed"]] = row[f"at_{tokens}"]
                 best, cells_by_arm = "", []
                 for arm in arms:
-                    found = lost(scores, plan["fixed"], arm)
-                    if found is None:
+                    result = lost(scores, plan["fixed"], arm)
+                    if result is None:
                         cells_by_arm.append("")
                         continue
-                    loss, chosen = found
+                    loss, chosen = result
                     best = ", ".join(chosen)
                     if arm in highest:
                         highest[arm].append(loss.high)

@@ -94,10 +94,10 @@ def _print_step(stage: str, line: Mapping[str, Any]) -> None:
         print(stage, line["step"], line["score"], file=sys.stderr, flush=True)
 
 
-def seeds_of(given: str | None, first: int, last: int) -> range:
+def seeds_of(seed_range: str | None, first: int, last: int) -> range:
     """Return the seeds of an argument ``first-last``, or those of the plan."""
-    if given:
-        first, last = map(int, given.split("-"))
+    if seed_range:
+        first, last = map(int, seed_range.split("-"))
     return range(first, last + 1)
 
 
@@ -119,6 +119,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def add_row(path: Path, key: Sequence[str], row: Mapping[str, Any]) -> None:
     """Add a row to a file, in the order of the key. A row with the same key is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {tuple(str(each[name]) for name in key): each for each in read_rows(path)}
+    rows = {tuple(str(row_by_key[name]) for name in key): row_by_key for row_by_key in read_rows(path)}
     rows[tuple(str(row[name]) for name in key)] = dict(row)
-    pl.DataFrame([rows[each] for each in sorted(rows)], infer_schema_length=None).write_csv(path)
+    pl.DataFrame([rows[row_by_key] for row_by_key in sorted(rows)], infer_schema_length=None).write_csv(path)

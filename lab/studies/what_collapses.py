@@ -43,6 +43,7 @@ from lab.studies.registered import (
 )
 from userrl.audits.credit import audit_checkpoint
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from userrl.reports import figures
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
 from userrl_core.measure.collapse_rule import min_fall
@@ -84,21 +85,21 @@ def main() -> int:
     parser = study_arguments("Factorial: what collapses.")
     parser.add_argument("--audit", action="store_true")
     parser.add_argument("--figures", type=Path, help="folder for two SVG files")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     quiet_process()
     plan = read_plan(PLAN)
-    if given.tables or given.figures:
+    if arguments.tables or arguments.figures:
         rows = runs_of(plans(PLAN), read_rows(RUNS))
         print("\n".join(tables(plan, rows, read_rows(AUDITS))))
-        if given.figures:
-            draw_differences(primary(rows), given.figures / "what-collapses-families.svg")
-            draw_cells(rows, given.figures / "what-collapses-cells.svg")
+        if arguments.figures:
+            draw_differences(primary(rows), arguments.figures / "what-collapses-families.svg")
+            draw_cells(rows, arguments.figures / "what-collapses-cells.svg")
         return 0
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    if given.audit:
-        return audited(plan, given.family)
-    runs = planned(plan, chosen(plan, given.family), given.seeds)
-    run_each(runs, add, listed=given.listed or not given.family)
+    if arguments.audit:
+        return audited(plan, arguments.family)
+    runs = planned(plan, chosen(plan, arguments.family), arguments.seeds)
+    run_each(runs, add, listed=arguments.listed or not arguments.family)
     return 0
 
 
@@ -161,30 +162,34 @@ def audited(plan: Mapping[str, Any], only: str | None) -> int:
                     f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
                 )
                 return 1
-            found = audit_checkpoint(
+            audit_result = audit_checkpoint(
                 str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
                 horizon=settings["horizon"], seed=chosen["seed"],
             ).as_json()  # fmt: skip
-            print(f"{family}, gamma {gamma}, {pay}: {found['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True)
+            print(
+                f"{family}, gamma {gamma}, {pay}: {audit_result['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True
+            )
             for form in plan["cells"]["form"]:
                 rules = {gamma: f"r2g/sum/{form}"}
                 if gamma == plan["cells"]["gamma"][-1]:
                     rules[0.0] = f"naive/sum/{form}"  # the same for all gammas
                 for of_gamma, rule in rules.items():
-                    add_row(AUDITS, CELL, prediction(found, rule, settings["kind"], (family, of_gamma, form, pay)))
+                    add_row(
+                        AUDITS, CELL, prediction(audit_result, rule, settings["kind"], (family, of_gamma, form, pay))
+                    )
     return 0
 
 
-def prediction(found: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
+def prediction(audit_result: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
     """Return a cell's predictors. One that is not defined is empty."""
-    numbers, worth = found["rules"]["sum"][f"{rule} {AGGREGATION}"], found["worth"]["sum"]
+    numbers, worth = audit_result["rules"]["sum"][f"{rule} {AGGREGATION}"], audit_result["worth"]["sum"]
     expected, true = numbers.get(f"kind_{kind}"), worth.get(f"kind_{kind}")
     audit = None if expected is None or true is None else round(expected - true, 4)
     return dict(zip(CELL, cell, strict=True)) | {
         "push": numbers.get("push"),
         "cosine": numbers.get("cosine"),
         "audit": audit,
-        "run": found["stored_as"],
+        "run": audit_result["stored_as"],
     }
 
 
@@ -218,12 +223,12 @@ def primary(rows: Rows) -> Primary:
             unpaid, paid = ((sum(cell), len(cell)) for cell in cells)
             counts[family] = (unpaid, paid)
     by_family = {family: newcombe(*pair) for family, pair in counts.items()}
-    above, below = (sum(sign * each.estimate > 0 for each in by_family.values()) for sign in (1, -1))
+    above, below = (sum(sign * interval.estimate > 0 for interval in by_family.values()) for sign in (1, -1))
     p = float(scipy.stats.binomtest(above, above + below).pvalue) if above + below else 1.0
     return Primary(by_family, counts, above, p)
 
 
-def primary_table(found: Primary, planned: int) -> list[str]:
+def primary_table(contrast: Primary, planned: int) -> list[str]:
     """Return one row per family, the sign test, and whether the study failed.
 
     A family's verdict is that of the claims' test for shares, Fisher's exact test at .02.
@@ -232,20 +237,20 @@ def primary_table(found: Primary, planned: int) -> list[str]:
         "| family | unpaid | paid | difference [95 %] | Fisher's p | verdict |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for family, interval in found.by_family.items():
-        (unpaid, of_unpaid), (paid, of_paid) = found.counts[family]
+    for family, interval in contrast.by_family.items():
+        (unpaid, of_unpaid), (paid, of_paid) = contrast.counts[family]
         limits = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
-        shares = compare_shares(*found.counts[family], ALPHA, more_is_collapse=True)
+        shares = compare_shares(*contrast.counts[family], ALPHA, more_is_collapse=True)
         verdict = "more collapse" if shares.word == "reproduced" else shares.word
         lines.append(
             f"| {family} | {unpaid} of {of_unpaid} | {paid} of {of_paid} | {limits} | {p_value(shares.p)} | {verdict} |"
         )
-    families = len(found.by_family)
-    sentence = f"{found.above} of {families} families have a difference above 0 (sign test: p {found.p:.3f})."
+    families = len(contrast.by_family)
+    sentence = f"{contrast.above} of {families} families have a difference above 0 (sign test: p {contrast.p:.3f})."
     if families < planned:
         return [*lines, "", f"{sentence} {planned - families} of {planned} families have no runs yet."]
-    word = "holds" if found.above >= planned - 1 else "fails"
-    return [*lines, "", f"{sentence} At least {planned - 1} were required: the primary contrast {word}."]
+    outcome = "holds" if contrast.above >= planned - 1 else "fails"
+    return [*lines, "", f"{sentence} At least {planned - 1} were required: the primary contrast {outcome}."]
 
 
 def cell_table(rows: Rows) -> list[str]:
@@ -260,8 +265,8 @@ def cell_table(rows: Rows) -> list[str]:
     ]
     cells = by_cell(rows)
     for family, form, pay in dict.fromkeys((family, form, pay) for family, _, form, pay in cells):
-        shown = [_shown(cells.get((family, gamma, form, pay), [])) for gamma in gammas]
-        lines.append(f"| {family} | {form} | {pay} | {' | '.join(shown)} |")
+        gamma_cells = [_shown(cells.get((family, gamma, form, pay), [])) for gamma in gammas]
+        lines.append(f"| {family} | {form} | {pay} | {' | '.join(gamma_cells)} |")
     return lines
 
 
@@ -287,7 +292,7 @@ def predictions(rows: Rows, audits: Rows) -> dict[str, Prediction]:
     Only cells count that have runs and all predictors. Each run has the same weight in the Brier score, each cell in
     the correlation, which is between the predicted chance and the share of collapsed runs.
     """
-    cells = {cell: [row["collapsed"] for row in own] for cell, own in by_cell(rows).items()}
+    cells = {cell: [row["collapsed"] for row in cell_rows] for cell, cell_rows in by_cell(rows).items()}
     predicted = [
         row
         for row in audits
@@ -295,20 +300,22 @@ def predictions(rows: Rows, audits: Rows) -> dict[str, Prediction]:
     ]
     outcomes = [cells[tuple(row[name] for name in CELL)] for row in predicted]
     families = [row["family"] for row in predicted]
-    found = {}
+    scores = {}
     for name in (*PREDICTORS, MAJORITY):
         values = np.array([0.0 if name == MAJORITY else float(row[name]) for row in predicted])
         chances = np.empty(len(predicted))
         for family in set(families):
-            held_out = np.array([each == family for each in families])
+            held_out = np.array([collapsed == family for collapsed in families])
             others = [outcome for outcome, out in zip(outcomes, held_out, strict=True) if not out]
             chances[held_out] = logistic(values[~held_out], others)(values[held_out])
-        errors = [(chance - each) ** 2 for chance, cell in zip(chances, outcomes, strict=True) for each in cell]
+        errors = [
+            (chance - collapsed) ** 2 for chance, cell in zip(chances, outcomes, strict=True) for collapsed in cell
+        ]
         shares = [fmean(cell) for cell in outcomes]
         constant = name == MAJORITY or len(set(shares)) < 2 or len(set(chances)) < 2
         rank = math.nan if constant else float(scipy.stats.spearmanr(chances, shares).statistic)
-        found[name] = Prediction(float(np.mean(errors)), rank)
-    return found
+        scores[name] = Prediction(float(np.mean(errors)), rank)
+    return scores
 
 
 def logistic(values_C: np.ndarray, outcomes: Sequence[Sequence[int]]) -> Callable[[np.ndarray], np.ndarray]:
@@ -329,37 +336,33 @@ def logistic(values_C: np.ndarray, outcomes: Sequence[Sequence[int]]) -> Callabl
     return lambda values: scipy.special.expit(base + slope * (values - centre) / spread)
 
 
-def prediction_table(found: Mapping[str, Prediction]) -> list[str]:
+def prediction_table(scores: Mapping[str, Prediction]) -> list[str]:
     """Return one row per predictor, and the comparison that was registered."""
     lines = ["| predictor | Brier score | Spearman |", "| --- | ---: | ---: |"]
-    for name, each in found.items():
-        rank = "" if math.isnan(each.spearman) else f"{each.spearman:+.2f}"
-        lines.append(f"| {name} | {each.brier:.3f} | {rank} |")
-    word = "below push's" if found["audit"].brier < found["push"].brier else "not below push's, so the audit fails"
-    return [*lines, "", f"The audit's Brier score is {word}."]
+    for name, prediction in scores.items():
+        rank = "" if math.isnan(prediction.spearman) else f"{prediction.spearman:+.2f}"
+        lines.append(f"| {name} | {prediction.brier:.3f} | {rank} |")
+    comparison = (
+        "below push's" if scores["audit"].brier < scores["push"].brier else "not below push's, so the audit fails"
+    )
+    return [*lines, "", f"The audit's Brier score is {comparison}."]
 
 
-def draw_differences(found: Primary, path: Path) -> None:
+def draw_differences(contrast: Primary, path: Path) -> None:
     """Draw the primary contrast: a dot with limits per family."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(6, 0.5 * len(found.by_family) + 1.2), layout="constrained")
-    names = list(found.by_family)[::-1]
-    for place, name in enumerate(names):
-        each = found.by_family[name]
-        axes.plot([each.low, each.high], [place, place], color="black", linewidth=1.5)
-        axes.plot(each.estimate, place, "o", color="black")
-    axes.axvline(0, color="grey", linewidth=0.8)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlim(-1, 1.05)
-    axes.set_ylim(-0.5, len(names) - 0.5)
-    axes.set_xlabel("share of collapsed runs, enabling turn unpaid less paid [95 %]\n(gamma 0, form centred)")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    rows = [(name, interval.estimate, interval.low, interval.high) for name, interval in contrast.by_family.items()]
+    x = "share of collapsed runs, enabling turn unpaid less paid [95 %] (gamma 0, form centred)"
+    path.write_text(figures.intervals(rows, x=x, zero=True) + "\n", encoding="utf-8")
 
 
 def draw_cells(rows: Rows, path: Path) -> None:
     """Draw the change of every run against gamma: a panel per family and form, a colour per pay."""
-    pyplot = _pyplot()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "what-collapses"
+    from matplotlib import pyplot
+
     families = list(dict.fromkeys(row["family"] for row in rows))
     forms = list(dict.fromkeys(row["form"] for row in rows))
     gammas = sorted({row["gamma"] for row in rows})
@@ -370,13 +373,20 @@ def draw_cells(rows: Rows, path: Path) -> None:
     for (line, form), (column, family) in ((a, b) for a in enumerate(forms) for b in enumerate(families)):
         axes = panels[line][column]
         for pay, colour, shift in (("paid", "tab:blue", -0.12), ("unpaid", "tab:red", 0.12)):
-            own = [row for row in rows if (row["family"], row["form"], row["enabling_turn"]) == (family, form, pay)]
+            pay_rows = [
+                row for row in rows if (row["family"], row["form"], row["enabling_turn"]) == (family, form, pay)
+            ]
             for mark, collapsed in (("o", 0), ("x", 1)):
-                shown = [row for row in own if row["collapsed"] == collapsed]
-                places = [gammas.index(row["gamma"]) + shift for row in shown]
+                marked_rows = [row for row in pay_rows if row["collapsed"] == collapsed]
+                positions = [gammas.index(row["gamma"]) + shift for row in marked_rows]
                 label = pay if not collapsed else None
                 axes.plot(
-                    places, [row["last"] - row["start"] for row in shown], mark, color=colour, markersize=4, label=label
+                    positions,
+                    [row["last"] - row["start"] for row in marked_rows],
+                    mark,
+                    color=colour,
+                    markersize=4,
+                    label=label,
                 )
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.set_xticks(range(len(gammas)), [f"{gamma:g}" for gamma in gammas])
@@ -386,16 +396,6 @@ def draw_cells(rows: Rows, path: Path) -> None:
     figure.supylabel("end less cold start (x: collapsed)", fontsize=9)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "what-collapses"
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 if __name__ == "__main__":

@@ -24,15 +24,15 @@ part() { # TITLE COMMAND...: its rows below its title; a part that fails ends no
 if [ "$device" = cpu ]; then
   small=(--device cpu --size tiny)
   part "Local backend, tiny" "$python" -m lab.benchmarks.gpu.local_backend "${small[@]}" --vocab 2000 --episodes 8 --turns 2 --reply 16
-  part "Hugging Face generate and a plain update, tiny" "$python" -m lab.benchmarks.gpu.plain_trainer "${small[@]}"
-  part "TRL, tiny" "$python" -m lab.benchmarks.gpu.trl_grpo "${small[@]}"
+  part "Hugging Face generate and a plain update, tiny" "$python" -m lab.benchmarks.gpu.baselines plain "${small[@]}"
+  part "TRL, tiny" "$python" -m lab.benchmarks.gpu.baselines trl "${small[@]}"
 else
   part "Local backend, 0.6 B, bfloat16" "$python" -m lab.benchmarks.gpu.local_backend
   part "Local backend, 1.7 B, bfloat16" "$python" -m lab.benchmarks.gpu.local_backend --size 1.7b
   part "Local backend, 0.6 B, float32" "$python" -m lab.benchmarks.gpu.local_backend --dtype float32
-  part "Hugging Face generate and a plain update, 0.6 B" "$python" -m lab.benchmarks.gpu.plain_trainer
-  part "Hugging Face generate and a plain update, 1.7 B" "$python" -m lab.benchmarks.gpu.plain_trainer --size 1.7b
-  part "TRL, 0.6 B" "$python" -m lab.benchmarks.gpu.trl_grpo
+  part "Hugging Face generate and a plain update, 0.6 B" "$python" -m lab.benchmarks.gpu.baselines plain
+  part "Hugging Face generate and a plain update, 1.7 B" "$python" -m lab.benchmarks.gpu.baselines plain --size 1.7b
+  part "TRL, 0.6 B" "$python" -m lab.benchmarks.gpu.baselines trl
   if [ -x "$trainer" ]; then
     part "verl and vLLM, 0.6 B, four steps" "$python" -m lab.benchmarks.gpu.verl_stage --python "$trainer"
   else

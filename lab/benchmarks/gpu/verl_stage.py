@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.benchmarks.gpu.local_backend import make_model
+from lab.benchmarks.gpu.local_backend import make_model, print_rows
 from lab.benchmarks.stand_ins import Nowhere, OneHorizon
 from userrl_core.gyms.registry import tasks
 from userrl_core.training.config import AlgorithmConfig, Cluster
@@ -32,8 +32,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     shape = argparse.Namespace(size="0.6b", dtype="bfloat16", vocab=151_936, device="cpu")
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         tokenizer, model = make_model(shape)
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -56,9 +56,7 @@ def main() -> int:
             print(f"{time.perf_counter() - began:.0f} s: step {step} of {total}", file=sys.stderr)
 
         run_rl(job, OneHorizon(list(tasks("travel", "train", tier="tiny")), 8), Nowhere(), progress)  # type: ignore[arg-type]
-    for name, value in sorted(last.items()):
-        if any(word in name for word in SHOWN):
-            print(f"| {name} | {value:,.4g} |")
+    print_rows({name: value for name, value in sorted(last.items()) if any(part in name for part in SHOWN)})
     return 0
 
 
