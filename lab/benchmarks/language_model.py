@@ -159,8 +159,8 @@ def rl_step(speed: Any, conversations: int, turns: int) -> None:
     import torch
 
     opening = torch.randint(1000, 40_000, (conversations, OPENING)).tolist()
-    replies = torch.randint(1000, 40_000, (turns, conversations, READ)).tolist()
-    ids = speed.play(opening, replies)
+    user_turns = torch.randint(1000, 40_000, (turns, conversations, READ)).tolist()
+    ids = speed.play(opening, user_turns)
     turn = [0] * SAMPLED + [-1] * READ
     agent = [([-1] * OPENING + turn * turns)[: len(row)] for row in ids]
     speed.update(ids, agent)

@@ -35,7 +35,7 @@ def main() -> int:
         return 0
     missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"| left out | {' and '.join(missing)} not installed here; pip install trl datasets |")
+        print(f"| left out | {' and '.join(missing)}: not installed here; pip install trl datasets |")
         return 0
     print_rows(trl(arguments.device, arguments.size))
     return 0
@@ -103,9 +103,9 @@ def trl(device: str, size: str) -> dict[str, Any]:
 
     cuda = device.startswith("cuda")
     vocabulary, prompt, reply, rows, steps = (32_000, 1024, 128, 64, 3) if cuda else (500, 16, 8, 8, 1)
-    plain = Tokenizer(models.WordLevel({f"w{i}": i for i in range(vocabulary)} | {"<e>": vocabulary}, unk_token="w0"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<e>", pad_token="<e>")
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(vocabulary)} | {"<e>": vocabulary}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<e>", pad_token="<e>")
     model = make_model(size, 151_936 if cuda else 999)
     draw = random.Random(0)
     prompts = [{"prompt": " ".join(f"w{draw.randrange(vocabulary)}" for _ in range(prompt))} for _ in range(rows)]
