@@ -26,12 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--audits", type=int, default=300)
     parser.add_argument("--rules", type=int, default=30)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     for tasks in (10, 20, 30, 40):
         rng = np.random.default_rng(tasks)
-        found = [told_apart(audit(rng, tasks, given.rules), tasks_from=2) for _ in range(given.audits)]
-        false = sum(each is not None and each.differ > 0 for each in found)
-        print(f"{tasks} tasks: {with_limits(share_interval(false, given.audits))} of {given.audits} audits")
+        comparisons = [told_apart(audit(rng, tasks, arguments.rules), tasks_from=2) for _ in range(arguments.audits)]
+        false = sum(comparison is not None and comparison.differ > 0 for comparison in comparisons)
+        print(f"{tasks} tasks: {with_limits(share_interval(false, arguments.audits))} of {arguments.audits} audits")
 
 
 def audit(rng: np.random.Generator, tasks: int, rules: int) -> list[Measures]:
@@ -45,9 +45,9 @@ def audit(rng: np.random.Generator, tasks: int, rules: int) -> list[Measures]:
     u1, u2 = half(true), half(true)
     rows = []
     for number in range(rules):
-        given = 0.5 * true + rng.normal(0, 0.5, true.shape)
+        expected = 0.5 * true + rng.normal(0, 0.5, true.shape)
         noise = NOISE * (1 + number % 2)
-        rows.append(rule(f"rule {number}", half(given, noise), half(given, noise), u1, u2))
+        rows.append(rule(f"rule {number}", half(expected, noise), half(expected, noise), u1, u2))
     return rows
 
 

@@ -70,8 +70,8 @@ def trades(m: int, n: int, rng: np.random.Generator) -> Sides:
 
 def verdicts(m: int, n: int, rng: np.random.Generator, shape: tuple[float, float] = (0.5, 0.5)) -> Sides:
     q_M1 = rng.beta(*shape, (m, 1))
-    kept = 1 - MARGIN / (shape[0] / sum(shape))
-    return (rng.random((m, n)) < q_M1).astype(float), (rng.random((m, n)) < kept * q_M1).astype(float)
+    share = 1 - MARGIN / (shape[0] / sum(shape))
+    return (rng.random((m, n)) < q_M1).astype(float), (rng.random((m, n)) < share * q_M1).astype(float)
 
 
 def easy(m: int, n: int, rng: np.random.Generator) -> Sides:
@@ -107,8 +107,8 @@ def difference_low(a: np.ndarray, b: np.ndarray) -> float:
     """Return the lower one-sided limit by the method of ``userrl compare``, without its exact test."""
     d_M = b.mean(1) - a.mean(1)
     verdicts_only = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
-    one = 1 / a.shape[1]
-    padded = np.append(d_M, [one, -one]) if verdicts_only and (len(d_M) < 100 or np.ptp(d_M) == 0) else d_M
+    step = 1 / a.shape[1]
+    padded = np.append(d_M, [step, -step]) if verdicts_only and (len(d_M) < 100 or np.ptp(d_M) == 0) else d_M
     half = float(stats.t.ppf(1 - LEVEL, padded.size - 1) * padded.std(ddof=1)) / math.sqrt(padded.size)
     return float(min(padded.mean() - half, d_M.mean()))
 
@@ -137,14 +137,15 @@ def base_ratio(ratios: Ratios, total: float, cap: float) -> float:
 
 def passes_of_costs(ratios: Ratios, m: int, cap: float, total: float, draws: int) -> list[float]:
     """Return the shares of data sets that pass: by the gate, by its former test, by Student's t of the totals."""
-    rng, base, least = np.random.default_rng(0), base_ratio(ratios, total, cap), float(stats.t.ppf(1 - LEVEL, m - 1))
+    rng, base = np.random.default_rng(0), base_ratio(ratios, total, cap)
+    critical_t = float(stats.t.ppf(1 - LEVEL, m - 1))
     passes = np.zeros(3)
     for _ in range(draws):
         a_M = costs_of_a(m, rng)
         b_M = np.minimum(base * a_M * ratios(a_M, rng), cap)
         kept_M = RATIO * a_M - b_M
-        former = _t(math.log(RATIO) - np.log(b_M / a_M)) >= least and kept_M.sum() >= 0
-        passes += p_above(kept_M, 0.0, -cap) <= LEVEL, former, _t(kept_M) >= least
+        former = _t(math.log(RATIO) - np.log(b_M / a_M)) >= critical_t and kept_M.sum() >= 0
+        passes += p_above(kept_M, 0.0, -cap) <= LEVEL, former, _t(kept_M) >= critical_t
     return [float(share) for share in passes / draws]
 
 
@@ -284,20 +285,20 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--only", choices=TABLES)
     parser.add_argument("--write", action="store_true")
-    wanted = parser.parse_args()
-    for name in [wanted.only] if wanted.only else TABLES:
+    arguments = parser.parse_args()
+    for name in [arguments.only] if arguments.only else TABLES:
         table, path = TABLES[name]
-        rows = list(shown(table(wanted.draws)))
-        if wanted.write:
+        rows = list(shown(table(arguments.draws)))
+        if arguments.write:
             store(path, rows)
-    if wanted.write:
-        made = {
+    if arguments.write:
+        provenance = {
             "command": "python -m lab.benchmarks.gate --write",
-            "draws": wanted.draws,
+            "draws": arguments.draws,
             "seed": 0,
             "machine": machine(),
         }
-        (FOLDER / "made.json").write_text(json.dumps(made, indent=1) + "\n")
+        (FOLDER / "made.json").write_text(json.dumps(provenance, indent=1) + "\n")
 
 
 if __name__ == "__main__":

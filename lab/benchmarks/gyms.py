@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ async def function_steps() -> float:
     return STEPS / (time.process_time() - began)
 
 
+def load_splits(name: str) -> int:
+    """Return the number of tasks of all splits."""
+    return sum(len(gyms.tasks(name, split)) for split in ("train", "validation", "test"))
+
+
 def creation(tasks: list[Task]) -> float:
     """Return milliseconds per environment, including reset."""
     return 1e3 * processor_seconds(lambda: [gyms.make(t.gym, t).reset(seed=0) for t in tasks]) / len(tasks)
@@ -63,10 +69,10 @@ def main() -> None:
     print(f"{'gym':<12}{'tasks':>8}{'load s':>9}{'create ms':>11}{'published':>11}{'load s':>9}")
     for name in names():
         module = part(name, "tasks")
-        load = processor_seconds(lambda name=name: [gyms.tasks(name, s) for s in ("train", "validation", "test")])
-        own = gyms.tasks(name, "train")
-        total = sum(len(gyms.tasks(name, s)) for s in ("train", "validation", "test"))
-        some = list(own[:200])
+        load = processor_seconds(partial(load_splits, name))
+        train_tasks = gyms.tasks(name, "train")
+        total = load_splits(name)
+        some = list(train_tasks[:200])
         creation(some[:2])
         line = f"{name:<12}{total:>8}{load:>9.3f}{creation(some):>11.3f}"
         if published is not None and hasattr(module, "load_published"):

@@ -82,30 +82,22 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1_000_000)
     parser.add_argument("--megabytes", type=int, default=2_000)
     parser.add_argument("rest", nargs="*")
-    given = parser.parse_args()
-    if given.kind == "read":
-        path, how, home = given.rest
+    arguments = parser.parse_args()
+    if arguments.kind == "read":
+        path, how, home = arguments.rest
         read(Path(path), how, home)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / ("chats.jsonl" if given.kind == "lines" else "results.json")
+        path = Path(folder) / ("chats.jsonl" if arguments.kind == "lines" else "results.json")
         with path.open("w") as file:
-            if given.kind == "lines":
-                write_lines(file, given.turns)
+            if arguments.kind == "lines":
+                write_lines(file, arguments.turns)
             else:
-                write_document(file, given.megabytes * 1_000_000)
-        print(f"{given.kind}: {path.stat().st_size / 1e6:,.0f} MB")
+                write_document(file, arguments.megabytes * 1_000_000)
+        print(f"{arguments.kind}: {path.stat().st_size / 1e6:,.0f} MB")
         for how in ("json", "import"):
-            command = [
-                sys.executable,
-                "-m",
-                "lab.benchmarks.imports",
-                "read",
-                str(path),
-                how,
-                str(Path(folder) / "home"),
-            ]
-            subprocess.run(command, check=False)
+            command = [sys.executable, "-m", "lab.benchmarks.imports", "read"]
+            subprocess.run([*command, path, how, Path(folder) / "home"], check=False)
 
 
 if __name__ == "__main__":

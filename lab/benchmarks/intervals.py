@@ -44,8 +44,8 @@ def checkpoints(cell: tuple[tuple[float, float], int, int, int]) -> tuple[float,
     covered = alarms = 0
     for _ in range(draws):
         q_M = _inside(rng.beta(a, b, m))
-        found = difference(_attempts(q_M, n, rng), _attempts(_shifted(q_M, rng), n, rng)).interval
-        covered += found.low <= true <= found.high
+        interval = difference(_attempts(q_M, n, rng), _attempts(_shifted(q_M, rng), n, rng)).interval
+        covered += interval.low <= true <= interval.high
         alarms += difference(_attempts(q_M, n, rng), _attempts(q_M, n, rng)).p < 0.05
     return covered / draws, alarms / draws
 
@@ -61,9 +61,10 @@ def recipes(cell: tuple[int, float, float, int]) -> tuple[float, float]:
         ]
         runs = [[(rng.random(RUN_TASKS) < score).astype(float) for score in arm] for arm in arms]
         scores = [{seed: float(run.mean()) for seed, run in enumerate(arm)} for arm in runs]
-        found = contrast(*scores).interval
-        covered += found.low <= 0 <= found.high
-        first = difference(*([[verdict] for verdict in arm[0]] for arm in runs)).interval
+        interval = contrast(scores[0], scores[1]).interval
+        covered += interval.low <= 0 <= interval.high
+        a, b = ([[verdict] for verdict in arm[0]] for arm in runs)
+        first = difference(a, b).interval
         alarms += not first.low <= 0 <= first.high
     return covered / draws, alarms / draws
 
@@ -85,20 +86,20 @@ def one_sided(cell: tuple[float, bool, int]) -> OneSided:
     """Return the alarms of one cell: share of collapses in one arm, whether the means over all runs are equal, draws."""
     collapsed, equal_means, draws = cell
     rng = np.random.default_rng(0)
-    most = LOOKS[-1]
+    max_seeds = LOOKS[-1]
     mode = (STABLE - collapsed * FLOOR) / (1 - collapsed) if equal_means else STABLE
-    stable = rng.normal(STABLE, HELD_DEVIATION, (draws, most)).clip(0, 1)
-    fell = rng.random((draws, most)) < collapsed
-    other = np.where(fell, FLOOR, rng.normal(mode, HELD_DEVIATION, (draws, most)).clip(0, 1))
+    stable = rng.normal(STABLE, HELD_DEVIATION, (draws, max_seeds)).clip(0, 1)
+    fell = rng.random((draws, max_seeds)) < collapsed
+    other = np.where(fell, FLOOR, rng.normal(mode, HELD_DEVIATION, (draws, max_seeds)).clip(0, 1))
     former, share, score = [], [], []
     for n in LOOKS:
         difference_DS = other[:, :n] - stable[:, :n]
         former.append(stats.ttest_1samp(difference_DS, 0, axis=1).pvalue < ALPHA)
         by_count = [stats.fisher_exact([[k, n - k], [0, n]]).pvalue < ALPHA / 2 for k in range(n + 1)]
         share.append(np.array(by_count)[fell[:, :n].sum(axis=1)])
-        held = np.where(fell[:, :n], np.nan, other[:, :n])
+        held_scores = np.where(fell[:, :n], np.nan, other[:, :n])
         enough = n - fell[:, :n].sum(axis=1) >= 4
-        p = stats.ttest_ind(held, stable[:, :n], axis=1, equal_var=False, nan_policy="omit").pvalue
+        p = stats.ttest_ind(held_scores, stable[:, :n], axis=1, equal_var=False, nan_policy="omit").pvalue
         score.append((np.ma.filled(p, 1.0) < ALPHA / 2) & enough)
     either = [a | b for a, b in zip(share, score, strict=True)]
 
@@ -113,17 +114,18 @@ def _one_sided(draws: int, processes: int) -> None:
     print("| ---: | --- | --- | ---: | ---: | ---: | ---: |")
     cells = [(share, equal, draws) for equal in (True, False) for share in ONE_SIDED if share or not equal]
     with ProcessPoolExecutor(processes) as pool:
-        for (share, equal, _), found in zip(cells, pool.map(one_sided, cells), strict=True):
+        for (share, equal, _), alarm_rates in zip(cells, pool.map(one_sided, cells), strict=True):
             rows = {
-                "former: t at .02": found.former,
-                "two-part: Fisher at .01": found.share,
-                "two-part: Welch at .01": found.score,
-                "two-part: either": found.either,
+                "former: t at .02": alarm_rates.former,
+                "two-part: Fisher at .01": alarm_rates.share,
+                "two-part: Welch at .01": alarm_rates.score,
+                "two-part: either": alarm_rates.either,
             }
             for rule, alarms in rows.items():
-                what = "means of all runs" if equal else "runs that held"
+                equal_part = "means of all runs" if equal else "runs that held"
                 print(
-                    f"| {share:.0%} | {what} | {rule} | {' | '.join(f'{alarm:.3f}' for alarm in alarms)} |", flush=True
+                    f"| {share:.0%} | {equal_part} | {rule} | {' | '.join(f'{alarm:.3f}' for alarm in alarms)} |",
+                    flush=True,
                 )
 
 
@@ -146,24 +148,24 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", choices=["one-sided"])
-    given = parser.parse_args()
-    if given.only:
-        print(f"{given.draws} data sets a cell\n")
-        _one_sided(given.draws, given.processes)
+    arguments = parser.parse_args()
+    if arguments.only:
+        print(f"{arguments.draws} data sets a cell\n")
+        _one_sided(arguments.draws, arguments.processes)
         return
-    with ProcessPoolExecutor(given.processes) as pool:
-        print(f"{given.draws} data sets a cell\n")
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        print(f"{arguments.draws} data sets a cell\n")
         print("| q ~ Beta | tasks | attempts | coverage | false alarms |\n| --- | ---: | ---: | ---: | ---: |")
-        cells = [(*cell, given.draws) for cell in product(SHAPES, TASKS, ATTEMPTS)]
+        cells = [(*cell, arguments.draws) for cell in product(SHAPES, TASKS, ATTEMPTS)]
         for (shape, m, n, _), (covered, alarms) in zip(cells, pool.map(checkpoints, cells), strict=True):
             print(f"| {shape} | {m} | {n} | {covered:.3f} | {alarms:.3f} |", flush=True)
         print("\n| seeds | deviation | collapsed | t over seeds covers | one run each, over tasks: false alarms |")
         print("| ---: | ---: | ---: | ---: | ---: |")
-        runs = [(*cell, given.draws) for cell in product(SEEDS, DEVIATIONS, COLLAPSED)]
+        runs = [(*cell, arguments.draws) for cell in product(SEEDS, DEVIATIONS, COLLAPSED)]
         for (seeds, deviation, collapsed, _), (covered, alarms) in zip(runs, pool.map(recipes, runs), strict=True):
             print(f"| {seeds} | {deviation} | {collapsed:.0%} | {covered:.3f} | {alarms:.3f} |", flush=True)
     print()
-    _one_sided(given.draws, given.processes)
+    _one_sided(arguments.draws, arguments.processes)
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
+    arguments = parser.parse_args()
+    if arguments.child:
         quiet_threads()
-        dtype, threads, loop = given.child
-        print(json.dumps(measured(dtype, int(threads), loop, given.conversations, given.turns)))
+        dtype, threads, loop = arguments.child
+        print(json.dumps(measured(dtype, int(threads), loop, arguments.conversations, arguments.turns)))
         return
     print(f"| {HEAD} |\n| --- |{' ---: |' * 8}")
-    for dtype, threads, loop in product(given.dtypes, given.threads, ("ours", "plain")):
-        row = child(dtype, threads, loop, given)
+    for dtype, threads, loop in product(arguments.dtypes, arguments.threads, ("ours", "plain")):
+        row = child(dtype, threads, loop, arguments)
         passes = row["forward"] / row["update"]
         print(
             f"| {dtype} | {threads} | {loop} | {row['forward']:,.0f} | {row['update']:,.0f} | {passes:.1f} | "
@@ -66,8 +66,8 @@ def main() -> None:
         )
     print("\nforward, update and decoding in tokens per second; the best of three\n")
     print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 6}")
-    for dtype, threads in product(given.dtypes, given.threads):
-        row = child(dtype, threads, "operations", given)
+    for dtype, threads in product(arguments.dtypes, arguments.threads):
+        row = child(dtype, threads, "operations", arguments)
         print(
             f"| {dtype} | {threads} | {row['product']:.0f} | {1e3 * row['attention']:.0f} | "
             f"{1e3 * row['attention_backward']:.0f} | {row['each']:.2f} | {row['once']:.2f} |",
@@ -75,9 +75,9 @@ def main() -> None:
         )
 
 
-def child(dtype: str, threads: int, loop: str, given: argparse.Namespace) -> dict[str, float]:
+def child(dtype: str, threads: int, loop: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Return the measurements of one process."""
-    sizes = ["--conversations", str(given.conversations), "--turns", str(given.turns)]
+    sizes = ["--conversations", str(arguments.conversations), "--turns", str(arguments.turns)]
     command = [sys.executable, "-m", "lab.benchmarks.language_model", *sizes, "--child", dtype, str(threads), loop]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     row: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -159,8 +159,8 @@ def rl_step(speed: Any, conversations: int, turns: int) -> None:
     import torch
 
     opening = torch.randint(1000, 40_000, (conversations, OPENING)).tolist()
-    said = torch.randint(1000, 40_000, (turns, conversations, READ)).tolist()
-    ids = speed.play(opening, said)
+    user_turns = torch.randint(1000, 40_000, (turns, conversations, READ)).tolist()
+    ids = speed.play(opening, user_turns)
     turn = [0] * SAMPLED + [-1] * READ
     agent = [([-1] * OPENING + turn * turns)[: len(row)] for row in ids]
     speed.update(ids, agent)
@@ -200,16 +200,16 @@ class Ours:
         decoder = make_decoder(self.model, len(prompts), len(prompts[0]) + count)
         return self._sampled(decoder, prompts, count)
 
-    def play(self, opening: Sequence[Sequence[int]], said: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    def play(self, opening: Sequence[Sequence[int]], user_turns: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
         """Return whole conversations. No token is read twice."""
         from userrl_core.training.local.decode import make_decoder
 
         decoder = make_decoder(self.model, len(opening), len(opening[0]) + 64)
         ids, unread = [list(row) for row in opening], [list(row) for row in opening]
-        for turn in said:
+        for turn in user_turns:
             replies = self._sampled(decoder, unread, SAMPLED)
-            unread = [[*reply[-1:], *heard] for reply, heard in zip(replies, turn, strict=True)]
-            ids = [[*row, *reply, *heard] for row, reply, heard in zip(ids, replies, turn, strict=True)]
+            unread = [[*reply[-1:], *user_ids] for reply, user_ids in zip(replies, turn, strict=True)]
+            ids = [[*row, *reply, *user_ids] for row, reply, user_ids in zip(ids, replies, turn, strict=True)]
         return ids
 
     @staticmethod
@@ -266,12 +266,12 @@ class Plain:
         replies: list[list[int]] = written[:, ids.shape[1] :].tolist()
         return replies
 
-    def play(self, opening: Sequence[Sequence[int]], said: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    def play(self, opening: Sequence[Sequence[int]], user_turns: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
         """Return whole conversations. Each turn reads its conversation again."""
         ids = [list(row) for row in opening]
-        for turn in said:
+        for turn in user_turns:
             replies = self.replies(ids, SAMPLED)
-            ids = [[*row, *reply, *heard] for row, reply, heard in zip(ids, replies, turn, strict=True)]
+            ids = [[*row, *reply, *user_ids] for row, reply, user_ids in zip(ids, replies, turn, strict=True)]
         return ids
 
     def _logprobs(self, ids_BL: Any) -> Any:

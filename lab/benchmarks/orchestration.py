@@ -60,9 +60,9 @@ def _compare(repeats: int) -> None:
             return run, plan.job(run, "distill")
 
     def by_hand(seed: int) -> None:
-        _, given = job(seed)
-        given.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-u", "-m", "userrl.worker.main", str(given.write())]
+        _, stage_job = job(seed)
+        stage_job.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-u", "-m", "userrl.worker.main", str(stage_job.write())]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @flow(name="orchestration")
@@ -86,8 +86,8 @@ def _compare(repeats: int) -> None:
         walls, cpus = [wall for wall, _ in rows], [cpu for _, cpu in rows]
         between = f"{min(walls):.2f} to {max(walls):.2f}"
         print(f"{name:14} {statistics.median(walls):10.2f} s {between:>16} {statistics.median(cpus):10.2f} s")
-    wall = statistics.median(stage[0] - alone[0] for stage, alone in zip(stages, hand, strict=True))
-    cpu = statistics.median(stage[1] - alone[1] for stage, alone in zip(stages, hand, strict=True))
+    wall = statistics.median(stage[0] - by_hand_seconds[0] for stage, by_hand_seconds in zip(stages, hand, strict=True))
+    cpu = statistics.median(stage[1] - by_hand_seconds[1] for stage, by_hand_seconds in zip(stages, hand, strict=True))
     print(f"orchestration per stage: {wall:+.2f} s wall, {cpu:+.2f} s CPU (limit {LIMIT_SECONDS:g} s wall)")
 
 
@@ -99,8 +99,8 @@ def _timed(call: Any, seed: int) -> tuple[float, float]:
 
 def _cpu() -> float:
     """Return the CPU seconds of this process, its finished children and its living ones, including the server."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    usage, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()

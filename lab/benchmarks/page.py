@@ -30,9 +30,8 @@ from typing import Any
 import httpx
 import psutil
 
-from lab.benchmarks.warehouse import machine
+from lab.benchmarks.warehouse import WRITER, machine
 
-WRITER = "lab.benchmarks.warehouse"
 REPEATS = 10
 
 
@@ -57,9 +56,7 @@ def measure(home: Path, turns: int) -> dict[str, Any]:
 
     root = home / "warehouse"
     if not root.is_dir():
-        subprocess.run(
-            [sys.executable, "-m", WRITER, "--root", root, "--turns", str(turns), "--write", "r1", "1"], check=True
-        )
+        subprocess.run([*WRITER, "--root", root, "--turns", str(turns), "--write", "r1", "1"], check=True)
         compact(root, everything=True)
     figures: dict[str, Any] = {"machine": machine(), "load_average": round(os.getloadavg()[0], 1), "turns": turns}
     with server(home) as (base, process):
@@ -162,9 +159,9 @@ def common_word(root: Path) -> str:
     from warehouse import open_warehouse
 
     with open_warehouse(root) as warehouse:
-        held = warehouse.rows("SELECT content FROM turns WHERE run_id = 'r1' AND content IS NOT NULL LIMIT 1000")
-    words = Counter(word for row in held for word in set(row["content"].split()) if word.isalpha())
-    return words.most_common(1)[0][0]
+        rows = warehouse.rows("SELECT content FROM turns WHERE run_id = 'r1' AND content IS NOT NULL LIMIT 1000")
+    counts = Counter(word for row in rows for word in set(row["content"].split()) if word.isalpha())
+    return counts.most_common(1)[0][0]
 
 
 if __name__ == "__main__":

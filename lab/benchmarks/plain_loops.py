@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import json
 import os
-import site
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.environments import python_with
 from userrl_core.training.local.threads import quiet_threads
 
 TRL = "trl==1.16.0"
@@ -52,7 +52,7 @@ def main() -> int:
         _child(sys.executable, "start", folder, arguments)
         rows = {}
         for loop in arguments.loops:
-            python = str(trl_environment(arguments.trl_env)) if loop == "trl" else sys.executable
+            python = str(python_with(arguments.trl_env, TRL, borrow=True)) if loop == "trl" else sys.executable
             rows[loop] = _child(python, loop, folder, arguments)
     head = "loop | tokens | steps | CPU-s | CPU-s per 1,000 tokens | times ours | playing | updating"
     print(f"| {head} | mean reward, first and last third |")
@@ -72,42 +72,16 @@ def main() -> int:
 
 
 def _child(python: str, loop: str, folder: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    command = [
-        python,
-        "-m",
-        "lab.benchmarks.plain_loops",
-        "--tokens",
-        str(arguments.tokens),
-        "--seed",
-        str(arguments.seed),
-    ]
+    command = [python, "-m", "lab.benchmarks.plain_loops", "--tokens", str(arguments.tokens)]
+    command += ["--seed", str(arguments.seed), "--child", loop, folder]
     root = str(Path(__file__).parents[2])
     offline = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-    done = subprocess.run(
-        [*command, "--child", loop, folder],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, **offline},
-        cwd=root,
-    )
+    environment = {**os.environ, **offline}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=root)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     for name, first in result.pop("first", {}).items():
         result[name] -= first
     return result
-
-
-def trl_environment(folder: Path) -> Path:
-    """Create an environment with TRL that borrows this one's packages, and return its Python."""
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        packages = next(folder.glob("lib/python*/site-packages"))
-        borrowed = dict.fromkeys(p for p in (*site.getsitepackages(), *sys.path) if p.endswith("site-packages"))
-        (packages / "borrowed.pth").write_text("\n".join(borrowed))
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", TRL], check=True)
-        (folder / "ready").touch()
-    return python
 
 
 def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
@@ -119,10 +93,10 @@ def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
     from userrl_core.training.jobs import SftJob
     from userrl_core.training.local.sft import train_sft
 
-    shown = asyncio.run(
+    demonstrated = asyncio.run(
         run_episodes(_tasks(1, 2)[:600], ScriptedPolicy(0.5), horizon=8, seed=seed, prompt_style="brief")
     )
-    write_chats(folder / "chats.jsonl", select_top_k(shown, 400).kept)
+    write_chats(folder / "chats.jsonl", select_top_k(demonstrated, 400).kept)
     job = SftJob(
         model=_model(), sft=SftConfig(steps=150, lr=2e-3, batch=32), chats=folder / "chats.jsonl", out_dir=folder / "sft",
         seed=seed, threads=1, checkpoint_every=1000,
@@ -134,17 +108,13 @@ def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
 def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
     """Run `train_rl` as a stage of a run does."""
-    from lab.benchmarks.local_training import Nowhere, Pool
+    from lab.benchmarks.stand_ins import Nowhere, OneHorizon
     from userrl_core.training.config import AlgorithmConfig
     from userrl_core.training.jobs import RlJob
     from userrl_core.training.local.loop import train_rl
 
     class Enough(Exception):
         pass
-
-    class Errands(Pool):
-        def horizon(self, step: int, history: Any, group: int | None = None) -> int:
-            return HORIZON
 
     algorithm = AlgorithmConfig(
         group=GROUP,
@@ -172,7 +142,7 @@ def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
         init=folder / "start", last_step=1000,
     )  # fmt: skip
     try:
-        train_rl(job, Errands(_tasks(1, 2, 3), seed), Nowhere(), progress)
+        train_rl(job, OneHorizon(_tasks(1, 2, 3), HORIZON, seed), Nowhere(), progress)
     except Enough:
         return result
     raise AssertionError("1000 steps were not enough")
@@ -229,12 +199,12 @@ def trl(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     model, chat = _load(folder)
-    known = {task.key: task for task in _tasks(1, 2, 3)}
+    by_key = {task.key: task for task in _tasks(1, 2, 3)}
     result: dict[str, Any] = {"tokens": 0, "cpu": 0.0, "playing": 0.0, "rewards": []}
 
     def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
         began = time.process_time()
-        ids, masks, rewards = play(model, chat, [known[prompt] for prompt in prompts], seed + result["tokens"])
+        ids, masks, rewards = play(model, chat, [by_key[prompt] for prompt in prompts], seed + result["tokens"])
         opening = [mask.index(1) if 1 in mask else len(mask) for mask in masks]
         result["playing"] += time.process_time() - began
         result["tokens"] += sum(map(len, ids))
@@ -271,7 +241,7 @@ def trl(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=model, args=settings, reward_funcs=earned, rollout_func=rollout, processing_class=chat.tokenizer,
-        train_dataset=Dataset.from_dict({"prompt": list(known)}), callbacks=[Timed()],
+        train_dataset=Dataset.from_dict({"prompt": list(by_key)}), callbacks=[Timed()],
     )  # fmt: skip
     trainer.train()
     return result
@@ -309,10 +279,10 @@ def play(
             truncated = reply[-1] != chat.end_id
             messages = asyncio.run(episodes[row].submit(PolicyReply(chat.text(reply), truncated=truncated)))
             if messages:
-                seen = chat.after_reply(str(messages[0]["content"]))
-                if len(ids[row]) + len(seen) + MAX_TOKENS < MAX_CONTEXT:
-                    ids[row] += seen
-                    masks[row] += [0] * len(seen)
+                observed = chat.after_reply(str(messages[0]["content"]))
+                if len(ids[row]) + len(observed) + MAX_TOKENS < MAX_CONTEXT:
+                    ids[row] += observed
+                    masks[row] += [0] * len(observed)
                     going.append(row)
         active = going
     return ids, masks, [episode.trajectory.return_sum or 0.0 for episode in episodes]

@@ -18,14 +18,14 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from userrl_core.gyms import tasks
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies import PolicyReply
-from userrl_core.records import Message, Task, Trajectory, Turn
+from userrl_core.records import Message, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from warehouse.write.turn_log import TurnLog
 
@@ -64,32 +64,25 @@ class AskingPolicy:
 
 
 class TimedLog:
-    """A turn log that sums the seconds spent in its calls."""
+    """A turn log that sums the seconds spent in its calls during a rollout, and counts the turns."""
 
     def __init__(self, log: TurnLog) -> None:
         self.log, self.seconds, self.turns = log, 0.0, 0
-
-    def begin(self, trajectory: Trajectory) -> int:
-        began = time.perf_counter()
-        traj_id = self.log.begin(trajectory)
-        self.seconds += time.perf_counter() - began
-        return traj_id
-
-    def tasks(self, tasks: Sequence[Task]) -> None:
-        began = time.perf_counter()
-        self.log.tasks(tasks)
-        self.seconds += time.perf_counter() - began
+        self.begin, self.tasks, self.end = self._timed(log.begin), self._timed(log.tasks), self._timed(log.end)
+        self._turn = self._timed(log.turn)
 
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
-        began = time.perf_counter()
-        self.log.turn(trajectory, turn)
-        self.seconds += time.perf_counter() - began
+        self._turn(trajectory, turn)
         self.turns += 1
 
-    def end(self, trajectory: Trajectory) -> None:
-        began = time.perf_counter()
-        self.log.end(trajectory)
-        self.seconds += time.perf_counter() - began
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            result = call(*arguments)
+            self.seconds += time.perf_counter() - began
+            return result
+
+        return timed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
@@ -162,8 +155,8 @@ def main() -> None:
                 )
                 bound = list_scheduled(policy.conversations, concurrency)
                 ideal = policy.waited / concurrency
-                beside = "" if mixed else f"; verifiers {peer}"
-                print(f"| efficiency, {label} | {ideal / wall:.2f} | list scheduling {ideal / bound:.2f}{beside} |")
+                peer_note = "" if mixed else f"; verifiers {peer}"
+                print(f"| efficiency, {label} | {ideal / wall:.2f} | list scheduling {ideal / bound:.2f}{peer_note} |")
                 print(f"| of the list-scheduling bound, {label} | {100 * bound / wall:.1f} % | 97 % |")
                 print(f"| log's share of rollout time, {label} | {100 * log.seconds / wall:.2f} % | 2 % |")
     finally:

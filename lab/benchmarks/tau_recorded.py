@@ -52,13 +52,13 @@ def conversations(root: Path) -> Iterator[Recorded]:
     for row in json.loads((root / RECORDED).read_text(encoding="utf-8")):
         payload = tasks[f"airline-{row['task_id']:03d}"].payload
         domain = load_domain("airline", payload["database"])
-        database, writes, said, over = Database(domain.base), [], [], False
+        database, writes, messages, over = Database(domain.base), [], [], False
         for message in row["traj"]:
             if message["role"] == "user":
                 over = over or bool(STOP_TOKEN.search(message["content"]))
             if message["role"] != "assistant":
                 continue
-            said.append(message.get("content") or "")
+            messages.append(message.get("content") or "")
             for call in (message.get("tool_calls") or [])[:1]:
                 name = call["function"]["name"]
                 over = over or name == TRANSFER
@@ -68,15 +68,15 @@ def conversations(root: Path) -> Iterator[Recorded]:
                 except ToolError:
                     continue
                 writes += [write] if name in domain.writes else []
-        verdict = verify(replay(domain, payload["actions"]), writes, database, payload["outputs"], said)
+        verdict = verify(replay(domain, payload["actions"]), writes, database, payload["outputs"], messages)
         yield Recorded(row["task_id"], row["trial"], row["reward"] == 1.0, over, verdict)
 
 
 def attempts(scored: list[Recorded], rule: Callable[[Recorded], bool]) -> list[list[int]]:
     """Return verdicts by task, then trial."""
     by_task: dict[int, list[int]] = {}
-    for one in scored:
-        by_task.setdefault(one.task, []).append(int(rule(one)))
+    for recorded in scored:
+        by_task.setdefault(recorded.task, []).append(int(rule(recorded)))
     return [by_task[task] for task in sorted(by_task)]
 
 
@@ -90,19 +90,19 @@ def main(arguments: Any = None) -> None:
         limits = [pass_hat(table, k) for k in range(1, 5)]
         print(
             f"{name:<34} {sum(map(sum, table)):>6}"
-            + "".join(f"  {one.estimate:>6.4f} [{one.low:.3f}, {one.high:.3f}]" for one in limits)
+            + "".join(f"  {limit.estimate:>6.4f} [{limit.low:.3f}, {limit.high:.3f}]" for limit in limits)
         )
-    for one in scored:
-        other = [name for name, rule in RULES.items() if rule(one) != one.reward]
+    for recorded in scored:
+        other = [name for name, rule in RULES.items() if rule(recorded) != recorded.reward]
         if other:
-            said = f"writes {one.verdict.writes}, database {one.verdict.database}, not told {list(one.verdict.missing)}"
-            print(
-                f"task {one.task} trial {one.trial}: recorded {int(one.reward)}, differs under {', '.join(other)} ({said})"
-            )
-    for one in scored:
-        if not one.ended:
-            print(f"task {one.task} trial {one.trial}: not ended within tau-bench's 30 steps; "
-                  f"writes {one.verdict.writes}, database {one.verdict.database}")  # fmt: skip
+            verdict = recorded.verdict
+            detail = f"writes {verdict.writes}, database {verdict.database}, not told {list(verdict.missing)}"
+            where = f"task {recorded.task} trial {recorded.trial}"
+            print(f"{where}: recorded {int(recorded.reward)}, differs under {', '.join(other)} ({detail})")
+    for recorded in scored:
+        if not recorded.ended:
+            print(f"task {recorded.task} trial {recorded.trial}: not ended within tau-bench's 30 steps; "
+                  f"writes {recorded.verdict.writes}, database {recorded.verdict.database}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -29,10 +29,11 @@ def main() -> None:
             + " |"
         )
         for label in (-1, 0):
-            told = Counter(kind for t, (mark, kind) in a.items() if t in judge_marks and mark == label)
+            totals = Counter(kind for t, (mark, kind) in a.items() if t in judge_marks and mark == label)
             hit = Counter(a[t][1] for t in judge_marks if a[t][0] == label == judge_marks[t])
             print(
-                f"{half}, label {label}: " + ", ".join(f"{kind} {hit[kind]} of {n}" for kind, n in sorted(told.items()))
+                f"{half}, label {label}: "
+                + ", ".join(f"{kind} {hit[kind]} of {n}" for kind, n in sorted(totals.items()))
             )
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+WRITER = (sys.executable, "-m", "lab.benchmarks.warehouse")
 GYMS = ("travel", "turtle", "function", "tau", "persuade")
 GROUP, BATCH = 8, 16
 
@@ -35,9 +36,11 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
     from warehouse import TurnLog
 
     draw = random.Random(writer)
-    words = ["".join(draw.choices("aabcdeeefghiijklmnoopqrsttuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
-    weights = [1 / (rank + 1) for rank in range(len(words))]
-    pool = [" ".join(draw.choices(words, weights, k=12)) for _ in range(20_000)]
+    vocabulary = [
+        "".join(draw.choices("aabcdeeefghiijklmnoopqrsttuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)
+    ]
+    weights = [1 / (rank + 1) for rank in range(len(vocabulary))]
+    pool = [" ".join(draw.choices(vocabulary, weights, k=12)) for _ in range(20_000)]
     clock, wall = time.thread_time, time.perf_counter
     # What it costs to look at the clocks, which is no part of the log call.
     empty_cpu, empty_wall, looks = 0.0, 0.0, 100_000
@@ -46,8 +49,8 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
         empty_cpu, empty_wall = empty_cpu + clock() - start, empty_wall + wall() - since
     empty_cpu, empty_wall = empty_cpu / looks, empty_wall / looks
     log = TurnLog.open(root, run, run_fields={"name": "benchmark", "recipe": "equalized-r2g", "seed": 1})
-    spent, waited, made, step, calls = 0.0, 0.0, 0, 0, 0
-    while made < turns:
+    spent, waited, turn_count, step, calls = 0.0, 0.0, 0, 0, 0
+    while turn_count < turns:
         step += 1
         phase = "evaluate" if step % 10 == 0 else "distill" if step % 10 == 1 else "train"
         done = []
@@ -63,19 +66,19 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
                 spent, waited = spent + clock() - start, waited + wall() - since
                 for number in range(1, draw.randint(4, 12) + 1):
                     thought, content = draw.choice(pool) + " " + draw.choice(pool), draw.choice(pool)
-                    seen = " ".join(draw.choices(pool, k=3))
+                    observation = " ".join(draw.choices(pool, k=3))
                     call = (
                         f'{thought}\n<tool_call>{{"name": "interact_with_env", "arguments": "{content}"}}</tool_call>'
                     )
                     reward = draw.choice((0.0, 0.0, 0.25, 1.0))
-                    turn = Turn(number, "action", content, thought, call, seen, reward, 0, 900, 60, 0.4, 0.2)
+                    turn = Turn(number, "action", content, thought, call, observation, reward, 0, 900, 60, 0.4, 0.2)
                     if number == 2:
                         turn.model_calls.append(ModelCall("user", "gpt-4o", 900, 60, 0.5, 1, 0.003))
                     t.turns.append(turn)
                     start, since = clock(), wall()
                     log.turn(t, turn)
                     spent, waited = spent + clock() - start, waited + wall() - since
-                made += len(t.turns)
+                turn_count += len(t.turns)
                 calls += len(t.turns) + 2
                 t.score, t.stop_reason = t.turns[-1].reward, "success" if t.turns[-1].reward == 1.0 else "horizon"
                 start, since = clock(), wall()
@@ -88,7 +91,7 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
                 log.credits(t.traj_id or 0, [1.0] * size, [draw.gauss(0, 1)] * size)
     log.close()
     spent, waited = spent - calls * empty_cpu, waited - calls * empty_wall
-    print(json.dumps({"turns": made, "cpu_us": spent / made * 1e6, "wall_us": waited / made * 1e6}))
+    print(json.dumps({"turns": turn_count, "cpu_us": spent / turn_count * 1e6, "wall_us": waited / turn_count * 1e6}))
 
 
 def main() -> None:
@@ -117,24 +120,18 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
 
     figures: dict[str, Any] = {"machine": machine(), "turns": turns, "writers": writers}
     start = time.perf_counter()
-    command = [
-        sys.executable,
-        "-m",
-        "lab.benchmarks.warehouse",
-        "--root",
-        str(root),
-        "--turns",
-        str(turns // writers),
-        "--write",
-        "r1",
-    ]
+    command = [*WRITER, "--root", str(root), "--turns", str(turns // writers), "--write", "r1"]
     processes = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(writers)]
     writers_figures = [json.loads(process.communicate()[0]) for process in processes]
     figures["writing"] = {
         "seconds": round(time.perf_counter() - start, 1),
-        "turns": sum(one["turns"] for one in writers_figures),
-        "log_cpu_us_per_turn": round(statistics.mean(one["cpu_us"] for one in writers_figures), 2),
-        "log_wall_us_per_turn": round(statistics.mean(one["wall_us"] for one in writers_figures), 2),
+        "turns": sum(figures_of_writer["turns"] for figures_of_writer in writers_figures),
+        "log_cpu_us_per_turn": round(
+            statistics.mean(figures_of_writer["cpu_us"] for figures_of_writer in writers_figures), 2
+        ),
+        "log_wall_us_per_turn": round(
+            statistics.mean(figures_of_writer["wall_us"] for figures_of_writer in writers_figures), 2
+        ),
         "load_average": round(os.getloadavg()[0], 1),
     }
     report(figures["writing"])
@@ -249,7 +246,7 @@ def queries(root: Path) -> dict[str, float]:
             for name, query in warehouse.queries().items()
             if None not in query.params.values() and name != "turn_details"
         ]
-        word = warehouse.sql("SELECT content FROM turns LIMIT 1").fetchall()[0][0].split()[:2]
+        two_words = warehouse.sql("SELECT content FROM turns LIMIT 1").fetchall()[0][0].split()[:2]
 
     def cold(name: str, ask: Callable[[Any], Any]) -> None:
         drop_cache(root)
@@ -264,8 +261,8 @@ def queries(root: Path) -> dict[str, float]:
     cold("rescore_trajectories, gamma 0.9", lambda w: w.query("rescore_trajectories", run="r1", gamma=0.9))
     cold("rescore, equalized, gamma 0.9", lambda w: w.query("rescore", run="r1", gamma=0.9))
     cold("rescore, r2g, gamma 0.9", lambda w: w.query("rescore", run="r1", shaping="r2g", gamma=0.9))
-    cold("search, one word", lambda w: w.search(word[0]))
-    cold("search, phrase", lambda w: w.search(f'"{" ".join(word)}"'))
+    cold("search, one word", lambda w: w.search(two_words[0]))
+    cold("search, phrase", lambda w: w.search(f'"{" ".join(two_words)}"'))
     cold("one trajectory, first", lambda w: w.query("trajectory", id=ids[0]))
     figures |= lookups(root, ids)
     return figures
@@ -288,7 +285,7 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
 
     for name in ("from the disk", "from the page cache"):
         with open_warehouse(root) as warehouse:
-            asks = [lambda one=one: warehouse.query("trajectory", id=one) for one in ids]  # type: ignore[misc]
+            asks = [lambda traj_id=traj_id: warehouse.query("trajectory", id=traj_id) for traj_id in ids]  # type: ignore[misc]
             asks[0]()
             median(f"one trajectory, {name}, median", asks[1:])
             if name == "from the page cache":
@@ -297,12 +294,12 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
         contents = warehouse.sql(
             "FROM (SELECT content FROM turns WHERE turn = 2) USING SAMPLE 20 (reservoir, 5)"
         ).fetchall()
-        words = [content.split() for (content,) in contents]
+        word_lists = [content.split() for (content,) in contents]
         for name, texts in (
-            ("one word", [some[3] for some in words]),
-            ("two words", [f"{some[2]} {some[3]}" for some in words]),
-            ("phrase of two words", [f'"{some[2]} {some[3]}"' for some in words]),
-            ("phrase of four words", [f'"{" ".join(some[2:6])}"' for some in words]),
+            ("one word", [some[3] for some in word_lists]),
+            ("two words", [f"{some[2]} {some[3]}" for some in word_lists]),
+            ("phrase of two words", [f'"{some[2]} {some[3]}"' for some in word_lists]),
+            ("phrase of four words", [f'"{" ".join(some[2:6])}"' for some in word_lists]),
         ):
             asks = [lambda text=text: warehouse.search(text) for text in texts]  # type: ignore[misc]
             median(f"search, {name}, median of {len(texts)} not asked before", asks)

@@ -16,14 +16,13 @@ import json
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from flows.serving.agentgym import InPoints, unread
+from lab.checks.served_gym import served_gym
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, unavailable
 from userrl_core.interact import InteractCall
@@ -84,14 +83,14 @@ def main() -> int:
             continue
         chosen = list(tasks(env, "test"))[: arguments.episodes]
         played = [asyncio.run(in_process(env, task)) for task in chosen]
-        seen, exchanges = by_client(arguments.checkout, env, [messages for messages, _ in played])
-        same = comparable(env, seen) == comparable(env, [states for _, states in played])
+        client_states, exchanges = by_client(arguments.checkout, env, [messages for messages, _ in played])
+        same = comparable(env, client_states) == comparable(env, [states for _, states in played])
         wrong += not same
         if arguments.record:
             recorded = "".join(f"# {task.id}\n" for task in chosen) + recording(exchanges)
             (arguments.record / f"{env}.txt").write_text(recorded, encoding="utf-8")
         turns = sum(len(messages) for messages, _ in played)
-        ends = ", ".join(f"{states[-1][1]:g}" for states in seen)
+        ends = ", ".join(f"{states[-1][1]:g}" for states in client_states)
         print(
             f"{env}: {len(played)} episodes, {turns} turns, last rewards {ends}: {'the same' if same else 'DIFFERENT'}"
         )
@@ -110,12 +109,12 @@ async def in_process(env: str, task: Task) -> tuple[list[str], list[list[Any]]]:
         result = await gym.step(call)
         observation = result.observation
         messages.append(message(env, call))
-        shown = (
+        client_text = (
             f"<information>{observation}</information>"
             if env == "searchqa" and call.choice == "search"
             else observation
         )
-        states.append([shown, reward(env, gym, result.reward), result.terminated])
+        states.append([client_text, reward(env, gym, result.reward), result.terminated])
     await gym.aclose()
     return messages, states
 
@@ -152,21 +151,12 @@ def comparable(env: str, episodes: list[list[list[Any]]]) -> Any:
 
 def by_client(checkout: Path, env: str, messages: list[list[str]]) -> tuple[Any, list[list[Any]]]:
     """Return the states of AgentGym's client for these messages, and its requests with their answers."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    command = [sys.executable, "-m", "flows.cli.main", "serve-gym", env, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        server.stdout.readline()  # it says that it is about to listen
-        try:
-            wait_for(port)
-            moves = json.dumps([f"http://127.0.0.1:{port}", CLIENTS[env], messages])
-            paths = os.environ | {"PYTHONPATH": str(checkout.resolve() / "agentenv")}
-            done = subprocess.run(
-                [sys.executable, "-c", CLIENT], input=moves, stdout=subprocess.PIPE, text=True, check=True, env=paths
-            )
-        finally:
-            server.terminate()
+    with served_gym(env) as address:
+        moves = json.dumps([address, CLIENTS[env], messages])
+        paths = os.environ | {"PYTHONPATH": str(checkout.resolve() / "agentenv")}
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT], input=moves, stdout=subprocess.PIPE, text=True, check=True, env=paths
+        )
     states, exchanges = json.loads(done.stdout.splitlines()[-1])
     return states, exchanges
 
@@ -184,17 +174,6 @@ def recording(exchanges: list[list[Any]]) -> str:
     for number, name in sessions.items():
         recorded = recorded.replace(number, name)
     return recorded
-
-
-def wait_for(port: int) -> None:
-    """Wait until the port answers. Exits after a minute."""
-    for _ in range(300):
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    sys.exit(f"Nothing answers on port {port}.")
 
 
 if __name__ == "__main__":

@@ -89,14 +89,14 @@ class Home:
         options = {"overrides": OVERRIDES, "wandb": "off"}
         command = [sys.executable, "-m", "flows.cli.make_run", "--deployment", "train/equalized-r2g"]
         command += [f"{name}={json.dumps(value)}" for name, value in options.items()]
-        own = {
+        environment = {
             "USERRL_HOME": str(self.folder),
             "USERRL_PORT": str(self.port),
             "USERRL_THREADS": "1",
             "PYTHONFAULTHANDLER": "1",
         }
         launcher = subprocess.Popen(
-            command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         try:
             yield launcher
@@ -114,8 +114,8 @@ class Home:
         mine = []
         for process in psutil.process_iter():
             try:
-                here = process.environ().get("USERRL_HOME") == str(self.folder)
-                if here and process.status() != psutil.STATUS_ZOMBIE:
+                in_this_home = process.environ().get("USERRL_HOME") == str(self.folder)
+                if in_this_home and process.status() != psutil.STATUS_ZOMBIE:
                     mine.append(process)
             except (psutil.Error, OSError):
                 continue
@@ -124,18 +124,18 @@ class Home:
     def kill(self, name: str) -> str:
         """Kill -9 the process with this role. Returns the position of the run."""
         while True:
-            victim, place = self.part(name), self.place()
+            victim, progress = self.part(name), self.place()
             try:
                 victim.kill()
             except psutil.NoSuchProcess:  # its stage had just ended: that of the next one is hit
                 continue
-            return place
+            return progress
 
     def part(self, name: str) -> psutil.Process:
         """Return the process with this role now."""
         if name == "trainer":  # forked: its command line is not its own
             return self.trainer()
-        words = {
+        command_words = {
             "worker": ("worker", "start"),
             "server": ("-m", "flows.server.prefect_server"),
             "flow": ("-m", "prefect.engine"),
@@ -144,7 +144,7 @@ class Home:
         for process in self.processes():
             line = words_of(process)
             # The supervisor's line ends with that of the server.
-            if all(word in line for word in words) and "flows.server.shared_server" not in line:
+            if all(word in line for word in command_words) and "flows.server.shared_server" not in line:
                 return process
         raise DoesNotHold(f"{name}: its process is there, of {[words_of(p) for p in self.processes()]}")
 
@@ -190,7 +190,7 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="userrl-kills-"))
     with ExitStack() as end:
-        whole = end.enter_context(uninterrupted(folder / "whole"))
+        reference_weights = end.enter_context(uninterrupted(folder / "whole"))
         ends: Ends = defaultdict(list)
 
         def play(number: int) -> bool:
@@ -199,12 +199,12 @@ def main() -> int:
             say(f"begins, load {os.getloadavg()[0]:.1f}")
             try:
                 home = Home(folder / str(number), arguments.port + number)
-                ended = killed_in_turn(home, arguments.victims, draw, ends, say)
-                hold(ended == whole(), "the weights are those of a run that nobody interrupted")
+                weights = killed_in_turn(home, arguments.victims, draw, ends, say)
+                hold(weights == reference_weights(), "the weights are those of a run that nobody interrupted")
             except DoesNotHold as sentence:
                 say(f"does not hold: {sentence}")
                 return False
-            say(f"ended, load {os.getloadavg()[0]:.1f}, weights {ended[:12]} as uninterrupted")
+            say(f"ended, load {os.getloadavg()[0]:.1f}, weights {weights[:12]} as uninterrupted")
             shutil.rmtree(home.folder)
             return True
 
@@ -227,13 +227,14 @@ def main() -> int:
 @contextmanager
 def uninterrupted(folder: Path) -> Iterator[Callable[[], str]]:
     """Run without interruption and without a server, and return the hash of the weights."""
-    own = {"USERRL_HOME": str(folder), "PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": ""}
+    environment = {"USERRL_HOME": str(folder), "PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": ""}
     patience = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180", "USERRL_THREADS": "1"}
     request = json.dumps({"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off"})
     command = [sys.executable, "-m", "flows.train", request]
     folder.mkdir()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    flow = subprocess.Popen(command, env=os.environ | own | patience, **quiet)
+    flow = subprocess.Popen(
+        command, env=os.environ | environment | patience, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
 
     def weights() -> str:
         hold(flow.wait() == 0, "the run that nobody interrupts comes to its end")
@@ -253,17 +254,17 @@ def killed_in_turn(home: Home, victims: Sequence[str], draw: random.Random, ends
         with home.launched() as launcher:
             reach(home, launcher, moment)
             time.sleep(draw.random())  # of the second or so that a step takes
-            place = home.kill(name)
+            progress = home.kill(name)
             began = time.monotonic()
             if name == "trainer":  # the stage is started again by itself; then a person has had enough
                 reach(home, launcher)
                 began = time.monotonic()
                 launcher.send_signal(signal.SIGINT)
             output = "" if name == "launcher" else last_words(launcher, began)
-            ended, all_ended = gone(home, launcher, began)
+            command_seconds, all_ended = gone(home, launcher, began)
         action = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
-        ends[action].append((place.split()[0], ended, all_ended))
-        say(f"{action} in {place}: command {ended:.1f} s, all {all_ended:.1f} s  {output}")
+        ends[action].append((progress.split()[0], command_seconds, all_ended))
+        say(f"{action} in {progress}: command {command_seconds:.1f} s, all {all_ended:.1f} s  {output}")
     with home.launched() as launcher:
         output, _ = launcher.communicate()
         hold(launcher.returncode == 0, f"started again, the run comes to its end: {output[-2000:]}")
@@ -300,18 +301,18 @@ def gone(home: Home, launcher: subprocess.Popen[str], began: float) -> tuple[flo
     """Wait until no process of the home is left. Returns the seconds until the command ended, and until then. Raises
     DoesNotHold.
     """
-    ended = time.monotonic() - began
+    command_seconds = time.monotonic() - began
     while left := [process for process in home.processes() if process.pid != launcher.pid]:
         names = [words_of(process)[-4:] for process in left]
         hold(time.monotonic() - began < SLACK * ORPHAN_SECONDS, f"no orphan after {ORPHAN_SECONDS:.0f} s: {names}")
         time.sleep(0.1)
-    return ended, time.monotonic() - began
+    return command_seconds, time.monotonic() - began
 
 
 def words_of(process: psutil.Process) -> list[str]:
     """Return the command line of a process, empty if it has just ended."""
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except psutil.Error:
         return []
 

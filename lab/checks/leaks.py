@@ -72,8 +72,8 @@ def measure(gym: str, episodes: int) -> dict[str, object]:
 
 def play(gym: str, pool: list[Task], count: int) -> None:
     """Play this many episodes, eight in parallel."""
-    wanted = [pool[number % len(pool)] for number in range(count)]
-    played = asyncio.run(run_episodes(wanted, ScriptedPolicy(0.5), horizon=HORIZON.get(gym, 16), concurrency=8))
+    chosen_tasks = [pool[number % len(pool)] for number in range(count)]
+    played = asyncio.run(run_episodes(chosen_tasks, ScriptedPolicy(0.5), horizon=HORIZON.get(gym, 16), concurrency=8))
     rejected = [trajectory.reject_reason for trajectory in played if not trajectory.admitted]
     if rejected:
         sys.exit(f"{len(rejected)} of {count} episodes of {gym} could not be scored: {rejected[0]}")

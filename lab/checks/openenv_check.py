@@ -13,14 +13,12 @@ import argparse
 import asyncio
 import json
 import random
-import socket
 import subprocess
-import sys
-import time
-import venv
 from pathlib import Path
 from typing import Any
 
+from lab.checks.served_gym import served_gym
+from lab.environments import python_with
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, names, unavailable
 from userrl_core.interact import render_call
@@ -57,27 +55,19 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=Path(".venv-openenv"))
     parser.add_argument("--episodes", type=int, default=3)
     arguments = parser.parse_args()
-    python, wrong = installed(arguments.venv), 0
+    python, wrong = python_with(arguments.venv, PACKAGE), 0
     for gym in arguments.gyms or [gym for gym in names() if gym != "agentgym"]:
         if sentence := unavailable(gym):
             print(f"{gym}: left out. {sentence}", flush=True)
             continue
         played = [asyncio.run(in_process(gym, task)) for task in list(tasks(gym, "test"))[: arguments.episodes]]
-        given = over_openenv(python, gym, [messages for messages, _ in played])
-        expected = [seen for _, seen in played]
-        wrong += given != expected
-        turns, verdict = sum(len(messages) for messages, _ in played), "the same" if given == expected else "DIFFERENT"
+        client_replies = over_openenv(python, gym, [messages for messages, _ in played])
+        expected = [replies for _, replies in played]
+        wrong += client_replies != expected
+        turns = sum(len(messages) for messages, _ in played)
+        verdict = "the same" if client_replies == expected else "DIFFERENT"
         print(f"{gym}: {len(played)} episodes, {turns} turns, {verdict}", flush=True)
     return int(wrong > 0)
-
-
-def installed(folder: Path) -> Path:
-    """Return the interpreter of an environment with the package."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", PACKAGE], check=True)
-    return python
 
 
 async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]:
@@ -86,43 +76,23 @@ async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]
     observation = await asyncio.to_thread(gym.reset, 3)
     guide = demonstrator_class(name)(task, random.Random(1), 0.7, gym.config)
     messages: list[str] = []
-    seen: list[list[Any]] = [[observation, None, False]]
+    replies: list[list[Any]] = [[observation, None, False]]
     while not gym.done and gym.turns < TURNS:
         call = guide.act(observation)
         result = await gym.step(call)
         observation = result.observation
         messages.append(render_call(call))
-        seen.append([observation, result.reward, result.terminated])
+        replies.append([observation, result.reward, result.terminated])
     await gym.aclose()
-    return messages, seen
+    return messages, replies
 
 
 def over_openenv(python: Path, gym: str, messages: list[list[str]]) -> list[list[list[Any]]]:
     """Send the same messages with OpenEnv's client to a server of the gym."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    command = [sys.executable, "-m", "flows.cli.main", "serve-gym", gym, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        server.stdout.readline()  # it says that it is about to listen
-        try:
-            wait_for(port)
-            said = json.dumps([f"http://127.0.0.1:{port}", messages])
-            played = subprocess.run([python, "-c", CLIENT], input=said, stdout=subprocess.PIPE, text=True, check=True)
-        finally:
-            server.terminate()
+    with served_gym(gym) as address:
+        scripts = json.dumps([address, messages])
+        played = subprocess.run([python, "-c", CLIENT], input=scripts, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(played.stdout.splitlines()[-1])  # type: ignore[no-any-return]
-
-
-def wait_for(port: int) -> None:
-    """Wait until the port answers."""
-    for _ in range(300):
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    sys.exit(f"Nothing answers on port {port}.")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Played:
     def agrees(self, other: Played) -> bool:
         """Return whether two gyms gave the same rewards and ended at the same action."""
         paid = zip(self.rewards, other.rewards, strict=False)
-        return self.ended == other.ended and all(abs(one - two) < 1e-9 for one, two in paid)
+        return self.ended == other.ended and all(abs(ours - theirs) < 1e-9 for ours, theirs in paid)
 
 
 def main() -> int:
@@ -100,38 +100,38 @@ class _Known:
 
 def clean_actions(task: Task, rng: random.Random) -> list[tuple[str, str]]:
     """Return random questions, searches and answers, right and wrong, without known differences between the gyms."""
-    world, known = World.of(task.payload), _Known()
-    return [_action(task, world, known, rng) for _ in range(TURNS)]
+    world, state = World.of(task.payload), _Known()
+    return [_action(task, world, state, rng) for _ in range(TURNS)]
 
 
-def _action(task: Task, world: World, known: _Known, rng: random.Random) -> tuple[str, str]:
+def _action(task: Task, world: World, state: _Known, rng: random.Random) -> tuple[str, str]:
     draw = rng.random()
     if draw < 0.4:
         preference = rng.choice(list(world.preferences.values()))
-        new = preference.id not in known.asked and preference.aspect not in known.closed
+        new = preference.id not in state.asked and preference.aspect not in state.closed
         if new:
-            known.asked.add(preference.id)
-            known.quiet = 0
+            state.asked.add(preference.id)
+            state.quiet = 0
             return "action", question_for(preference, task.tier)
-        if known.quiet < QUIET:
-            known.quiet += 1
+        if state.quiet < QUIET:
+            state.quiet += 1
             return "action", question_for(preference, task.tier)
-    elif draw < 0.45 and known.quiet < QUIET:
-        known.quiet += 1
+    elif draw < 0.45 and state.quiet < QUIET:
+        state.quiet += 1
         return "action", "Thank you for telling me."
     aspects = list(world.aspects.values())
     if draw < 0.65:
-        place = "Atlantis" if rng.random() < 0.2 else None
-        return "search", _query(rng.choice(aspects), task.tier, place)
-    still = [aspect for aspect in aspects if aspect.name not in known.closed]
+        city_override = "Atlantis" if rng.random() < 0.2 else None
+        return "search", _query(rng.choice(aspects), task.tier, city_override)
+    still = [aspect for aspect in aspects if aspect.name not in state.closed]
     if not still or rng.random() < 0.1:
-        return "answer", _one(rng.choice(aspects), known, rng)
+        return "answer", _one(rng.choice(aspects), state, rng)
     chosen = rng.sample(still, rng.randint(1, len(still)) if rng.random() < 0.3 else 1)
-    return "answer", ", ".join(_one(aspect, known, rng) for aspect in chosen)
+    return "answer", ", ".join(_one(aspect, state, rng) for aspect in chosen)
 
 
-def _one(aspect: Aspect, known: _Known, rng: random.Random) -> str:
-    known.closed.add(aspect.name)
+def _one(aspect: Aspect, state: _Known, rng: random.Random) -> str:
+    state.closed.add(aspect.name)
     return _choice(aspect, rng)
 
 
@@ -143,10 +143,10 @@ def _choice(aspect: Aspect, rng: random.Random) -> str:
     return rng.choice(sorted(aspect.correct) if kind < 0.8 else ids)
 
 
-def _query(aspect: Aspect, tier: str, place: str | None) -> str:
+def _query(aspect: Aspect, tier: str, city_override: str | None) -> str:
     query = query_for(aspect, tier)
     city = aspect.arguments.get("city", aspect.arguments.get("destination", ""))
-    return query.replace(str(city), place) if place is not None else query
+    return query.replace(str(city), city_override) if city_override is not None else query
 
 
 # -- the two gyms ---------------------------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ async def play_released(task: Task, actions: Sequence[tuple[str, str]]) -> Playe
 
     async def judge_search(request: str, *_: Any) -> dict[str, str]:
         judgement = await user.match(request, [])
-        said = {"match": "True", "wrong": "False", "unrelated": "N/A"}[judgement.kind]
-        return {"alignment_judgement": said, "alignment_aspect": judgement.aspect or ""}
+        verdict = {"match": "True", "wrong": "False", "unrelated": "N/A"}[judgement.kind]
+        return {"alignment_judgement": verdict, "alignment_aspect": judgement.aspect or ""}
 
     async def judge_message(message: str, _task: Any, _model: Any, _history: Any, available: Any) -> dict[str, str]:
-        judgement = await user.judge(message, [world.preferences[one["id"]] for one in available], [])
+        judgement = await user.judge(message, [world.preferences[preference["id"]] for preference in available], [])
         return {"type": KINDS[judgement.kind], "preference_id": judgement.preference_id or ""}
 
     async def reply(*_: Any) -> dict[str, str]:
@@ -201,7 +201,7 @@ async def play_released(task: Task, actions: Sequence[tuple[str, str]]) -> Playe
 
 
 def _released_task(task: Task, world: World) -> dict[str, Any]:
-    held = {
+    preferences = {
         name: {
             "preferences": [[name, p.category, p.preference, p.implicit, ""] for p in aspect.preferences],
             "correct_ids": sorted(aspect.correct),
@@ -214,7 +214,7 @@ def _released_task(task: Task, world: World) -> dict[str, Any]:
         "scenario": world.scenario,
         "dimensions": [name for name in world.aspects if name in ASPECTS],
         "initial_desc": world.scenario,
-        "preferences": held,
+        "preferences": preferences,
         "all_options": {name: [dict(option) for option in aspect.options] for name, aspect in world.aspects.items()},
         "arguments": {name: dict(aspect.arguments) for name, aspect in world.aspects.items()},
     }

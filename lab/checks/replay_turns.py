@@ -29,21 +29,23 @@ AT_ONCE = 8
 
 async def differs(stored: Trajectory) -> str:
     """Say where a conversation differs; "" if it does not."""
-    kept = random.Random(stored.seed).randrange(len(stored.turns))
+    prefix_turns = random.Random(stored.seed).randrange(len(stored.turns))
     try:
-        episode = await replay(stored, kept, Setting())
+        episode = await replay(stored, prefix_turns, Setting())
     except GymError as error:
         return str(error)
     try:
-        for turn in stored.turns[kept:]:
+        for turn in stored.turns[prefix_turns:]:
             await episode.submit(PolicyReply(text=turn.message))
             again = episode.trajectory.turns[-1]
             if (again.observation, again.reward, again.info) != (turn.observation, turn.reward, turn.info):
-                return f"turn {turn.number} of {stored.task.key} comes out otherwise after {kept} replayed turns"
+                return (
+                    f"turn {turn.number} of {stored.task.key} comes out otherwise after {prefix_turns} replayed turns"
+                )
     finally:
         await episode.gym.aclose()
     if (episode.trajectory.stop_reason, episode.trajectory.score) != (stored.stop_reason, stored.score):
-        return f"{stored.task.key} ends otherwise after {kept} replayed turns"
+        return f"{stored.task.key} ends otherwise after {prefix_turns} replayed turns"
     return ""
 
 

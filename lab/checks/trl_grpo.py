@@ -16,13 +16,13 @@ import json
 import os
 import subprocess
 import tempfile
-import venv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import userrl
 from analysis.measure.checkpoints import mean_score
+from lab.environments import python_with
 from userrl.evaluation.scored import ScoredEvaluation
 from userrl_core.number_format import with_limits
 
@@ -49,29 +49,20 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.out.exists():
         parser.error(f"{arguments.out} exists; name another folder with --out.")
-    python = trl_environment(arguments.venv)
+    python = python_with(arguments.venv, *PACKAGES)
     start = userrl.train(**RECIPE, seed=arguments.seed).checkpoint
     assert start is not None
     command = [python, ROOT / "examples/trl_grpo/train.py", start, arguments.out]
     options = ["--steps", str(arguments.steps), "--seed", str(arguments.seed)]
-    alone = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, *options], env={**os.environ, **alone}, check=True)
+    offline = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **offline, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, *options], env=environment, check=True)
     lines = (arguments.out / "rewards.jsonl").read_text().splitlines()
     print(write_curve(map(json.loads, lines), arguments.out / "curve.csv"))
     for label, folder in (("cold start", start), ("after TRL", arguments.out / "model")):
         done = userrl.evaluate(str(folder), **RECIPE, gyms=["textcraft"], seed=arguments.seed, progress=False)
         assert isinstance(done, ScoredEvaluation)
         print(f"{label}, {done.rows[0].tasks} held-out tasks, greedy: {done.rows[0].interval()}")
-
-
-def trl_environment(folder: Path) -> Path:
-    """Return the Python of an environment with TRL."""
-    python, ready = folder / "bin" / "python", folder / "ready"
-    if not ready.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        ready.touch()
-    return python
 
 
 def write_curve(steps: Iterable[Mapping[str, Any]], file: Path) -> str:

@@ -56,8 +56,8 @@ class Compared:
 def halves(talks: Sequence[Trajectory], seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
     """Split the attempts of every task in two."""
     rng, by_task = random.Random(seed), dict[str, list[Trajectory]]()
-    for one in talks:
-        by_task.setdefault(one.task.id, []).append(one)
+    for trajectory in talks:
+        by_task.setdefault(trajectory.task.id, []).append(trajectory)
     first, second = [], []
     for attempts in by_task.values():
         drawn = rng.sample(attempts, len(attempts))
@@ -66,50 +66,57 @@ def halves(talks: Sequence[Trajectory], seed: int) -> tuple[list[Trajectory], li
     return first, second
 
 
-async def answered_by_rule(talk: Trajectory) -> list[str]:
+async def answered_by_rule(recorded_talk: Trajectory) -> list[str]:
     """Return what the rule customer says to the agent's messages of a recorded conversation."""
-    user, said = RuleTauUser(talk.task, random.Random(talk.attempt)), []
-    for message in ["Hi! How can I help you today?", *(t.content for t in talk.turns if t.choice == "message")]:
+    user, utterances = RuleTauUser(recorded_talk.task, random.Random(recorded_talk.attempt)), []
+    for message in [
+        "Hi! How can I help you today?",
+        *(t.content for t in recorded_talk.turns if t.choice == "message"),
+    ]:
         reply = await user.reply(message or "")
-        said.append(reply.replace(STOP, "").strip())
+        utterances.append(reply.replace(STOP, "").strip())
         if STOP in reply:
             break
-    return [text for text in said if text]
+    return [text for text in utterances if text]
 
 
-def users(name: str, said: Sequence[tuple[str, Sequence[str]]]) -> Users:
+def users(name: str, texts_by_conversation: Sequence[tuple[str, Sequence[str]]]) -> Users:
     """Return the fingerprints. said: task and utterances of each conversation."""
-    kept = [(task, texts) for task, texts in said if texts]
-    return Users(name, np.array([list(fingerprint(texts).values()) for _, texts in kept]), tuple(t for t, _ in kept))
+    nonempty = [(task, texts) for task, texts in texts_by_conversation if texts]
+    return Users(
+        name, np.array([list(fingerprint(texts).values()) for _, texts in nonempty]), tuple(t for t, _ in nonempty)
+    )
 
 
 def compared(user: Users, reference: Users, seed: int) -> Compared:
     """Measure one comparison."""
-    found = distance(user, reference, trees=TREES)
-    below = [key for key in DIMENSIONS if found.dimensions[key] < found.floor[key][1]]
-    test = found.classifier
-    return Compared(user.name, seed, test.auc, test.floor, test.apart, " ".join(below), found.js > found.floor["js"][2])
+    measured = distance(user, reference, trees=TREES)
+    below = [key for key in DIMENSIONS if measured.dimensions[key] < measured.floor[key][1]]
+    test = measured.classifier
+    return Compared(
+        user.name, seed, test.auc, test.floor, test.apart, " ".join(below), measured.js > measured.floor["js"][2]
+    )
 
 
 def table(rows: Sequence[Compared]) -> TableBlock:
     """Return the table: one row per user."""
-    shown = []
+    table_rows = []
     for name in dict.fromkeys(row.user for row in rows):
-        own = [row for row in rows if row.user == name]
-        aucs = sorted(row.auc for row in own)
-        dimensions = [f"{key} {sum(key in row.below.split() for row in own)}" for key in DIMENSIONS]
-        shown.append(
+        user_rows = [row for row in rows if row.user == name]
+        aucs = sorted(row.auc for row in user_rows)
+        dimensions = [f"{key} {sum(key in row.below.split() for row in user_rows)}" for key in DIMENSIONS]
+        table_rows.append(
             (
                 name,
-                f"{sum(row.apart for row in own)} of {len(own)}",
+                f"{sum(row.apart for row in user_rows)} of {len(user_rows)}",
                 f"{number(float(np.mean(aucs)), 2)} ({number(aucs[0], 2)} to {number(aucs[-1], 2)})",
-                number(float(np.mean([row.floor for row in own])), 2),
+                number(float(np.mean([row.floor for row in user_rows])), 2),
                 ", ".join(dimensions),
-                f"{sum(row.js_above for row in own)} of {len(own)}",
+                f"{sum(row.js_above for row in user_rows)} of {len(user_rows)}",
             )
         )
     head = ("compared with half of the recorded user", "told apart", "AUC", "its floor", "below the floor", "JS above")
-    return TableBlock(head, tuple(shown))
+    return TableBlock(head, tuple(table_rows))
 
 
 async def main() -> None:
@@ -122,13 +129,15 @@ async def main() -> None:
     talks = recorded(arguments.folder)
     rows = []
     for seed in range(arguments.seeds):
-        first, second = ([(one.task.id, one) for one in half] for half in halves(talks, seed))
-        reference = users("reference", [(task, conversation(one).utterances()) for task, one in first])
-        own = [(task, conversation(one).utterances()) for task, one in second]
-        curt = [(task, [text for said in texts if (text := COURTESY.sub("", said).strip())]) for task, texts in own]
-        rule = [(task, await answered_by_rule(one)) for task, one in second]
-        for name, said in ((HALF, own), (CURT, curt), (RULE, rule)):
-            rows.append(compared(users(name, said), reference, seed))
+        first, second = ([(trajectory.task.id, trajectory) for trajectory in half] for half in halves(talks, seed))
+        reference = users("reference", [(task, conversation(trajectory).utterances()) for task, trajectory in first])
+        second_half = [(task, conversation(trajectory).utterances()) for task, trajectory in second]
+        curt = [
+            (task, [kept for text in texts if (kept := COURTESY.sub("", text).strip())]) for task, texts in second_half
+        ]
+        rule = [(task, await answered_by_rule(trajectory)) for task, trajectory in second]
+        for name, utterances in ((HALF, second_half), (CURT, curt), (RULE, rule)):
+            rows.append(compared(users(name, utterances), reference, seed))
     print(Document("", (table(rows),)).markdown())
     if arguments.data:
         pl.DataFrame(rows).write_csv(arguments.data)

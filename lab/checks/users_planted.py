@@ -43,40 +43,40 @@ class Planted:
 
 async def planted(kind: str, seeds: Sequence[int], customers: int = CUSTOMERS) -> Planted:
     """Play the conversations of one kind of error, and audit them."""
-    counts, seen = [0, 0, 0, 0], set()
+    counts, wordings_found = [0, 0, 0, 0], set()
     tasks = moving_tasks(customers)
     for seed in seeds:
         rng = random.Random(f"{kind} {seed}")
         faulty = set(rng.sample(range(customers), round(SHARE * customers)))
         talks, worded = [], {}
-        for place in range(customers):
-            fault = kind if place in faulty else rng.choice(("", "refused"))
+        for customer in range(customers):
+            fault = kind if customer in faulty else rng.choice(("", "refused"))
             wording, aside = rng.randrange(len(WORDINGS[kind])), rng.randrange(len(ASIDES))
-            worded[place] = wording
-            task = tasks[place % len(tasks)]
-            talks.append(await converse(task, fault, wording=wording if place in faulty else 0, aside=aside))
-        having = {place for place, row in enumerate(audit(talks).rows) if row.user[kind]}
-        seen |= {worded[place] for place in faulty & having}
+            worded[customer] = wording
+            task = tasks[customer % len(tasks)]
+            talks.append(await converse(task, fault, wording=wording if customer in faulty else 0, aside=aside))
+        having = {customer for customer, row in enumerate(audit(talks).rows) if row.user[kind]}
+        wordings_found |= {worded[customer] for customer in faulty & having}
         for at, n in enumerate((len(faulty), len(faulty & having), customers - len(faulty), len(having - faulty))):
             counts[at] += n
-    return Planted(kind, counts[0], counts[1], len(seen), counts[2], counts[3])
+    return Planted(kind, counts[0], counts[1], len(wordings_found), counts[2], counts[3])
 
 
-def table(found: Sequence[Planted]) -> TableBlock:
+def table(counts: Sequence[Planted]) -> TableBlock:
     """Return the table. It has no limits, because the conversations share few wordings."""
     return TableBlock(
         ("error of the user", "planted", "found", "share found", "wordings found", "honest", "false alarms"),
         tuple(
             (
-                f"{one.kind} (possible)" if possible(one.kind) else one.kind,
-                str(one.planted),
-                str(one.found),
-                number(one.found / one.planted, 2),
-                f"{one.wordings} of {len(WORDINGS[one.kind])}",
-                str(one.honest),
-                str(one.alarms),
+                f"{row.kind} (possible)" if possible(row.kind) else row.kind,
+                str(row.planted),
+                str(row.found),
+                number(row.found / row.planted, 2),
+                f"{row.wordings} of {len(WORDINGS[row.kind])}",
+                str(row.honest),
+                str(row.alarms),
             )
-            for one in found
+            for row in counts
         ),
     )
 
@@ -87,10 +87,10 @@ async def main() -> None:
     parser.add_argument("--data", type=Path, help="a CSV file to write")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds, from 0")
     arguments = parser.parse_args()
-    found = [await planted(kind, range(arguments.seeds)) for kind in USER_ERRORS]
-    print(Document("", (table(found),)).markdown())
+    counts = [await planted(kind, range(arguments.seeds)) for kind in USER_ERRORS]
+    print(Document("", (table(counts),)).markdown())
     if arguments.data:
-        pl.DataFrame(found).write_csv(arguments.data)
+        pl.DataFrame(counts).write_csv(arguments.data)
 
 
 if __name__ == "__main__":

@@ -67,41 +67,41 @@ class Flips:
 
 def flips(folder: Path, count: int, *, seed: int = 0, say: Callable[[str], None] = print) -> Flips:
     """Flip one bit at a time in a fresh copy of a small warehouse with rows in every form."""
-    whole, outcome = folder / "whole", Flips()
-    _fill(whole)
+    original, outcome = folder / "whole", Flips()
+    _fill(original)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        for number, one in enumerate(
-            processes.map(_flip, repeat(whole), repeat(_rows(whole)), repeat(seed), range(count)), 1
+        for number, flip in enumerate(
+            processes.map(_flip, repeat(original), repeat(_rows(original)), repeat(seed), range(count)), 1
         ):
-            outcome.harmless += one.harmless
-            outcome.told += one.told
-            outcome.silent += one.silent
-            outcome.raw += one.raw
-            for finding in (*one.silent, *one.raw):
+            outcome.harmless += flip.harmless
+            outcome.told += flip.told
+            outcome.silent += flip.silent
+            outcome.raw += flip.raw
+            for finding in (*flip.silent, *flip.raw):
                 say(finding)
             if number % 10 == 0:
                 say(f"{number} flips: {sum(outcome.told.values())} told, {sum(outcome.harmless.values())} harmless")
     return outcome
 
 
-def _flip(whole: Path, before: Rows, seed: int, number: int) -> Flips:
+def _flip(original: Path, before: Rows, seed: int, number: int) -> Flips:
     compaction.GRACE_SECONDS = 0.0  # nobody else reads these copies
     draw, outcome = random.Random(f"{seed} {number}"), Flips()
     form = draw.choice(list(FORMS))
-    file = draw.choice(sorted(whole.glob(FORMS[form])))
+    file = draw.choice(sorted(original.glob(FORMS[form])))
     bit = draw.randrange(file.stat().st_size * 8)
-    root = whole.with_name(f"flip-{number}")
-    shutil.copytree(whole, root)
-    damaged = root / file.relative_to(whole)
+    root = original.with_name(f"flip-{number}")
+    shutil.copytree(original, root)
+    damaged = root / file.relative_to(original)
     content = bytearray(damaged.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     damaged.write_bytes(content)
-    _judge(outcome, root, damaged, form, f"{file.relative_to(whole)} bit {bit}", before)
+    _judge(outcome, root, damaged, form, f"{file.relative_to(original)} bit {bit}", before)
     shutil.rmtree(root)
     return outcome
 
 
-def _judge(outcome: Flips, root: Path, damaged: Path, form: str, place: str, before: Rows) -> None:
+def _judge(outcome: Flips, root: Path, damaged: Path, form: str, location: str, before: Rows) -> None:
     sentences: list[str] = []
     try:
         sentences += [problem.sentence for problem in check(root).problems]
@@ -110,25 +110,25 @@ def _judge(outcome: Flips, root: Path, damaged: Path, form: str, place: str, bef
         except UserRLError as error:
             changed = True
             sentences.append(str(error))
-        told = any(damaged.name in sentence and "\n" not in sentence for sentence in sentences)
+        reported = any(damaged.name in sentence and "\n" not in sentence for sentence in sentences)
         try:
             compact(root, everything=True)
         except UserRLError as error:
             sentences.append(str(error))
-        if told:
+        if reported:
             maintain(root)
         after = _rows(root)
     except Exception as error:  # noqa: BLE001 (whatever it is: that is the finding)
-        outcome.raw.append(f"{place}: {type(error).__name__}: {error}")
+        outcome.raw.append(f"{location}: {type(error).__name__}: {error}")
         return
-    if told:
+    if reported:
         outcome.told[form] += 1
     elif changed:
-        outcome.silent.append(f"{place}: {sentences}")
+        outcome.silent.append(f"{location}: {sentences}")
     else:
         outcome.harmless[form] += 1
     if invented := {row for row in after - before if row[0] not in UNREPAIRED}:
-        outcome.silent.append(f"{place}: rows that were never written: {list(invented)[:2]}")
+        outcome.silent.append(f"{location}: rows that were never written: {list(invented)[:2]}")
 
 
 def _fill(root: Path) -> None:
@@ -173,9 +173,9 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as beside:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as executor:
         # At the same time: kills mostly wait for their victims, whose writers take what processor time is left.
-        flipping = beside.submit(flips, Path(folder), arguments.flips, seed=arguments.seed)
+        flipping = executor.submit(flips, Path(folder), arguments.flips, seed=arguments.seed)
         killed = (
             torture(Path(folder) / "kills", arguments.kills, seed=arguments.seed, hard=True)
             if arguments.kills

@@ -26,7 +26,7 @@ def main() -> None:
 
 def with_tables(page: str, root: Path = ROOT) -> str:
     """Return the page with every marked table rewritten from its file."""
-    return MARKED.sub(lambda found: f"{found[1]}\n{markdown(root / found[2])}\n{found[3]}", page)
+    return MARKED.sub(lambda mark: f"{mark[1]}\n{markdown(root / mark[2])}\n{mark[3]}", page)
 
 
 def markdown(path: Path) -> str:

@@ -97,22 +97,22 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="none: those of the plan")
     parser.add_argument("--draw", type=Path, metavar="CSV")
     parser.add_argument("--picture", type=Path, metavar="SVG")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     plan = load_plan()
-    if given.draw:
-        rows = load_rows(given.draw)
+    if arguments.draw:
+        rows = load_rows(arguments.draw)
         print("\n".join(lines(plan, rows)))
-        if given.picture:
-            draw(plan, rows, given.picture)
+        if arguments.picture:
+            draw(plan, rows, arguments.picture)
         return 0
-    seeds = given.seeds or plan.seeds
-    if given.listed:
+    seeds = arguments.seeds or plan.seeds
+    if arguments.listed:
         print(f"{plan.name}, hash {plan.hash}: {len(plan.arms) * seeds} runs")
         print("\n".join(plan.arms))
         return 0
     leave_on_term()
     quiet_process()
-    return run(plan, seeds, given.parallel)
+    return run(plan, seeds, arguments.parallel)
 
 
 def run(plan: PriceAndPay, seeds: int, parallel: int) -> int:
@@ -156,9 +156,9 @@ def measured(plan: PriceAndPay, run_id: str, workers: Workers) -> Iterator[dict[
     talks = evaluated(
         run_id, "wish", horizon=int(plan.evaluation_horizon), tasks=plan.evaluation_tasks, workers=workers
     )
-    curve = grounded_curve([talk.as_answered() for talk in talks])
-    for place, budget in enumerate(curve.budgets):
-        yield {"budget": budget, **{name: round(getattr(curve, name)[place], 6) for name in FIELDS[4:]}}
+    curve = grounded_curve([conversation.as_answered() for conversation in talks])
+    for index, budget in enumerate(curve.budgets):
+        yield {"budget": budget, **{name: round(getattr(curve, name)[index], 6) for name in FIELDS[4:]}}
 
 
 def load_rows(path: Path) -> list[Row]:
@@ -172,28 +172,30 @@ Curves = Mapping[tuple[Pair, int], Sequence[Row]]
 
 def curves_of(rows: Sequence[Row]) -> Curves:
     """Return the rows of each arm and seed, by turn budget."""
-    found: dict[tuple[Pair, int], list[Row]] = {}
+    curves: dict[tuple[Pair, int], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["budget"]):
-        found.setdefault(((row["price"], row["pay"]), int(row["seed"])), []).append(row)
-    return found
+        curves.setdefault(((row["price"], row["pay"]), int(row["seed"])), []).append(row)
+    return curves
 
 
 def lines(plan: PriceAndPay, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the contrasts and the table of the arms, in Markdown."""
     curves = curves_of(rows)
-    by_arm = {pair: _ends(curves, pair) for pair in pairs(plan)}
-    named = {arm(*pair): pair for pair in by_arm}
+    by_arm = {pair: ends_of_seeds(curves, pair) for pair in pairs(plan)}
+    pair_by_name = {arm(*pair): pair for pair in by_arm}
     fewest = min(len(ends["grounded"]) for ends in by_arm.values())
     if fewest < plan.seeds:
         yield f"{fewest} of {plan.seeds} seeds; no verdict."
         yield ""
     if fewest >= MIN_SEEDS:
-        tested = [_contrast(curves, by_arm, named[more], named[than]) for more, than in plan.contrasts]
-        for place, ((more, than), (found, _, held)) in enumerate(zip(plan.contrasts, tested, strict=True)):
-            adjusted = holm([p for _, p, _ in tested])[place]
+        tested = [_contrast(curves, by_arm, pair_by_name[more], pair_by_name[than]) for more, than in plan.contrasts]
+        for index, ((more, than), (difference, _, band_sentence)) in enumerate(
+            zip(plan.contrasts, tested, strict=True)
+        ):
+            adjusted = holm([p for _, p, _ in tested])[index]
             yield (
-                f"- {'Primary contrast: ' if place == 0 else ''}`{more}` − `{than}`, grounded success: "
-                f"{with_limits(found, sign=True)} (98 %, Welch over seeds; Holm {p_value(adjusted)}). {held}"
+                f"- {'Primary contrast: ' if index == 0 else ''}`{more}` − `{than}`, grounded success: "
+                f"{with_limits(difference, sign=True)} (98 %, Welch over seeds; Holm {p_value(adjusted)}). {band_sentence}"
             )
         yield ""
     yield "| price | pay | grounded | lucky | questions | area | below the oracle |"
@@ -212,7 +214,7 @@ def draw(plan: PriceAndPay, rows: Sequence[Row], path: Path) -> None:
     by_pay = [
         figures.Line(
             f"pay {pay:g}",
-            [_middle(_ends(curves, (price, pay))) for price in plan.prices],
+            [_middle(ends_of_seeds(curves, (price, pay))) for price in plan.prices],
             markers=True,
             names=[f"price {price:g}" for price in plan.prices],
         )
@@ -220,9 +222,9 @@ def draw(plan: PriceAndPay, rows: Sequence[Row], path: Path) -> None:
     ]
     some = next(iter(curves.values()))
     oracle = figures.Line("oracle", [(row["oracle_questions"], row["oracle"]) for row in some], markers=True)
-    named = {arm(*pair): pair for pair in pairs(plan)}
-    shown = dict.fromkeys(name for contrast in plan.contrasts for name in contrast)
-    over = [figures.Line(name, _mean_curve(curves, named[name]), markers=True) for name in shown]
+    pair_by_name = {arm(*pair): pair for pair in pairs(plan)}
+    shown_arms = dict.fromkeys(name for contrast in plan.contrasts for name in contrast)
+    over = [figures.Line(name, _mean_curve(curves, pair_by_name[name]), markers=True) for name in shown_arms]
     goal = figures.Line("oracle", oracle.points[-1:], markers=True, names=["oracle"])
     figures.panels(
         [
@@ -234,7 +236,7 @@ def draw(plan: PriceAndPay, rows: Sequence[Row], path: Path) -> None:
     )
 
 
-def _ends(curves: Curves, pair: Pair) -> dict[str, list[float]]:
+def ends_of_seeds(curves: Curves, pair: Pair) -> dict[str, list[float]]:
     """Return the values of each seed at the largest budget, with the areas."""
     ends: dict[str, list[float]] = {name: [] for name in ("grounded", "lucky", "questions", "area", "between")}
     for (at, _), curve in curves.items():
@@ -274,8 +276,10 @@ def _contrast(
     )
     low_B, high_B = band(differences, LEVEL)
     above, below = int((low_B > 0).sum()), int((high_B < 0).sum())
-    held = f"The band of the difference lies above 0 at {above} and below 0 at {below} of {len(low_B)} turn budgets."
-    return welch(a, b, LEVEL), p, held
+    band_sentence = (
+        f"The band of the difference lies above 0 at {above} and below 0 at {below} of {len(low_B)} turn budgets."
+    )
+    return welch(a, b, LEVEL), p, band_sentence
 
 
 if __name__ == "__main__":

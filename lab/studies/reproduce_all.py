@@ -4,7 +4,7 @@
 
 All claims are registered before the first run, since claims share runs of the same arm. Finished runs are not repeated, and
 interrupted ones continue. ``--continue`` runs the next look of every undecided claim that can still be decided.
-Afterwards: python -m lab.pages.claims_data $USERRL_HOME and python -m lab.pages.claims_page.
+Afterwards: python -m lab.pages.claims $USERRL_HOME.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ def main() -> int:
     parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--only", nargs="+", default=list(claim_names()))
     parser.add_argument("--continue", dest="more", action="store_true", help="the next look of undecided claims")
-    given = parser.parse_args()
-    claims = [load_claim(name) for name in given.only]
-    if given.more:
-        failed = [name for seeds, own in continued(claims).items() for name in run(own, seeds, given.parallel)]
+    arguments = parser.parse_args()
+    claims = [load_claim(name) for name in arguments.only]
+    if arguments.more:
+        failed = [
+            name for seeds, undecided in continued(claims).items() for name in run(undecided, seeds, arguments.parallel)
+        ]
     else:
-        failed = run(claims, given.seeds, given.parallel)
+        failed = run(claims, arguments.seeds, arguments.parallel)
     for name in failed:
         print(f"{name} could not be run to its end; start this again", file=sys.stderr)
     return int(bool(failed))

@@ -1,74 +1,118 @@
-"""Run the factorial of what_collapses.yaml: credit of later rewards x form x pay of the enabling turn, by family.
+"""The factorial of what_collapses.yaml: credit of later rewards x form x pay of the enabling turn, by family.
 
     python -m lab.studies.what_collapses --list                  # the runs that are planned, and the hash of the plan
     python -m lab.studies.what_collapses errand                  # all cells of a family, seed by seed
     python -m lab.studies.what_collapses errand --seeds 901-902
     python -m lab.studies.what_collapses errand --audit          # audits of the cold starts of the plan's audit seed
-    python -m lab.studies.what_collapses_tables                  # the tables and figures, from data/what-collapses
+    python -m lab.studies.what_collapses --tables                # the tables, from data/what-collapses
+    python -m lab.studies.what_collapses --figures docs          # two SVG files
 
 Each cell and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
-Each finished run adds its row to data/what-collapses/runs.csv. The cells of a seed have the same demonstrations.
+Each finished run adds its row to data/what-collapses/runs.csv, and each audited cell one to audits.csv. The cells of a seed have
+the same demonstrations. Families are the units of the sign test.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
 
 from analysis.measure.collapse_rule import min_fall
-from lab.studies.study_rows import DATA, ENDING, add_row, chosen, plan_hash, read_plan, study_arguments, study_request
+from analysis.measure.interval import Interval, newcombe
+from analysis.measure.verdict import ALPHA, compare_shares
+from lab.studies.registered import (
+    DATA,
+    ENDING,
+    Cell,
+    Planned,
+    add_row,
+    chosen,
+    plan_hash,
+    plans,
+    read_plan,
+    read_rows,
+    run_each,
+    seeds_of,
+    study_arguments,
+    study_request,
+)
 from userrl.audits.credit import audit_credit
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from userrl.reports import figures
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl.stages.here import train_here
+from userrl_core.number_format import p_value
 from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
-RUNS, AUDITS = DATA / "what-collapses" / "runs.csv", DATA / "what-collapses" / "audits.csv"
+FOLDER = DATA / "what-collapses"
+RUNS, AUDITS = FOLDER / "runs.csv", FOLDER / "audits.csv"
 CELL = ("family", "gamma", "form", "enabling_turn")
 AGGREGATION = "trajectory_mean"
 """The loss aggregation of the plan's recipe."""
+PREDICTORS = ("audit", "push", "cosine")
+MAJORITY = "share of the other families"
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Primary(NamedTuple):
+    """by_family: unpaid less paid, share of collapsed runs. p: of the two-sided sign test. above: families above 0."""
+
+    by_family: dict[str, Interval]
+    counts: dict[str, tuple[tuple[int, int], tuple[int, int]]]
+    above: int
+    p: float
+
+
+class Prediction(NamedTuple):
+    """Error and rank correlation of a predictor; the correlation of a constant is nan."""
+
+    brier: float
+    spearman: float
 
 
 def main() -> int:
-    """List or run the cells of one family, or audit its cold starts."""
+    """List or run the cells of one family, audit its cold starts, or print tables and draw figures."""
     parser = study_arguments("Factorial: what collapses.")
     parser.add_argument("--audit", action="store_true")
-    given = parser.parse_args()
+    parser.add_argument("--figures", type=Path, help="folder for two SVG files")
+    arguments = parser.parse_args()
     quiet_process()
     plan = read_plan(PLAN)
+    if arguments.tables or arguments.figures:
+        rows = runs_of(plans(PLAN), read_rows(RUNS))
+        print("\n".join(tables(plan, rows, read_rows(AUDITS))))
+        if arguments.figures:
+            draw_differences(primary(rows), arguments.figures / "what-collapses-families.svg")
+            draw_cells(rows, arguments.figures / "what-collapses-cells.svg")
+        return 0
     print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    families = chosen(plan, given.family)
-    if given.audit:
-        return audited(plan, given.family)
-    for family in families:
-        for seed, cell in cells(plan, given.seeds):
-            request = asked(plan, family, seed, cell)
-            if given.listed or not given.family:
-                print(family, seed, *cell.values(), plan_run(request).run_id)
-            else:
-                done = train_here(plan_run(request))
-                spent = sum(done.cpu_seconds.values())
-                add_row(RUNS, (*CELL, "seed", "plan"), row_of(family, seed, cell, done.run, spent))
-                print(f"{done.run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+    if arguments.audit:
+        return audited(plan, arguments.family)
+    runs = planned(plan, chosen(plan, arguments.family), arguments.seeds)
+    run_each(runs, add, listed=arguments.listed or not arguments.family)
     return 0
 
 
-def cells(plan: Mapping[str, Any], seeds: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the seeds with their cells: all cells at the first seeds, the decisive ones at the others."""
-    first, last = plan["seeds"]["first"], plan["seeds"]["first"] + plan["seeds"]["decisive_cells"] - 1
-    if seeds:
-        first, last = map(int, seeds.split("-"))
-    for seed in range(first, last + 1):
-        for values in product(*plan["cells"].values()):
-            cell = dict(zip(plan["cells"], values, strict=True))
-            decisive = all(cell[key] in allowed for key, allowed in plan["decisive"].items())
-            if decisive or seed < plan["seeds"]["first"] + plan["seeds"]["all_cells"]:
-                yield seed, cell
+def planned(plan: Mapping[str, Any], families: Sequence[str], seeds: str | None) -> Iterator[Planned]:
+    """Yield the runs of each family: all cells at the first seeds, the decisive ones at the others."""
+    first = plan["seeds"]["first"]
+    for family in families:
+        for seed in seeds_of(seeds, first, first + plan["seeds"]["decisive_cells"] - 1):
+            for values in product(*plan["cells"].values()):
+                cell = dict(zip(plan["cells"], values, strict=True))
+                decisive = all(cell[key] in allowed for key, allowed in plan["decisive"].items())
+                if decisive or seed < first + plan["seeds"]["all_cells"]:
+                    yield {"family": family, **cell, "seed": seed}, asked(plan, family, seed, cell)
 
 
 def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, Any]) -> TrainRequest:
@@ -93,24 +137,14 @@ def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, An
     return study_request(plan, seed, overrides)
 
 
-def row_of(family: str, seed: int, cell: Mapping[str, Any], run: str, spent: float) -> dict[str, Any]:
-    """Return the row of a finished run."""
+def add(cell: Cell, run: str, spent: float) -> None:
+    """Add the row of a finished run."""
     with open_warehouse(warehouse_dir(), run=run) as warehouse:
         ((start, best, last, fall, error),) = warehouse.sql(ENDING, run=run).fetchall()
-    return {
-        "family": family,
-        **cell,
-        "seed": seed,
-        "plan": plan_hash(PLAN),
-        "run": run,
-        "start": round(start, 4),
-        "best": round(best, 4),
-        "last": round(last, 4),
-        "fall": round(fall, 4),
-        "fall_error": round(error, 4),
-        "collapsed": int(fall > min_fall(error)),
-        "cpu_seconds": round(spent),
-    }
+    scores = {"start": start, "best": best, "last": last, "fall": fall, "fall_error": error}
+    row = {**cell, "plan": plan_hash(PLAN), "run": run, **{name: round(value, 4) for name, value in scores.items()}}
+    ends = {"collapsed": int(fall > min_fall(error)), "cpu_seconds": round(spent)}
+    add_row(RUNS, (*CELL, "seed", "plan"), row | ends)
 
 
 def audited(plan: Mapping[str, Any], only: str | None) -> int:
@@ -128,31 +162,240 @@ def audited(plan: Mapping[str, Any], only: str | None) -> int:
                     f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
                 )
                 return 1
-            found = audit_credit(
+            audit_result = audit_credit(
                 str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
                 horizon=settings["horizon"], seed=chosen["seed"],
             ).as_json()  # fmt: skip
-            print(f"{family}, gamma {gamma}, {pay}: {found['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True)
+            print(
+                f"{family}, gamma {gamma}, {pay}: {audit_result['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True
+            )
             for form in plan["cells"]["form"]:
                 rules = {gamma: f"r2g/sum/{form}"}
                 if gamma == plan["cells"]["gamma"][-1]:
                     rules[0.0] = f"naive/sum/{form}"  # the same for all gammas
                 for of_gamma, rule in rules.items():
-                    add_row(AUDITS, CELL, prediction(found, rule, settings["kind"], (family, of_gamma, form, pay)))
+                    add_row(
+                        AUDITS, CELL, prediction(audit_result, rule, settings["kind"], (family, of_gamma, form, pay))
+                    )
     return 0
 
 
-def prediction(found: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
+def prediction(audit_result: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
     """Return a cell's predictors. One that is not defined is empty."""
-    numbers, worth = found["rules"]["sum"][f"{rule} {AGGREGATION}"], found["worth"]["sum"]
+    numbers, worth = audit_result["rules"]["sum"][f"{rule} {AGGREGATION}"], audit_result["worth"]["sum"]
     expected, true = numbers.get(f"kind_{kind}"), worth.get(f"kind_{kind}")
     audit = None if expected is None or true is None else round(expected - true, 4)
     return dict(zip(CELL, cell, strict=True)) | {
         "push": numbers.get("push"),
         "cosine": numbers.get("cosine"),
         "audit": audit,
-        "run": found["stored_as"],
+        "run": audit_result["stored_as"],
     }
+
+
+def tables(plan: Mapping[str, Any], rows: Rows, audits: Rows) -> list[str]:
+    """Return the primary contrast, the cells, and the predictions of the cells that were audited."""
+    lines = [*primary_table(primary(rows), len(plan["families"])), "", *cell_table(rows)]
+    return [*lines, "", *prediction_table(predictions(rows, audits))] if audits else lines
+
+
+def runs_of(hashes: Sequence[str], rows: Rows) -> list[Mapping[str, Any]]:
+    """Return the runs of a plan and of those that it amends. A run that is part of both counts once."""
+    return list({row["run"]: row for row in rows if row["plan"] in hashes}.values())
+
+
+def primary(rows: Rows) -> Primary:
+    """Return the primary contrast: gamma 0, form centred, the enabling turn unpaid less paid, by family.
+
+    A family counts once both cells have runs. The sign test leaves out families with equal shares.
+    """
+    counts = {}
+    for family in dict.fromkeys(row["family"] for row in rows):
+        cells = [
+            [
+                row["collapsed"]
+                for row in rows
+                if (row["family"], row["gamma"], row["form"], row["enabling_turn"]) == (family, 0, "centred", pay)
+            ]
+            for pay in ("unpaid", "paid")
+        ]
+        if all(cells):
+            unpaid, paid = ((sum(cell), len(cell)) for cell in cells)
+            counts[family] = (unpaid, paid)
+    by_family = {family: newcombe(*pair) for family, pair in counts.items()}
+    above, below = (sum(sign * interval.estimate > 0 for interval in by_family.values()) for sign in (1, -1))
+    p = float(scipy.stats.binomtest(above, above + below).pvalue) if above + below else 1.0
+    return Primary(by_family, counts, above, p)
+
+
+def primary_table(contrast: Primary, planned: int) -> list[str]:
+    """Return one row per family, the sign test, and whether the study failed.
+
+    A family's verdict is that of the claims' test for shares, Fisher's exact test at .02.
+    """
+    lines = [
+        "| family | unpaid | paid | difference [95 %] | Fisher's p | verdict |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for family, interval in contrast.by_family.items():
+        (unpaid, of_unpaid), (paid, of_paid) = contrast.counts[family]
+        limits = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+        shares = compare_shares(*contrast.counts[family], ALPHA, more_is_collapse=True)
+        verdict = "more collapse" if shares.word == "reproduced" else shares.word
+        lines.append(
+            f"| {family} | {unpaid} of {of_unpaid} | {paid} of {of_paid} | {limits} | {p_value(shares.p)} | {verdict} |"
+        )
+    families = len(contrast.by_family)
+    sentence = f"{contrast.above} of {families} families have a difference above 0 (sign test: p {contrast.p:.3f})."
+    if families < planned:
+        return [*lines, "", f"{sentence} {planned - families} of {planned} families have no runs yet."]
+    outcome = "holds" if contrast.above >= planned - 1 else "fails"
+    return [*lines, "", f"{sentence} At least {planned - 1} were required: the primary contrast {outcome}."]
+
+
+def cell_table(rows: Rows) -> list[str]:
+    """Return one row per family, form and pay.
+
+    The cell of a gamma has the collapsed runs, and the mean change from the cold start to the end. Its error is over seeds.
+    """
+    gammas = sorted({row["gamma"] for row in rows})
+    lines = [
+        f"| family | form | enabling turn | {' | '.join(f'gamma {gamma:g}' for gamma in gammas)} |",
+        f"| --- | --- | --- |{' --- |' * len(gammas)}",
+    ]
+    cells = by_cell(rows)
+    for family, form, pay in dict.fromkeys((family, form, pay) for family, _, form, pay in cells):
+        gamma_cells = [_shown(cells.get((family, gamma, form, pay), [])) for gamma in gammas]
+        lines.append(f"| {family} | {form} | {pay} | {' | '.join(gamma_cells)} |")
+    return lines
+
+
+def _shown(rows: Rows) -> str:
+    if not rows:
+        return ""
+    changes = [row["last"] - row["start"] for row in rows]
+    error = f" ± {stdev(changes) / math.sqrt(len(changes)):.2f}" if len(changes) > 1 else ""
+    return f"{sum(row['collapsed'] for row in rows)} of {len(rows)}, {fmean(changes):+.2f}{error}"
+
+
+def by_cell(rows: Rows) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    """Return the rows of each cell."""
+    cells: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault(tuple(row[name] for name in CELL), []).append(row)
+    return cells
+
+
+def predictions(rows: Rows, audits: Rows) -> dict[str, Prediction]:
+    """Return Brier score and Spearman's correlation of every predictor, with each family left out in turn.
+
+    Only cells count that have runs and all predictors. Each run has the same weight in the Brier score, each cell in
+    the correlation, which is between the predicted chance and the share of collapsed runs.
+    """
+    cells = {cell: [row["collapsed"] for row in cell_rows] for cell, cell_rows in by_cell(rows).items()}
+    predicted = [
+        row
+        for row in audits
+        if tuple(row[name] for name in CELL) in cells and all(row[name] is not None for name in PREDICTORS)
+    ]
+    outcomes = [cells[tuple(row[name] for name in CELL)] for row in predicted]
+    families = [row["family"] for row in predicted]
+    scores = {}
+    for name in (*PREDICTORS, MAJORITY):
+        values = np.array([0.0 if name == MAJORITY else float(row[name]) for row in predicted])
+        chances = np.empty(len(predicted))
+        for family in set(families):
+            held_out = np.array([collapsed == family for collapsed in families])
+            others = [outcome for outcome, out in zip(outcomes, held_out, strict=True) if not out]
+            chances[held_out] = logistic(values[~held_out], others)(values[held_out])
+        errors = [
+            (chance - collapsed) ** 2 for chance, cell in zip(chances, outcomes, strict=True) for collapsed in cell
+        ]
+        shares = [fmean(cell) for cell in outcomes]
+        constant = name == MAJORITY or len(set(shares)) < 2 or len(set(chances)) < 2
+        rank = math.nan if constant else float(scipy.stats.spearmanr(chances, shares).statistic)
+        scores[name] = Prediction(float(np.mean(errors)), rank)
+    return scores
+
+
+def logistic(values_C: np.ndarray, outcomes: Sequence[Sequence[int]]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a logistic curve in one variable, fitted to the collapses of C cells.
+
+    The variable is standardised. A penalty of half the squared slope keeps the slope finite where a value separates all
+    collapses. Without spread of the variable the curve is the share of collapses.
+    """
+    centre, spread = (float(values_C.mean()), float(values_C.std())) if values_C.size else (0.0, 0.0)
+    spread = spread or 1.0
+    count_C, total_C = (np.array([f(cell) for cell in outcomes], dtype=float) for f in (sum, len))
+
+    def loss(parameters: np.ndarray) -> float:
+        logits_C = parameters[0] + parameters[1] * (values_C - centre) / spread
+        return float((total_C * np.logaddexp(0.0, logits_C) - count_C * logits_C).sum() + parameters[1] ** 2 / 2)
+
+    base, slope = scipy.optimize.minimize(loss, np.zeros(2)).x
+    return lambda values: scipy.special.expit(base + slope * (values - centre) / spread)
+
+
+def prediction_table(scores: Mapping[str, Prediction]) -> list[str]:
+    """Return one row per predictor, and the comparison that was registered."""
+    lines = ["| predictor | Brier score | Spearman |", "| --- | ---: | ---: |"]
+    for name, prediction in scores.items():
+        rank = "" if math.isnan(prediction.spearman) else f"{prediction.spearman:+.2f}"
+        lines.append(f"| {name} | {prediction.brier:.3f} | {rank} |")
+    comparison = (
+        "below push's" if scores["audit"].brier < scores["push"].brier else "not below push's, so the audit fails"
+    )
+    return [*lines, "", f"The audit's Brier score is {comparison}."]
+
+
+def draw_differences(contrast: Primary, path: Path) -> None:
+    """Draw the primary contrast: a dot with limits per family."""
+    rows = [(name, interval.estimate, interval.low, interval.high) for name, interval in contrast.by_family.items()]
+    x = "share of collapsed runs, enabling turn unpaid less paid [95 %] (gamma 0, form centred)"
+    path.write_text(figures.intervals(rows, x=x, zero=True) + "\n", encoding="utf-8")
+
+
+def draw_cells(rows: Rows, path: Path) -> None:
+    """Draw the change of every run against gamma: a panel per family and form, a colour per pay."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "what-collapses"
+    from matplotlib import pyplot
+
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    forms = list(dict.fromkeys(row["form"] for row in rows))
+    gammas = sorted({row["gamma"] for row in rows})
+    size = (2 * len(families) + 1, 2.2 * len(forms) + 0.6)
+    figure, panels = pyplot.subplots(
+        len(forms), len(families), figsize=size, layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    for (line, form), (column, family) in ((a, b) for a in enumerate(forms) for b in enumerate(families)):
+        axes = panels[line][column]
+        for pay, colour, shift in (("paid", "tab:blue", -0.12), ("unpaid", "tab:red", 0.12)):
+            pay_rows = [
+                row for row in rows if (row["family"], row["form"], row["enabling_turn"]) == (family, form, pay)
+            ]
+            for mark, collapsed in (("o", 0), ("x", 1)):
+                marked_rows = [row for row in pay_rows if row["collapsed"] == collapsed]
+                positions = [gammas.index(row["gamma"]) + shift for row in marked_rows]
+                label = pay if not collapsed else None
+                axes.plot(
+                    positions,
+                    [row["last"] - row["start"] for row in marked_rows],
+                    mark,
+                    color=colour,
+                    markersize=4,
+                    label=label,
+                )
+        axes.axhline(0, color="grey", linewidth=0.8)
+        axes.set_xticks(range(len(gammas)), [f"{gamma:g}" for gamma in gammas])
+        axes.set_title(f"{family}, {form}", fontsize=9)
+    panels[0][0].legend(fontsize=8)
+    figure.supxlabel("gamma of the credit", fontsize=9)
+    figure.supylabel("end less cold start (x: collapsed)", fontsize=9)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,23 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lab.studies.price_and_pay import FIELDS, arm, draw, lines, load_plan, load_rows, pairs
+from analysis.measure.interval import score_interval
+from lab.studies.price_and_pay import (
+    FIELDS,
+    arm,
+    curves_of,
+    draw,
+    ends_of_seeds,
+    lines,
+    load_plan,
+    load_rows,
+    pairs,
+)
+from tests.places import ROOT
+from userrl_core.number_format import with_limits
 
 
 def data(path: Path, grounded: dict[tuple[float, float], float]) -> Path:
@@ -56,3 +70,17 @@ def test_the_tables_and_the_picture_come_from_the_data(tmp_path: Path) -> None:
 
 def test_arms_are_named_by_price_and_pay() -> None:
     assert [arm(*pair) for pair in pairs(load_plan())][:2] == ["price-0-pay-0", "price-0-pay-0.25"]
+
+
+def test_the_page_has_the_grounded_success_and_the_picture_of_the_data(tmp_path: Path) -> None:
+    plan, rows = load_plan(), load_rows(ROOT / "data" / "users" / "price_and_pay.csv")
+    draw(plan, rows, tmp_path / "picture.svg")
+    assert (tmp_path / "picture.svg").read_bytes() == (ROOT / "docs" / "price-and-pay.svg").read_bytes()
+    curves = curves_of(rows)
+    page = (ROOT / "docs" / "users.md").read_text(encoding="utf-8")
+    for price in plan.prices:
+        cells = [
+            with_limits(score_interval(np.array(ends_of_seeds(curves, (price, pay))["grounded"])), 2)
+            for pay in plan.pays
+        ]
+        assert f"| {price:g} | {' | '.join(cells)} |".replace("0.", ".") in page

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from analysis.measure.interval import newcombe
-from lab.studies import claim_turns, study_rows
-from lab.studies import horizon_rules_tables as horizons
-from lab.studies import language_model as language_model_study
-from lab.studies import language_model_seeds as language_model
-from lab.studies import what_collapses_tables as collapses
+from lab.pages import claims, language_model_trials
+from lab.studies import horizon_rules as horizons
+from lab.studies import language_model, registered
+from lab.studies import what_collapses as collapses
+from tests.places import ROOT
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 
@@ -49,12 +49,12 @@ def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None
 
 
 def test_the_page_shows_the_tables_that_the_data_give() -> None:
-    rows = collapses.runs_of(study_rows.plans(collapses.PLAN), study_rows.read_rows(collapses.FOLDER / "runs.csv"))
-    page = (collapses.FOLDER / "README.md").read_text(encoding="utf-8")
-    families = len(study_rows.read_plan(collapses.PLAN)["families"])
+    rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.FOLDER / "runs.csv"))
+    page = (collapses.DATA.parent / "docs" / "what-collapses.md").read_text(encoding="utf-8")
+    families = len(registered.read_plan(collapses.PLAN)["families"])
     for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
         assert "\n".join(table) in page
-    audits = study_rows.read_rows(collapses.FOLDER / "audits.csv")
+    audits = registered.read_rows(collapses.FOLDER / "audits.csv")
     assert "\n".join(collapses.prediction_table(collapses.predictions(rows, audits))) in page
 
 
@@ -128,7 +128,15 @@ def test_both_figures_are_drawn_and_are_the_same_each_time(tmp_path: Path) -> No
     for figure in ("families", "cells"):
         one, two = ((tmp_path / f"{name}-{figure}.svg").read_bytes() for name in ("one", "two"))
         assert one == two
-        assert one.startswith(b"<?xml")
+        assert b"<svg" in one
+
+
+def test_the_figures_of_the_page_are_drawn_from_its_data(tmp_path: Path) -> None:
+    rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.RUNS))
+    collapses.draw_differences(collapses.primary(rows), tmp_path / "what-collapses-families.svg")
+    collapses.draw_cells(rows, tmp_path / "what-collapses-cells.svg")
+    for figure in tmp_path.iterdir():
+        assert figure.read_bytes() == (registered.DATA.parent / "docs" / figure.name).read_bytes()
 
 
 def scores(**arms: Any) -> dict[str, dict[int, float]]:
@@ -157,9 +165,9 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
 
 
 def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
-    plan = study_rows.read_plan(horizons.PLAN)
-    page = (study_rows.DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
-    table, sentences = "\n".join(horizons.tables(plan, study_rows.read_rows(horizons.RUNS))).split("\n\n")
+    plan = registered.read_plan(horizons.PLAN)
+    page = (registered.DATA.parent / "docs" / "horizons.md").read_text(encoding="utf-8")
+    table, sentences = "\n".join(horizons.tables(plan, registered.read_rows(horizons.RUNS))).split("\n\n")
     assert table in page
     assert all(sentence in page for sentence in sentences.splitlines())
 
@@ -171,7 +179,7 @@ def test_a_promise_needs_all_cells() -> None:
 
 
 def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
-    plan = study_rows.read_plan(horizons.PLAN)
+    plan = registered.read_plan(horizons.PLAN)
     budgets = [f"at_{round(budget * plan['tokens'])}" for budget in plan["budgets"]]
     rows = [
         {"family": family, "reward": reward, "arm": arm, "seed": 701 + n}
@@ -194,33 +202,19 @@ def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
 def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "data" / "runs.csv"
     for seed, score in ((2, 0.5), (1, 0.25), (2, 0.75)):
-        study_rows.add_row(path, ("seed",), {"seed": seed, "score": score})
-    assert study_rows.read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
+        registered.add_row(path, ("seed",), {"seed": seed, "score": score})
+    assert registered.read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    folder = study_rows.DATA / "language-model"
-    page = (folder / "README.md").read_text(encoding="utf-8")
-    trials = (folder / "trials.md").read_text(encoding="utf-8")
-    named = (
-        ("wish", 1, language_model.UNNAMED),
-        ("wish", 4, language_model.UNNAMED),
-        ("wish", 0, "lean-2e-5"),
-        ("wish", 0, "line-1e-5"),
-        ("wish", 0, "wish-clean"),
-        ("errand", 0, "errand-3b"),
-        ("errand", 0, "errand-2e-5"),
-        ("errand", 0, "errand-8e-5"),
-    )
-    for gym, seed, name in named:
-        assert "\n".join(language_model.table(gym, seed, name)) in trials
-    trained = ("elicitation-pay-paid-2e-5", "elicitation-pay-unpaid-2e-5", "unpaid-search-own-2e-5")
-    assert "\n".join(language_model.validations("wish", trained)) in trials
+    docs = ROOT / "docs"
+    page = (docs / "language-model.md").read_text(encoding="utf-8")
+    trials = (docs / "notes" / "language-model-trials.md").read_text(encoding="utf-8")
+    for table in language_model_trials.page():
+        assert "\n".join(table) in trials
     for claim in ("elicitation-pay", "unpaid-search"):
-        assert "\n".join(claim_turns.table(f"{claim}.language-model")) in page
-    assert "\n".join(language_model.unread_answers("wish")) in page
-    for gym in ("wish", "errand"):
-        assert "\n".join(language_model.trials(gym)) in trials
-    assert "\n".join(language_model_study.tables()) in page
-    assert "\n".join(language_model_study.by_tier()) in page
-    assert "\n".join(language_model_study.forgotten()) in page
+        assert "\n".join(claims.turns_table(f"{claim}.language-model")) in page
+    assert "\n".join(language_model_trials.unread_answers("wish")) in page
+    assert "\n".join(language_model.tables()) in page
+    assert "\n".join(language_model.by_tier()) in page
+    assert "\n".join(language_model.forgotten()) in page

@@ -1,7 +1,7 @@
 """Speed of the local backend on one GPU: rollout, update, peak memory, share of the GPU's peak, log-prob agreement.
 
-    python lab/benchmarks/gpu/local_backend.py                      # a random 0.6 B Qwen3 in bf16, 64 episodes of 8 turns
-    python lab/benchmarks/gpu/local_backend.py --device cpu --size tiny --episodes 8 --reply 16    # does the script work?
+    python -m lab.benchmarks.gpu.local_backend                      # a random 0.6 B Qwen3 in bf16, 64 episodes of 8 turns
+    python -m lab.benchmarks.gpu.local_backend --device cpu --size tiny --episodes 8 --reply 16    # does the script work?
 
 Prints one table. The peak is a matrix product measured on the same GPU. Random weights write random text, so every reply
 runs to its token limit and every turn is a format error, after which the conversation continues.
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from userrl_core.training.local.threads import quiet_threads
@@ -36,16 +35,16 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--reply", type=int, default=128, help="tokens per reply")
     parser.add_argument("--micro-batch", type=int, default=8)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     quiet_threads()
-    rows = measure(arguments)
-    if arguments.json:
-        print(json.dumps(rows))
-        return 0
+    print_rows(measure(arguments))
+    return 0
+
+
+def print_rows(rows: Mapping[str, Any]) -> None:
+    """Print figures as rows of a Markdown table."""
     for name, value in rows.items():
         print(f"| {name} | {value if isinstance(value, str) else f'{value:,.4g}'} |")
-    return 0
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -126,8 +125,10 @@ def make_model(arguments: argparse.Namespace) -> tuple[Any, Any]:
     from userrl_core.training.local.model import build_model
     from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 
-    shown = list(tasks("travel", "train", tier="tiny"))[:50]
-    chats = [to_chat(t) for t in asyncio.run(run_episodes(shown, ScriptedPolicy(1.0), horizon=6, prompt_style="full"))]
+    demonstrated = list(tasks("travel", "train", tier="tiny"))[:50]
+    chats = [
+        to_chat(t) for t in asyncio.run(run_episodes(demonstrated, ScriptedPolicy(1.0), horizon=6, prompt_style="full"))
+    ]
     tokenizer = train_tokenizer(render(chats), 512)
     shape = ModelConfig(**SIZES[arguments.size], dtype=arguments.dtype, initializer_range=0.02, max_context=32768)
     model = build_model(shape, tokenizer, 0, "cpu")

@@ -7,7 +7,7 @@
 # PYTHON (default .venv/bin/python) runs the local backend, plain training and TRL (a part says so where trl is missing);
 # TRAINER (default .venv-verl/bin/python) runs verl with vLLM, where it is there.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 device=cuda
 [ "${1:-}" = --device ] && device=${2:?--device needs cuda or cpu}
 python=${PYTHON:-.venv/bin/python} trainer=${TRAINER:-.venv-verl/bin/python}
@@ -23,18 +23,18 @@ part() { # TITLE COMMAND...: its rows below its title; a part that fails ends no
 [ "$device" = cuda ] && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 if [ "$device" = cpu ]; then
   small=(--device cpu --size tiny)
-  part "Local backend, tiny" "$python" lab/benchmarks/gpu/local_backend.py "${small[@]}" --vocab 2000 --episodes 8 --turns 2 --reply 16
-  part "Hugging Face generate and a plain update, tiny" "$python" lab/benchmarks/gpu/plain_trainer.py "${small[@]}"
-  part "TRL, tiny" "$python" lab/benchmarks/gpu/trl_grpo.py "${small[@]}"
+  part "Local backend, tiny" "$python" -m lab.benchmarks.gpu.local_backend "${small[@]}" --vocab 2000 --episodes 8 --turns 2 --reply 16
+  part "Hugging Face generate and a plain update, tiny" "$python" -m lab.benchmarks.gpu.baselines plain "${small[@]}"
+  part "TRL, tiny" "$python" -m lab.benchmarks.gpu.baselines trl "${small[@]}"
 else
-  part "Local backend, 0.6 B, bfloat16" "$python" lab/benchmarks/gpu/local_backend.py
-  part "Local backend, 1.7 B, bfloat16" "$python" lab/benchmarks/gpu/local_backend.py --size 1.7b
-  part "Local backend, 0.6 B, float32" "$python" lab/benchmarks/gpu/local_backend.py --dtype float32
-  part "Hugging Face generate and a plain update, 0.6 B" "$python" lab/benchmarks/gpu/plain_trainer.py
-  part "Hugging Face generate and a plain update, 1.7 B" "$python" lab/benchmarks/gpu/plain_trainer.py --size 1.7b
-  part "TRL, 0.6 B" "$python" lab/benchmarks/gpu/trl_grpo.py
+  part "Local backend, 0.6 B, bfloat16" "$python" -m lab.benchmarks.gpu.local_backend
+  part "Local backend, 1.7 B, bfloat16" "$python" -m lab.benchmarks.gpu.local_backend --size 1.7b
+  part "Local backend, 0.6 B, float32" "$python" -m lab.benchmarks.gpu.local_backend --dtype float32
+  part "Hugging Face generate and a plain update, 0.6 B" "$python" -m lab.benchmarks.gpu.baselines plain
+  part "Hugging Face generate and a plain update, 1.7 B" "$python" -m lab.benchmarks.gpu.baselines plain --size 1.7b
+  part "TRL, 0.6 B" "$python" -m lab.benchmarks.gpu.baselines trl
   if [ -x "$trainer" ]; then
-    part "verl and vLLM, 0.6 B, four steps" "$python" lab/benchmarks/gpu/verl_stage.py --python "$trainer"
+    part "verl and vLLM, 0.6 B, four steps" "$python" -m lab.benchmarks.gpu.verl_stage --python "$trainer"
   else
     echo; echo "verl: $trainer is not there (docs/gpu.md), so this part was left out."
   fi

@@ -1,6 +1,6 @@
 """Four steps of verl with vLLM and our agent loop on one GPU, at 0.6 B with random weights: the time of each part.
 
-    python lab/benchmarks/gpu/verl_stage.py --python .venv-verl/bin/python
+    python -m lab.benchmarks.gpu.verl_stage --python .venv-verl/bin/python
 
 It plays 16 x 8 conversations of the tiny travel tier. Random weights write random text, so every reply runs to its token
 limit and every turn is a format error, after which the conversation continues. Prints table rows of the last step.
@@ -9,18 +9,15 @@ limit and every turn is a format error, after which the conversation continues. 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from local_backend import make_model
-
+from lab.benchmarks.gpu.local_backend import make_model, print_rows
+from lab.benchmarks.stand_ins import Nowhere, OneHorizon
 from userrl_core.gyms.registry import tasks
-from userrl_core.records import Task
 from userrl_core.training.config import AlgorithmConfig, Cluster
 from userrl_core.training.verl.job import VerlJob
 from userrl_core.training.verl.rl import run_rl
@@ -35,8 +32,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     shape = argparse.Namespace(size="0.6b", dtype="bfloat16", vocab=151_936, device="cpu")
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         tokenizer, model = make_model(shape)
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -58,48 +55,9 @@ def main() -> int:
             last.update(metrics)
             print(f"{time.perf_counter() - began:.0f} s: step {step} of {total}", file=sys.stderr)
 
-        run_rl(job, Travel(), Nowhere(), progress)  # type: ignore[arg-type]
-    for name, value in sorted(last.items()):
-        if any(word in name for word in SHOWN):
-            print(f"| {name} | {value:,.4g} |")
+        run_rl(job, OneHorizon(list(tasks("travel", "train", tier="tiny")), 8), Nowhere(), progress)  # type: ignore[arg-type]
+    print_rows({name: value for name, value in sorted(last.items()) if any(part in name for part in SHOWN)})
     return 0
-
-
-class Travel:
-    """A curriculum of the tiny travel tier at one horizon."""
-
-    def __init__(self) -> None:
-        self.tasks = itertools.cycle(tasks("travel", "train", tier="tiny"))
-
-    def horizon(self, step: int, history: Sequence[Mapping[str, float | None]], group: int | None = None) -> int:
-        return 8
-
-    def stage_of(self, step: int) -> str:
-        return "rl-1"
-
-    def draw(self, step: int, n: int) -> list[Task]:
-        return list(itertools.islice(self.tasks, n))
-
-    def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None: ...
-
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
-
-    def metrics(self) -> dict[str, float]:
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class Nowhere:
-    """A sink that discards everything."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "incarnation":
-            raise AttributeError(name)
-        return lambda *arguments, **keywords: None
 
 
 if __name__ == "__main__":

@@ -26,13 +26,15 @@ Define = Callable[[str, str], Any]
 def questions() -> dict[str, str]:
     """Return the statements of questions.sql by name, the views first."""
     text = (HERE / "questions.sql").read_text()
-    found = re.findall(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", text, re.MULTILINE | re.DOTALL)
-    return {name: "\n".join(line for line in body.splitlines() if not line.startswith("--")) for name, body in found}
+    statements = re.findall(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {
+        name: "\n".join(line for line in body.splitlines() if not line.startswith("--")) for name, body in statements
+    }
 
 
 def documented(engine: str, folder: Path, table: str) -> str:
     """Return the SQL of docs/scale.md with which the engine reads a table, for a folder instead of the bucket."""
-    page = (HERE.parents[1] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
+    page = (HERE.parents[2] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
     block = re.search(rf"^{engine}[^\n]*:\n.*?```\w+\n(.*?)```", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     assert block is not None, f"docs/scale.md has no statement for {engine}"
     text = block[1].replace("s3://bucket/userrl/HOME", str(folder))
@@ -110,24 +112,24 @@ def clickhouse(folder: Path) -> tuple[Define, Ask]:
     """Return functions that define a view and ask ClickHouse, embedded by chdb."""
     from chdb import session  # type: ignore[import-not-found]  # not in our environment
 
-    asked = session.Session()
-    asked.query("CREATE DATABASE userrl")
-    asked.query("USE userrl")
+    connection = session.Session()
+    connection.query("CREATE DATABASE userrl")
+    connection.query("USE userrl")
     # NULL for a row that a join does not find, as in SQL; ClickHouse has 0 and '' otherwise.
-    asked.query("SET join_use_nulls = 1")
+    connection.query("SET join_use_nulls = 1")
     for table in TABLES:
-        asked.query(documented("ClickHouse", folder, table))
+        connection.query(documented("ClickHouse", folder, table))
 
     def ask(text: str) -> Rows:
         # Its stddev_samp was off by more than a millionth where scores of a group are almost equal.
         text = text.replace("stddev_samp", "stddevSampStable")
         return list(
-            json.loads(str(asked.query(f"{text}\nSETTINGS output_format_json_quote_64bit_integers = 0", "JSON")))[
+            json.loads(str(connection.query(f"{text}\nSETTINGS output_format_json_quote_64bit_integers = 0", "JSON")))[
                 "data"
             ]
         )
 
-    return lambda name, text: asked.query(f"CREATE VIEW {name} AS {text}"), ask
+    return lambda name, text: connection.query(f"CREATE VIEW {name} AS {text}"), ask
 
 
 def spark(folder: Path) -> tuple[Define, Ask]:

@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="interpreter with chdb-core and pyspark")
     parser.add_argument("--to", type=Path, default=Path("data/engines.csv"))
     parser.add_argument("engines", nargs="*", default=["duckdb", "polars", "clickhouse", "spark"])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     table: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         done = export(warehouse_dir(), folder)
@@ -53,19 +53,19 @@ def main() -> int:
         own_folder = next(Path(folder).glob("home=*"))
         with open_warehouse(warehouse_dir()) as warehouse:
             truth = {question: warehouse.rows(text) for question, text in TRUTH.items()}
-        for engine in given.engines:
-            python = sys.executable if engine in ("duckdb", "polars") else given.python
+        for engine in arguments.engines:
+            python = sys.executable if engine in ("duckdb", "polars") else arguments.python
             answered = json.loads(
                 subprocess.check_output([python, str(ANSWERS), engine, str(own_folder)]).splitlines()[-1]
             )
             for question, rows in truth.items():
-                own = answered[question]
-                apart = len(differences(rows, own["rows"]))
-                row = {"engine": engine, "question": question, "rows": len(rows), "differ": apart}
-                table.append({**row, "seconds": f"{own['seconds']:.2f}"})
+                engine_answer = answered[question]
+                differing = len(differences(rows, engine_answer["rows"]))
+                row = {"engine": engine, "question": question, "rows": len(rows), "differ": differing}
+                table.append({**row, "seconds": f"{engine_answer['seconds']:.2f}"})
                 print(table[-1], file=sys.stderr)
-    given.to.parent.mkdir(parents=True, exist_ok=True)
-    with given.to.open("w", newline="") as file:
+    arguments.to.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.to.open("w", newline="") as file:
         writer = csv.DictWriter(file, table[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
@@ -77,26 +77,26 @@ def differences(expected: Rows, answered: Rows) -> list[str]:
 
     The key is the texts, and `step` and `k`. The order counts for nothing. ClickHouse's deviations differ in the eighth digit.
     """
-    here, there = ({_key(row): row for row in rows} for rows in (expected, answered))
-    apart = {key for key in here.keys() & there.keys() if not _alike(here[key], there[key])}
-    return sorted(apart | (here.keys() ^ there.keys()))
+    left, right = ({_key(row): row for row in rows} for rows in (expected, answered))
+    differing = {key for key in left.keys() & right.keys() if not _alike(left[key], right[key])}
+    return sorted(differing | (left.keys() ^ right.keys()))
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    named = {name: value for name, value in row.items() if isinstance(value, str) or name in ("step", "k")}
+    key_columns = {name: value for name, value in row.items() if isinstance(value, str) or name in ("step", "k")}
     return json.dumps(
-        {name: int(value) if name in ("step", "k") else value for name, value in named.items()}, sort_keys=True
+        {name: int(value) if name in ("step", "k") else value for name, value in key_columns.items()}, sort_keys=True
     )
 
 
-def _alike(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    if here.keys() != there.keys():
+def _alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    if left.keys() != right.keys():
         return False
     return all(
-        math.isclose(value, there[name], rel_tol=1e-6, abs_tol=1e-9)
-        if isinstance(value, int | float) and isinstance(there[name], int | float)
-        else value == there[name]
-        for name, value in here.items()
+        math.isclose(value, right[name], rel_tol=1e-6, abs_tol=1e-9)
+        if isinstance(value, int | float) and isinstance(right[name], int | float)
+        else value == right[name]
+        for name, value in left.items()
     )
 
 

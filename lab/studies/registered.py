@@ -1,4 +1,4 @@
-"""Registered studies of families: their arguments, the plan with its hash, and one row a run in a CSV file under data/.
+"""Registered studies of families: their arguments, the plan with its hash, their runs, and one row a run in a CSV file under data/.
 
 A plan's hash is that of its bytes. Each row has it, so that runs of another plan are told apart.
 """
@@ -8,16 +8,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import yaml
 
+from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
+from userrl.stages.here import train_here
 
 DATA = Path(__file__).parents[2] / "data"
+
+Cell = Mapping[str, Any]
+"""What distinguishes a run of a study, by name: its family, seed and settings."""
+Planned = tuple[Cell, TrainRequest]
 
 VALIDATED = """
 SELECT step, avg(score) AS score FROM trajectories
@@ -37,7 +43,8 @@ def study_arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("family", nargs="?")
     parser.add_argument("--seeds", help="first-last; none: those of the plan")
-    parser.add_argument("--list", action="store_true", dest="listed")
+    parser.add_argument("--list", action="store_true", dest="listed", help="the runs that are planned")
+    parser.add_argument("--tables", action="store_true", help="print the tables, from data/ alone")
     return parser
 
 
@@ -67,6 +74,33 @@ def study_request(plan: Mapping[str, Any], seed: int, overrides: Mapping[str, An
     )
 
 
+def run_each(runs: Iterable[Planned], add: Callable[[Cell, str, float], None], *, listed: bool) -> None:
+    """Train each run that is not finished, and add its row. add: takes the cell, the run's id and its CPU-seconds.
+
+    listed: print the cells with their runs' ids, and run nothing.
+    """
+    for cell, request in runs:
+        if listed:
+            print(*cell.values(), plan_run(request).run_id)
+            continue
+        done = train_here(plan_run(request), progress=_print_step)
+        spent = sum(done.cpu_seconds.values())
+        add(cell, done.run, spent)
+        print(f"{done.run}: {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+
+
+def _print_step(stage: str, line: Mapping[str, Any]) -> None:
+    if "score" in line:
+        print(stage, line["step"], line["score"], file=sys.stderr, flush=True)
+
+
+def seeds_of(seed_range: str | None, first: int, last: int) -> range:
+    """Return the seeds of an argument ``first-last``, or those of the plan."""
+    if seed_range:
+        first, last = map(int, seed_range.split("-"))
+    return range(first, last + 1)
+
+
 def plan_hash(path: Path) -> str:
     """Return the hash of a plan, in 16 hex digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -85,6 +119,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def add_row(path: Path, key: Sequence[str], row: Mapping[str, Any]) -> None:
     """Add a row to a file, in the order of the key. A row with the same key is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {tuple(str(each[name]) for name in key): each for each in read_rows(path)}
+    rows = {tuple(str(row_by_key[name]) for name in key): row_by_key for row_by_key in read_rows(path)}
     rows[tuple(str(row[name]) for name in key)] = dict(row)
-    pl.DataFrame([rows[each] for each in sorted(rows)], infer_schema_length=None).write_csv(path)
+    pl.DataFrame([rows[row_by_key] for row_by_key in sorted(rows)], infer_schema_length=None).write_csv(path)

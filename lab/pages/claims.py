@@ -1,21 +1,30 @@
-"""Write the claims' tables of data/claims/README.md from data/claims alone.
+"""Data and page of the claims: the runs of homes go to data/claims, and docs/reproduction.md is written from there alone.
 
-python -m lab.pages.claims_page
+    python -m lab.pages.claims                                  # writes the page
+    python -m lab.pages.claims .userrl [OTHER_HOME ...] [--only CLAIM ...]     # adds the homes' runs first
+    python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of docs/language-model.md
 
-A claim with runs in runs.csv (`lab/pages/claims_data.py`) is measured from them, by the rule of
-`analysis.measure.verdict`. Its checks follow it. The other claims have only their published tables
-(published_arms.csv, published_contrasts.csv). The script computes all results that follow from those tables, and
-says which results are missing without the runs.
+runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
+validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
+test.parquet        one row a run, policy, step and test conversation: task, tier, score, turns, return, how it ended
+steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
+
+A row that is there already is replaced by the newer one. A claim with runs in runs.csv is measured from them, by the rule of
+`analysis.measure.verdict`. Its checks follow it. The other claims have only their published tables (published_arms.csv,
+published_contrasts.csv). The page has all results that follow from those tables, and says which are missing without the runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
+import polars as pl
 from scipy import stats
 
 from analysis.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
@@ -24,20 +33,98 @@ from analysis.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares,
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
 from userrl.claims.document import size
 from userrl_core.number_format import limits, p_value, with_limits
+from warehouse import Warehouse, open_warehouse
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "data" / "claims" / "README.md"
+PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
-MARK = "<!-- From here on written by lab/pages/claims_page.py -->"
+MARK = "<!-- From here on written by lab/pages/claims.py -->"
 Row = Mapping[str, str]
 DIRECTED = ("reproduced", "above zero, delta not excluded", "below zero, delta not excluded", "the reverse", "mixed")
 """Verdicts that name a direction."""
+START, LAST = "SFT", "RL last step"
+"""Policies of the table of turns."""
+
+RUNS = """
+SELECT a.claim, a.hash, c.registration, a.code, c.measure, c.registered::VARCHAR AS registered, a.arm, a.seed,
+       a.run_id AS run, a.exploratory, a.state, a.score, a.evaluations, a.best, a.early, a.time_weighted, a.ending,
+       a.forgot, e.best_step, e.last_step, e.fall, e.stderr,
+       e.own_horizon, e.own_fall, e.own_stderr, a.tokens, a.updates, a.cpu_seconds, a.held_step, a.reached_step, a.cold_start
+FROM claim_arms() a LEFT JOIN claims() c ON c.claim = a.claim AND c.hash = a.hash
+LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL
+WHERE a.state <> 'started' ORDER BY a.claim, a.hash, a.arm, a.seed
+"""
+VALIDATION = """
+SELECT t.run_id AS run, t.step, t.gym, coalesce(t.tier, '') AS tier, count(*) AS n, avg(t.score) AS score,
+       avg(CASE WHEN t.turns > coalesce(l.horizon, e.own_horizon) THEN 0.0 ELSE t.score END) AS own_score,
+       any_value(l.all_tokens_so_far) AS tokens, any_value(l.episodes_so_far) AS conversations
+FROM trajectories t LEFT JOIN training_log() l ON l.run_id = t.run_id AND l.step = t.step
+LEFT JOIN run_endings() e ON e.run_id = t.run_id AND e.branch IS NULL
+WHERE t.phase = 'validate' AND t.admitted AND t.score IS NOT NULL AND t.run_id = $run GROUP BY ALL ORDER BY ALL
+"""
+TEST = """
+SELECT t.run_id AS run, t.policy, t.step, t.gym, coalesce(t.tier, '') AS tier, t.task_id AS task, t.attempt, t.score, t.turns,
+       t.return_sum, t.stop_reason
+FROM trajectories t WHERE t.phase = 'evaluate' AND t.admitted AND t.run_id = $run ORDER BY ALL
+"""
+STEPS = """
+SELECT t.run_id AS run, t.step, t.horizon, t.episodes AS conversations, t.all_tokens AS tokens, t.updates, t.cpu_seconds, t.entropy,
+       t.signal_share AS signal
+FROM training_log() t WHERE t.run_id = $run ORDER BY run, step
+"""
+RUNS_KEY = ("claim", "hash", "arm", "seed")
+OF_A_RUN: Mapping[str, tuple[str, Sequence[str]]] = {
+    "validation.parquet": (VALIDATION, ("run", "step", "gym", "tier")),
+    "test.parquet": (TEST, ("run", "policy", "step", "gym", "task", "attempt")),
+    "steps.parquet": (STEPS, ("run", "step")),
+}
+"""Query and key of each file of single runs."""
 
 
 def main() -> None:
-    """Write the page."""
+    """Add the runs of the homes that are named, and write the page; or print a claim's table of turns."""
+    parser = argparse.ArgumentParser(description="Data and page of the claims.")
+    parser.add_argument("homes", nargs="*", type=Path, metavar="HOME")
+    parser.add_argument("--only", nargs="+", metavar="CLAIM", help="claims whose runs are added; default: all")
+    parser.add_argument(
+        "--turns", metavar="CLAIM", help="print scores and turns of its arms by seed, and write nothing"
+    )
+    arguments = parser.parse_args()
+    if arguments.turns:
+        print("\n".join(turns_table(arguments.turns)))
+        return
+    for home in arguments.homes:
+        with open_warehouse(home / "warehouse") as warehouse:
+            print(f"{home}: {append(warehouse, DATA, arguments.only)} runs")
     PAGE.write_text(page(PAGE.read_text(), DATA))
     print(f"wrote {PAGE}")
+
+
+def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> int:
+    """Add the claims' runs of one warehouse to the files of a folder. Return their number. only: these claims alone."""
+    runs = warehouse.sql(RUNS).pl()
+    runs = runs.filter(pl.col("claim").is_in(only)) if only else runs
+    if runs.is_empty():
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    add(runs, folder / "runs.csv", RUNS_KEY)
+    ids = runs["run"].drop_nulls().unique()
+    for name, (query, key) in OF_A_RUN.items():
+        # One query for all runs would join the turns of all of them in memory.
+        add(pl.concat([warehouse.sql(query, run=run).pl() for run in ids]), folder / name, key)
+    return len(runs)
+
+
+def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
+    """Add rows to a file. A row with the same key is replaced."""
+    if path.is_file():
+        earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+        rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
+    rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
+    if path.suffix == ".csv":
+        rows.write_csv(path)
+    else:
+        rows.write_parquet(path, compression="zstd")
 
 
 def page(text: str, data: Path) -> str:
@@ -69,11 +156,11 @@ def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
 
 def results_of(claim: Claim, runs: Sequence[Row]) -> list[SeedResult]:
     """Return the results of a claim or check, [] if it was not run. Of runs of several codes, the registered code's count."""
-    own = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
-    if not own:
+    claim_runs = [row for row in runs if row["claim"] == claim.name and not row["exploratory"]]
+    if not claim_runs:
         return []  # a hash needs every recipe
-    own = [row for row in own if row["hash"] in (claim.hash, claim.as_published.hash)]
-    newest = [row for row in own if row["hash"] == claim.hash] or own
+    claim_runs = [row for row in claim_runs if row["hash"] in (claim.hash, claim.as_published.hash)]
+    newest = [row for row in claim_runs if row["hash"] == claim.hash] or claim_runs
     return [result(row) for row in newest if row["code"] == newest[0]["code"]]
 
 
@@ -114,8 +201,8 @@ def section(
     if measured:
         yield from from_results(claim, measured, f"in miniature{also_at_135_million(claim, measured, runs)}")
     elif published:
-        own = [row for row in contrasts if row["claim"] == claim.name]
-        yield from from_tables(claim, published, own, withdrawn=withdrawn)
+        claim_contrasts = [row for row in contrasts if row["claim"] == claim.name]
+        yield from from_tables(claim, published, claim_contrasts, withdrawn=withdrawn)
     else:
         yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
 
@@ -132,10 +219,10 @@ def design(claim: Claim, registered: str) -> Iterator[str]:
 
 def also_at_135_million(claim: Claim, results: Sequence[SeedResult], runs: Sequence[Row]) -> str:
     """Return the words for a verdict that the check with the language model shares, else nothing."""
-    word = verdict_of(claim, results).word
+    verdict = verdict_of(claim, results).word
     for check in checks(claim, runs):
         large = results_of(check, runs) if check.name.endswith(".language-model") else []
-        if large and word != "undecided" and verdict_of(check, large).word == word:
+        if large and verdict != "undecided" and verdict_of(check, large).word == verdict:
             return ", at 0.1 M and at 135 M parameters"
     return ""
 
@@ -145,11 +232,11 @@ def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Ite
     yield "| arm | seeds | score [95 %] | collapsed | forgot | crashed | by seed |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for arm in claim.arms:
-        if own := [each for each in results if each.arm == arm]:
-            found = arm_intervals(own, claim.metric)
-            values = " ".join(f"{value:.3f}" for each in own if (value := each.value("score")) is not None)
-            share = with_limits(found.collapsed)
-            cells = (str(len(own)), with_limits(found.score), share, str(found.forgot), str(found.crashed), values)
+        if arm_results := [result for result in results if result.arm == arm]:
+            intervals = arm_intervals(arm_results, claim.metric)
+            scores = [value for result in arm_results if (value := result.value("score")) is not None]
+            cells = [str(len(arm_results)), with_limits(intervals.score), with_limits(intervals.collapsed)]
+            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in scores)]
             yield f"| `{arm}` | {' | '.join(cells)} |"
     verdict = verdict_of(claim, results)
     yield ""
@@ -178,12 +265,12 @@ def from_tables(
     claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
 ) -> Iterator[str]:
     """Yield the published table, and the results that follow from it by the present rule. withdrawn: without a verdict."""
-    own = bool(arms[0]["metric"])
+    has_metric = bool(arms[0]["metric"])
     metric = claim.as_published.metric
     titles = [
         "arm",
         "seeds",
-        *([f"{metric} [95 %]"] if own else []),
+        *([f"{metric} [95 %]"] if has_metric else []),
         "score [95 %]",
         "best on validation",
         "collapsed",
@@ -195,7 +282,7 @@ def from_tables(
         share = share_interval(int(row["collapsed_runs"]), int(row["seeds"]))
         cells = [
             row["seeds"],
-            *([shown(row, "metric", metric)] if own else []),
+            *([shown(row, "metric", metric)] if has_metric else []),
             shown(row, "score"),
             shown(row, "best"),
         ]
@@ -206,8 +293,8 @@ def from_tables(
     pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
     yield f"| `{contrast['more']}` less `{contrast['than']}` | difference | limits | p | verdict |"
     yield "| --- | ---: | --- | ---: | --- |"
-    for *cells, word in recomputed(metric, claim.delta, pair, contrast):
-        verdict = "withdrawn" if withdrawn and word in DIRECTED else word
+    for *cells, verdict_word in recomputed(metric, claim.delta, pair, contrast):
+        verdict = "withdrawn" if withdrawn and verdict_word in DIRECTED else verdict_word
         yield f"| {' | '.join((*cells, verdict))} |"
     for row in (row for row in contrasts if row["check"]):
         yield f"| {row['check']}, {row['seeds']} seeds | {published_limits(row)} | paired, 98 % | – | former rule |"
@@ -227,8 +314,8 @@ def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) ->
     name = "metric" if pair[0]["metric"] else "score"
     if parts == "both" and any(count for count, _ in counts):
         yield f"{metric} of the runs that held", "–", "–", "–", "not recomputed yet"
-    elif (found := welch_of_printed(pair, name, 1 - alpha)) is not None:
-        interval, p = found
+    elif (welch_result := welch_of_printed(pair, name, 1 - alpha)) is not None:
+        interval, p = welch_result
         yield metric, with_limits(interval), f"Welch, {1 - alpha:.0%}", p_value(p), score_word(interval, delta)
     yield "published", published_limits(contrast), "paired, 98 %", contrast["p"], "former rule"
 
@@ -268,6 +355,40 @@ def published_limits(row: Row) -> str:
     return with_limits(
         Interval(*(float(row[f"paired_98{end}"]) for end in ("", "_low", "_high")), int(row["seeds"]), "t")
     )
+
+
+def turns_table(claim: str) -> Iterator[str]:
+    """Yield the lines of the table: a row for each seed with all arms, and their means. The arms share a cold start."""
+    means = mean_turns(claim)
+    arms = sorted({arm for arm, _, _ in means})
+    seeds = [seed for seed in sorted({seed for _, seed, _ in means}) if all((arm, seed, LAST) in means for arm in arms)]
+    [scripted] = {policy for _, _, policy in means if policy.startswith("scripted")}
+    columns_shown = [(arms[0], scripted), (arms[0], START), *((arm, LAST) for arm in arms)]
+    cells = [[means[arm, seed, policy] for arm, policy in columns_shown] for seed in seeds]
+    arm_names = " | ".join(f"`{arm}`" for arm in arms)
+    yield f"| seed | demonstrator | SFT | {arm_names} | turns, SFT | {arm_names} |"
+    yield "| --- |" + " ---: |" * (2 * len(arms) + 3)
+    for seed, row in zip(seeds, cells, strict=True):
+        yield turns_line(str(seed), row)
+    columns = zip(*cells, strict=True)
+    yield turns_line(
+        "mean", [(fmean(score for score, _ in column), fmean(turns for _, turns in column)) for column in columns]
+    )
+
+
+def turns_line(name: str, row: list[tuple[float, float]]) -> str:
+    """Return a row of the table. row: score and turns of demonstrator, cold start and arms."""
+    scores, turns = [f"{score:.2f}" for score, _ in row], [f"{turns:.1f}" for _, turns in row[1:]]
+    return f"| {name} | {' | '.join(scores + turns)} |"
+
+
+def mean_turns(claim: str) -> dict[tuple[str, int, str], tuple[float, float]]:
+    """Return mean score and mean turns over the test tasks, by arm, seed and policy."""
+    rows = pl.read_csv(DATA / "runs.csv", infer_schema_length=None)
+    runs = rows.filter(pl.col("hash") == load_claim(claim).hash).select("run", "arm", "seed")
+    played = pl.read_parquet(DATA / "test.parquet").join(runs, on="run")
+    means = played.group_by("arm", "seed", "policy").agg(pl.col("score").mean(), pl.col("turns").mean())
+    return {(arm, seed, policy): (score, turns) for arm, seed, policy, score, turns in means.iter_rows()}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A check that Inspect itself opens the output of ``userrl warehouse export --format inspect``, in its own environment.
 
-    python -m lab.studies.inspect_reads [--run latest] [--python DIR/bin/python]
+    python -m lab.checks.inspect_reads [--run latest] [--python DIR/bin/python]
 
 Without --python it creates a temporary environment and installs inspect-ai there (its pins differ from ours). Prints
 Inspect's logs, samples, scores and mean next to the warehouse's. Exits with 1 if they differ or a log is refused.
@@ -13,9 +13,9 @@ import json
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
+from lab.environments import python_with
 from userrl.machine.home import warehouse_dir
 from warehouse import open_warehouse
 from warehouse.files.runs import find_run
@@ -51,7 +51,7 @@ def main() -> int:
                   (SELECT traj_id, count(choice) AS calls FROM turns WHERE run_id = $run GROUP BY traj_id) USING (traj_id)
                   WHERE run_id = $run AND phase = 'evaluate' GROUP BY policy ORDER BY policy"""
         expected = {row[0]: row[1:] for row in warehouse.sql(text, run=run).fetchall()}
-        python = arguments.python or installed(Path(folder) / "venv")
+        python = arguments.python or python_with(Path(folder) / "venv", "inspect-ai")
         done = subprocess.run(
             [python, "-c", READ, str(Path(folder) / "logs")], capture_output=True, text=True, check=False
         )
@@ -69,14 +69,6 @@ def main() -> int:
             f"{'same ' if same else 'OTHER'} {policy}: Inspect read {row}, the warehouse has {samples, scored, mean, calls}"
         )
     return int(wrong)
-
-
-def installed(folder: Path) -> Path:
-    """Return the interpreter of a new environment with inspect-ai."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "inspect-ai"], check=True)
-    return python
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Speeds of one GPU. run_all.sh runs all of them and writes one Markdown table."""
