@@ -130,6 +130,11 @@ def _inside(a: str, b: str) -> bool:
 
 def code_lines(text: str) -> int:
     """Count the lines that hold a token of code."""
+    return len(code_line_numbers(text))
+
+
+def code_line_numbers(text: str) -> set[int]:
+    """Return the lines that hold a token of code, counted from 1."""
     docstrings = {
         line
         for node in ast.walk(ast.parse(text))
@@ -140,7 +145,7 @@ def code_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in QUIET:
             held.update(range(token.start[0], token.end[0] + 1))
-    return len(held - docstrings)
+    return held - docstrings
 
 
 def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
