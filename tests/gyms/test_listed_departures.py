@@ -1,4 +1,4 @@
-"""Departures from the released gyms that docs/departures.md lists, each as a behaviour."""
+"""Departures from the released gyms that docs/reference/departures.md lists, each as a behaviour."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 from userrl_gym_agentgym.protocols import PROTOCOLS
 
-DEPARTURES = Path(__file__).parents[2] / "docs" / "departures.md"
-SERVERS = Path(__file__).parents[2] / "docs" / "gym-servers.md"
+DEPARTURES = Path(__file__).parents[2] / "docs" / "reference" / "departures.md"
+SERVERS = Path(__file__).parents[2] / "docs" / "reference" / "gym-servers.md"
 LISTED = (
     "test_only_action_is_allowed_and_another_choice_earns_nothing",
     "test_duplicate_indices_count_once",

@@ -302,7 +302,7 @@ def test_huge_scores_have_a_p_value_in_bounded_memory() -> None:
 
 
 def test_the_tables_of_the_docs_are_the_committed_ones() -> None:
-    page = (FOLDER.parents[1] / "docs" / "comparing.md").read_text()
+    page = (FOLDER / "README.md").read_text()
     costs, seeds, families = stored("costs"), stored("seeds"), stored("families")
 
     def cell(rows: list[dict[str, str]], column: str) -> str:
