@@ -3,7 +3,7 @@
     python scripts/page_pictures.py --out pictures runs=/run/latest replay=/trajectory/1099612295849
     python scripts/page_pictures.py --out docs --only 1280-light page-runs=/run/latest
 
-    python scripts/page_pictures.py --out docs --only 390-dark --height 640 --study studies/people.yaml \
+    python scripts/page_pictures.py --out docs --only 390-dark --height 640 --study lab/studies/people.yaml \
         --click "I take part" --click "Take part" --click Begin --click No --click No page-people=/people
 
 It starts `userrl view` for the home in $USERRL_HOME. It also reports a table or page that is too wide, and with

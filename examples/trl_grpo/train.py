@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on TextCraft's tiny tier, in TRL's own environment; scripts/trl_grpo.py makes that and starts this.
+"""TRL's GRPOTrainer on TextCraft's tiny tier, in TRL's own environment; lab/checks/trl_grpo.py makes that and starts this.
 
     python train.py CHECKPOINT OUT [--steps 100] [--seed 0]
 

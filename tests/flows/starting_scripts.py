@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows")
 
-CLONE = ("tests", "benchmarks", "studies", "scripts")
+CLONE = ("tests", "lab", "scripts")
 """Folders that no installation has."""
 
 

@@ -3,7 +3,7 @@ shared home, and a queue of real runs.
 
 Six runs: three trainings of a sweep and three collections of demonstrations. Twenty trainings would take minutes on two quiet
 cores, since Prefect, torch and the stages of each start anew: 19 CPU-seconds a training, 8 a collection.
-`python -m benchmarks.team` queues hundreds.
+`python -m lab.benchmarks.team` queues hundreds.
 """
 
 from __future__ import annotations

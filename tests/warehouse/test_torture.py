@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.warehouse.torture import torture
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_six_kills_lose_nothing_double_nothing_and_fool_no_reader(tmp_path: Path) -> None:
@@ -23,6 +22,6 @@ def test_six_kills_lose_nothing_double_nothing_and_fool_no_reader(tmp_path: Path
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_warehouse_stands_a_tenth_of_the_attack() -> None:
-    command = [sys.executable, "scripts/warehouse_safety.py", "--kills", "30", "--flips", "20", "--seed", "1"]
+    command = [sys.executable, "-m", "lab.checks.warehouse_safety", "--kills", "30", "--flips", "20", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,7 @@ Each writer acknowledges a trajectory on its pipe after `end` (or `credits`) ret
 trajectory must be there exactly once with all its turns and credits, and no reader may ever have seen a duplicate, a
 null row, or fewer rows than before. A turn is found by a text search or counted as not indexed yet, at every moment.
 
-Hard (`scripts/warehouse_safety.py`): two threads a writer, turns that are too long for a live file, two compactors, and
+Hard (`lab/checks/warehouse_safety.py`): two threads a writer, turns that are too long for a live file, two compactors, and
 at every third kill a process, perhaps the victim, is stopped (SIGSTOP) for a while.
 """
 
@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, UserRLError
 from warehouse import TurnLog, Warehouse, open_warehouse
@@ -36,7 +37,6 @@ from warehouse.search.index import INDEX
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 
-ROOT = Path(__file__).parents[2]
 GIANT = "x" * LIVE_LINE_BYTES
 
 

@@ -14,11 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from userrl.machine.foreign_text import plain
-from userrl.reports.comparison_document import CHECKPOINTS
-from userrl.reports.document import Block, Heading, TableBlock, Text
-from userrl_core.errors import ConfigError
-from userrl_core.measure.comparison import (
+from analysis.measure.comparison import (
     WHICH,
     ComparedSide,
     PairedDifference,
@@ -27,6 +23,10 @@ from userrl_core.measure.comparison import (
     question_of,
     scores_and_differences,
 )
+from userrl.machine.foreign_text import plain
+from userrl.reports.comparison_document import CHECKPOINTS
+from userrl.reports.document import Block, Heading, TableBlock, Text
+from userrl_core.errors import ConfigError
 from userrl_core.number_format import p_value, with_limits
 from userrl_core.suggest import nearest
 from warehouse import Warehouse
@@ -250,7 +250,7 @@ def _compared(table: pl.DataFrame, sides: Sequence[ComparedSide], value: str) ->
 
 
 def _by_task(conversations: pl.DataFrame) -> pl.DataFrame:
-    """Return the table that `userrl_core.measure.comparison` describes, as far as its means and differences need it."""
+    """Return the table that `analysis.measure.comparison` describes, as far as its means and differences need it."""
     keys = ("side", "which", "run_id", "seed", "gym", "source", "task")
     return conversations.group_by(*keys, maintain_order=True).agg(
         scores=pl.col("score"), score=pl.col("score").mean(), shared=pl.lit(value=True)

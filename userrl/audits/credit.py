@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from analysis.credit.agreement import RANKED_FROM, Measures
+from analysis.credit.audit import GOALS, Audit, audit, ranked
+from analysis.credit.rules import Aggregation
+from analysis.credit.told_apart import TASKS_FROM, ToldApart, told_apart
+from analysis.measure.interval import Interval
 from userrl.evaluation.frozen import Frozen, frozen
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.run.run import run_fields
 from userrl.run.tasks import sample, tasks_of
-from userrl_core.audit.agreement import RANKED_FROM, Measures
-from userrl_core.audit.credit import GOALS, Audit, audit, ranked
-from userrl_core.audit.rules import Aggregation
-from userrl_core.audit.told_apart import TASKS_FROM, ToldApart, told_apart
 from userrl_core.errors import ConfigError
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.seeding import content_hash, derive_seed
 from warehouse import TurnLog

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.measure.cross_play import cross_play
+from analysis.measure.grounded import grounded_curve
+from analysis.measure.interval import Interval, score_interval
+from analysis.measure.recipes import crossed
 from curricula.claims.cross_play import CrossPlay, load_cross_play
 from userrl.audits.user_conversations import UserConversation, evaluated, measures
 from userrl.claims.register import Register
@@ -27,10 +31,6 @@ from userrl.run.run import Run, find
 from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import portable, read_json, write_json
-from userrl_core.measure.cross_play import cross_play
-from userrl_core.measure.grounded import grounded_curve
-from userrl_core.measure.interval import Interval, score_interval
-from userrl_core.measure.recipes import crossed
 
 
 def play_study(

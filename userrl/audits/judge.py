@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.measure.readings import Agreement, agreement
 from curricula.load import from_resolved
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
@@ -21,7 +22,6 @@ from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
 from userrl.run.tasks import gym_config
 from userrl_core.errors import ConfigError
-from userrl_core.judging.audit import Agreement, agreement
 from userrl_core.judging.judge import TurnJudge, is_judged, judge_server
 from userrl_core.records import Judgement, Trajectory
 from userrl_core.rewards.judge import JudgeConfig

@@ -9,6 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.users.audit import audit
+from analysis.users.conversation import conversation
+from analysis.users.distance import MIN_CONVERSATIONS, Distance, Users, distance
+from analysis.users.features import fingerprint, typical
+from analysis.users.mixture import Mixture, mixture
 from userrl.audits.user_distance import distance_blocks, mixture_blocks
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
@@ -22,11 +27,6 @@ from userrl_core.errors import ConfigError, LogError, TaskError
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.records import Trajectory
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import MIN_CONVERSATIONS, Distance, Users, distance
-from userrl_core.user_audit.features import fingerprint, typical
-from userrl_core.user_audit.mixture import Mixture, mixture
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 

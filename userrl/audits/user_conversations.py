@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from analysis.measure.grounded import Answered
 from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.home import warehouse_dir
 from userrl.reports.run_report import has_report
@@ -13,7 +14,6 @@ from userrl.reports.users.cross_play_report import CellMeasures
 from userrl.run.request import EvaluateRequest
 from userrl.stages.execution import execute
 from userrl.stages.workers import Workers
-from userrl_core.measure.grounded import Answered
 from warehouse import open_warehouse
 
 _TEXT = """

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from analysis.credit.continuations import Prefix, continuations
+from analysis.credit.replay import Setting, why_not
 from curricula.load import from_resolved
 from userrl.evaluation.frozen import frozen
 from userrl.evaluation.stored import stored_conversation
@@ -22,8 +24,6 @@ from userrl.machine.foreign_text import plain
 from userrl.machine.notebook import Printed
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, users_of
-from userrl_core.audit.continuations import Prefix, continuations
-from userrl_core.audit.replay import Setting, why_not
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
 from userrl_core.number_format import number

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analysis.foreign.formats import AUTO, OURS, conversations, recognised
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
 from userrl.reports.import_report import ImportedRun, summary
-from userrl_core.foreign.formats import AUTO, OURS, conversations, recognised
 from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED
 from warehouse.upkeep.exchange.imported import imported_run, store

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from analysis.reverify import Reverified, judges, reverify
 from curricula.load import from_resolved
 from curricula.spec import User
 from userrl.evaluation.stored import stored_conversations
@@ -27,7 +28,6 @@ from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.number_format import number
 from userrl_core.records import Trajectory
-from userrl_core.reverify import Reverified, judges, reverify
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
 from warehouse import TurnLog

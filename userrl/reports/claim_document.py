@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim
 from userrl.reports.claim_report import METRICS, ArmRow, ClaimReport
 from userrl.reports.document import Block, Code, Document, Inline, Items, Line, TableBlock, Text
-from userrl_core.measure.verdict import ClaimVerdict
 from userrl_core.number_format import NULL, limits, number, p_value, with_limits
 
 ALSO_SHOWN = ("score", "collapsed")

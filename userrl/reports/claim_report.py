@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.measure.claims import ArmIntervals, SeedResult, arm_intervals, contrast_verdict, values_by_seed
+from analysis.measure.interval import Interval
+from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim
 from userrl.reports.comparison_report import mean_cpu_seconds
 from userrl_core.errors import ConfigError
-from userrl_core.measure.claims import ArmIntervals, SeedResult, arm_intervals, contrast_verdict, values_by_seed
-from userrl_core.measure.interval import Interval
-from userrl_core.measure.verdict import ClaimVerdict
 from warehouse import Warehouse
 
 CRASHED = "crashed"

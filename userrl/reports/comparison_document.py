@@ -8,13 +8,8 @@ from functools import partial
 
 import polars as pl
 
-from userrl.reports.comparison_report import ComparisonReport, different_settings
-from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
-from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
-from userrl.reports.figures import intervals
-from userrl.reports.sides import PublishedRows
-from userrl_core.measure.collapse import CollapsedSeeds
-from userrl_core.measure.comparison import (
+from analysis.measure.collapse import CollapsedSeeds
+from analysis.measure.comparison import (
     ALL,
     EQUAL,
     Comparison,
@@ -23,6 +18,11 @@ from userrl_core.measure.comparison import (
     TasksToDecide,
     checkpoints_of,
 )
+from userrl.reports.comparison_report import ComparisonReport, different_settings
+from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
+from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
+from userrl.reports.figures import intervals
+from userrl.reports.sides import PublishedRows
 from userrl_core.number_format import limits, number, p_value, with_limits
 from warehouse.query.unscored import unscored_sentence
 

@@ -1,4 +1,4 @@
-"""The data of a comparison: task scores (which `userrl_core.measure.comparison` compares), curves, costs and settings."""
+"""The data of a comparison: task scores (which `analysis.measure.comparison` compares), curves, costs and settings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
+from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compared
+from analysis.measure.interval import Interval
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
 from userrl_core.json_files import read_json
-from userrl_core.measure.comparison import WHICH, ComparedSide, Comparison, compared
-from userrl_core.measure.interval import Interval
 from userrl_core.records import branch_of
 from warehouse import Warehouse
 from warehouse.query.unscored import unscored
@@ -67,7 +67,7 @@ def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> Co
 
 
 def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
-    """Return the table that `userrl_core.measure.comparison` describes, one row per side, checkpoint, run and task.
+    """Return the table that `analysis.measure.comparison` describes, one row per side, checkpoint, run and task.
 
     If no task was played by every side, all of them count as shared.
     """

@@ -20,7 +20,7 @@ from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    from analysis.measure.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _policy(warehouse: Warehouse, run_id: str, row: Mapping[str, Any]) -> Import
         policy=row["policy"],
         gym=row["gym"],
     )
-    from userrl_core.measure.checkpoints import mean_score  # imported here: scipy takes a quarter of the page's memory
+    from analysis.measure.checkpoints import mean_score  # imported here: scipy takes a quarter of the page's memory
 
     scores = row["scores"] or []
     return ImportedPolicy(

@@ -14,7 +14,7 @@ from warehouse import Warehouse
 from warehouse.files.layout import run_dir
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    from analysis.measure.interval import Interval
 
 RUN = "people"
 """The run of the warehouse that holds the conversations of people."""
@@ -59,7 +59,7 @@ def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
 
 
 def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[Mapping[str, Any]]) -> PeoplePair:
-    from userrl_core.measure.checkpoints import (
+    from analysis.measure.checkpoints import (
         difference,
         mean_score,
     )  # imported here: scipy takes a quarter of the page's memory
@@ -125,7 +125,7 @@ NOTE = (
 
 def unseen(pairs: Sequence[PeoplePair]) -> list[str]:
     """Return what the number of conversations of each pair cannot see."""
-    from userrl_core.measure.power import SCORE_DEVIATION, smallest_seen
+    from analysis.measure.power import SCORE_DEVIATION, smallest_seen
 
     return [
         f"{pair.gym}, {pair.part}, with {pair.other_side}: with {_many(pair.conversations, 'conversation')} a difference below "
@@ -137,7 +137,7 @@ def unseen(pairs: Sequence[PeoplePair]) -> list[str]:
 
 def studies(warehouse: Warehouse) -> list[str]:
     """Return a sentence about each planned study: conversations and persons so far, and what its full size cannot see."""
-    from userrl_core.measure.power import smallest_seen
+    from analysis.measure.power import smallest_seen
 
     planned = warehouse.rows(
         "SELECT fields->>'study' AS study, max((fields->>'persons')::INT) AS persons, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from analysis.measure.outcome import COLLAPSED
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import PHASES, along, curve_line, curve_points
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, Link, TableBlock, Text
@@ -15,7 +16,6 @@ from userrl.run.job import shown_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
 from userrl_core.json_files import GrowingLines
-from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number
 from warehouse import Warehouse
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from optuna import Study
 
+from analysis.measure.interval import t_interval
 from sweeps.results import importance, table, winner
 from sweeps.space import Space
 from sweeps.study import progress, ranked
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Inline, Items, Link, TableBlock, Text
 from userrl.reports.figures import Line, Panel, intervals, panels
-from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number, with_error, with_limits
 
 Address = Callable[[str], str | None]

@@ -8,6 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from analysis.measure.checkpoints import difference_interval, mean_score
+from analysis.measure.forgetting import MeanScore, forgotten, pooled
+from analysis.measure.interval import Interval
+from analysis.measure.outcome import COLLAPSED
 from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from userrl.machine.home import warehouse_dir
@@ -42,10 +46,6 @@ from userrl.run.results import (
 from userrl.run.run import Run
 from userrl.run.tasks import data_used
 from userrl_core.json_files import write_json
-from userrl_core.measure.checkpoints import difference_interval, mean_score
-from userrl_core.measure.forgetting import MeanScore, forgotten, pooled
-from userrl_core.measure.interval import Interval
-from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import with_error
 from userrl_core.records import branch_of
 from warehouse import Warehouse, open_warehouse

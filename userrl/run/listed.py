@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.measure.ended import Ended, in_a_word, in_short
 from userrl.machine.home import warehouse_dir
 from userrl.run.run import Run, all_runs
 from userrl_core.errors import LogError, UserRLError
 from userrl_core.json_files import GrowingLines, read_json
-from userrl_core.measure.ended import Ended, in_a_word, in_short
 from warehouse.files.layout import run_folders
 from warehouse.files.runs import IMPORTED, RETIRED, read_run
 

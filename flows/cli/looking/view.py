@@ -19,7 +19,7 @@ def view(
     base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
     study: Annotated[
         str | None,
-        typer.Option("--study", metavar="FILE", help="A plan of a study with people, such as studies/people.yaml."),
+        typer.Option("--study", metavar="FILE", help="A plan of a study with people, such as lab/studies/people.yaml."),
     ] = None,
     root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:

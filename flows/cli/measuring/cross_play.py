@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("cross-play")
 def cross_play(
-    file: Annotated[str, typer.Argument(help="A study's YAML file, such as studies/user_populations.yaml.")],
+    file: Annotated[str, typer.Argument(help="A study's YAML file, such as lab/studies/user_populations.yaml.")],
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per training population. Fewer than the study's give no verdict.")
     ] = None,
@@ -26,7 +26,7 @@ def cross_play(
 
     The file is registered with its hash before the first run. A page, a picture and the data are written to the home.
 
-    Example: userrl cross-play studies/user_populations.yaml
+    Example: userrl cross-play lab/studies/user_populations.yaml
     """
     if listed:
         print(plain(_plan(file, seeds)))

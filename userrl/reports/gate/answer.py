@@ -12,16 +12,9 @@ from xml.etree import ElementTree
 import numpy as np
 import polars as pl
 
-from userrl.machine.foreign_text import plain
-from userrl.reports.comparison_report import ComparisonReport, different_settings, task_scores
-from userrl.reports.document import Block, Document, Heading, Items, Text
-from userrl.reports.gate.clusters import ID_STEM, with_clusters
-from userrl.reports.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
-from userrl.reports.gate.policy import GatePolicy, GateRule
-from userrl_core.errors import ConfigError
-from userrl_core.measure.bounded import CHANCE
-from userrl_core.measure.comparison import ALL, ComparedSide, mean_by_seed, scores_of
-from userrl_core.measure.gate import (
+from analysis.measure.bounded import CHANCE
+from analysis.measure.comparison import ALL, ComparedSide, mean_by_seed, scores_of
+from analysis.measure.gate import (
     Answer,
     Decision,
     Needed,
@@ -32,6 +25,13 @@ from userrl_core.measure.gate import (
     share_at_most,
     untested,
 )
+from userrl.machine.foreign_text import plain
+from userrl.reports.comparison_report import ComparisonReport, different_settings, task_scores
+from userrl.reports.document import Block, Document, Heading, Items, Text
+from userrl.reports.gate.clusters import ID_STEM, with_clusters
+from userrl.reports.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
+from userrl.reports.gate.policy import GatePolicy, GateRule
+from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
 from userrl_core.suggest import nearest
 from warehouse import Warehouse

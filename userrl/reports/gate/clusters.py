@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from analysis.measure.families import id_stems
 from userrl_core.errors import ConfigError
-from userrl_core.measure.families import id_stems
 from userrl_core.suggest import nearest
 from warehouse import Warehouse
 

@@ -11,9 +11,9 @@ from typing import Literal
 
 import polars as pl
 
+from analysis.measure.gate import Decision, untested
 from userrl.reports.gate.policy import GateRule
 from userrl_core.errors import ConfigError
-from userrl_core.measure.gate import Decision, untested
 from warehouse import Warehouse
 
 _COSTS = {

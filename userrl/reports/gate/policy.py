@@ -10,9 +10,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from analysis.measure.comparison import ALL
 from curricula.validation import validated
 from userrl_core.errors import ConfigError
-from userrl_core.measure.comparison import ALL
 from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 

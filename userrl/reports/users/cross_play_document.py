@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
+from analysis.measure.cross_play import Contrast
+from analysis.measure.grounded import AREA_TO
+from analysis.measure.interval import MIN_SEEDS, Interval
 from curricula.claims.cross_play import CrossPlay
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, TableBlock, Text
 from userrl.reports.users.cross_play_report import CellMeasures, CrossPlayReport
-from userrl_core.measure.cross_play import Contrast
-from userrl_core.measure.grounded import AREA_TO
-from userrl_core.measure.interval import MIN_SEEDS, Interval
 from userrl_core.number_format import NULL, number, p_value, with_limits
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from analysis.measure.cross_play import Contrast, CrossPlayMatrix
+from analysis.measure.grounded import GroundedCurve
+from analysis.measure.interval import Interval
 from curricula.claims.cross_play import CrossPlay
 from userrl_core.errors import ConfigError
-from userrl_core.measure.cross_play import Contrast, CrossPlayMatrix
-from userrl_core.measure.grounded import GroundedCurve
-from userrl_core.measure.interval import Interval
 
 START = "cold start"
 """The row of the cold starts."""

@@ -1,6 +1,6 @@
 """Logs for Inspect (inspect-ai): one JSON file a policy, a sample a conversation, an epoch an attempt.
 
-Written from the published fields of its log format, version 2; ``studies/inspect_reads.py`` opens them with the real package.
+Written from the published fields of its log format, version 2; ``lab/studies/inspect_reads.py`` opens them with the real package.
 """
 
 from __future__ import annotations

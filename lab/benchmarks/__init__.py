@@ -1,0 +1,1 @@
+"""Speeds, costs and error rates, each beside a peer or a limit."""

@@ -1,0 +1,109 @@
+"""The 200 recorded airline conversations of tau-bench (gpt-4o, 50 tasks x 4) under each of our verdicts: pass^1 to pass^4.
+
+    python -m lab.benchmarks.tau_recorded DIR      DIR: a copy of tau-bench's data, with trajectories_gpt-4o-airline.json
+
+Tool calls are executed again in order, with the recorded arguments. A conversation that was not ended by the customer or a
+transfer earns nothing, as in tau-bench. Limits are t limits over tasks, with attempts kept together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.measure.checkpoints import pass_hat
+from userrl_core.gyms import load_published
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.stopping import STOP_TOKEN
+from userrl_core.gyms.tau.tasks import load_domain
+from userrl_core.gyms.tau.tools import TRANSFER, ToolError
+from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
+
+RECORDED = "trajectories_gpt-4o-airline.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One conversation: the recorded reward, whether it ended, and our verdict."""
+
+    task: int
+    trial: int
+    reward: bool
+    ended: bool
+    verdict: WritesVerdict
+
+
+RULES: dict[str, Callable[[Recorded], bool]] = {
+    "recorded": lambda one: one.reward,
+    "database and outputs (tau-bench)": lambda one: one.ended and one.verdict.database and not one.verdict.missing,
+    "database": lambda one: one.ended and one.verdict.database,
+    "writes (TARL)": lambda one: one.ended and one.verdict.writes,
+    "writes and outputs": lambda one: one.ended and one.verdict.writes and not one.verdict.missing,
+}
+
+
+def conversations(root: Path) -> Iterator[Recorded]:
+    """Yield every recorded conversation with its new score."""
+    tasks = {task.id: task for task in load_published("tau", root)}
+    for row in json.loads((root / RECORDED).read_text(encoding="utf-8")):
+        payload = tasks[f"airline-{row['task_id']:03d}"].payload
+        domain = load_domain("airline", payload["database"])
+        database, writes, said, over = Database(domain.base), [], [], False
+        for message in row["traj"]:
+            if message["role"] == "user":
+                over = over or bool(STOP_TOKEN.search(message["content"]))
+            if message["role"] != "assistant":
+                continue
+            said.append(message.get("content") or "")
+            for call in (message.get("tool_calls") or [])[:1]:
+                name = call["function"]["name"]
+                over = over or name == TRANSFER
+                try:
+                    write: Write = (name, json.loads(call["function"]["arguments"]))
+                    domain.execute(database, *write)
+                except ToolError:
+                    continue
+                writes += [write] if name in domain.writes else []
+        verdict = verify(replay(domain, payload["actions"]), writes, database, payload["outputs"], said)
+        yield Recorded(row["task_id"], row["trial"], row["reward"] == 1.0, over, verdict)
+
+
+def attempts(scored: list[Recorded], rule: Callable[[Recorded], bool]) -> list[list[int]]:
+    """Return verdicts by task, then trial."""
+    by_task: dict[int, list[int]] = {}
+    for one in scored:
+        by_task.setdefault(one.task, []).append(int(rule(one)))
+    return [by_task[task] for task in sorted(by_task)]
+
+
+def main(arguments: Any = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path)
+    scored = list(conversations(parser.parse_args(arguments).root))
+    print(f"{'verdict':<34} {'passed':>6}" + "".join(f"{f'pass^{k}':>22}" for k in range(1, 5)))
+    for name, rule in RULES.items():
+        table = attempts(scored, rule)
+        limits = [pass_hat(table, k) for k in range(1, 5)]
+        print(
+            f"{name:<34} {sum(map(sum, table)):>6}"
+            + "".join(f"  {one.estimate:>6.4f} [{one.low:.3f}, {one.high:.3f}]" for one in limits)
+        )
+    for one in scored:
+        other = [name for name, rule in RULES.items() if rule(one) != one.reward]
+        if other:
+            said = f"writes {one.verdict.writes}, database {one.verdict.database}, not told {list(one.verdict.missing)}"
+            print(
+                f"task {one.task} trial {one.trial}: recorded {int(one.reward)}, differs under {', '.join(other)} ({said})"
+            )
+    for one in scored:
+        if not one.ended:
+            print(f"task {one.task} trial {one.trial}: not ended within tau-bench's 30 steps; "
+                  f"writes {one.verdict.writes}, database {one.verdict.database}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

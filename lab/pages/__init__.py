@@ -1,0 +1,1 @@
+"""Tables of docs/ that are written from data/."""

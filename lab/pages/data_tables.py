@@ -1,0 +1,41 @@
+"""Write the tables of pages from CSV files: between ``<!-- table FILE -->`` and ``<!-- /table -->``.
+
+python -m lab.pages.data_tables data/credit/README.md data/claims/README.md
+
+The first row of a file is the head. Numbers are to the right: every column but the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Rewrite the tables of the pages that are named."""
+    for name in sys.argv[1:]:
+        path = Path(name)
+        path.write_text(with_tables(path.read_text()))
+        print(f"wrote {path}")
+
+
+def with_tables(page: str, root: Path = ROOT) -> str:
+    """Return the page with every marked table rewritten from its file."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{markdown(root / found[2])}\n{found[3]}", page)
+
+
+def markdown(path: Path) -> str:
+    """Return a CSV file as a Markdown table."""
+    with path.open(newline="") as file:
+        head, *rows = list(csv.reader(file))
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Studies: what was trained and compared, and the tables of it."""
