@@ -1,1 +1,1 @@
-"""Tables of docs/ that are written from data/."""
+"""Pages beside their data that are written from data/."""
