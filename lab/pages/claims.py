@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import polars as pl
 from scipy import stats
@@ -119,7 +120,8 @@ def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
     """Add rows to a file. A row with the same key is replaced."""
     if path.is_file():
         earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
-        rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
+        types: Any = dict(rows.schema)
+        rows = pl.concat([earlier.cast(types, strict=False), rows], how="diagonal_relaxed")
     rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
     if path.suffix == ".csv":
         rows.write_csv(path)
@@ -234,9 +236,9 @@ def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Ite
     for arm in claim.arms:
         if arm_results := [result for result in results if result.arm == arm]:
             intervals = arm_intervals(arm_results, claim.metric)
-            scores = [value for result in arm_results if (value := result.value("score")) is not None]
+            by_seed = [value for result in arm_results if (value := result.value("score")) is not None]
             cells = [str(len(arm_results)), with_limits(intervals.score), with_limits(intervals.collapsed)]
-            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in scores)]
+            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in by_seed)]
             yield f"| `{arm}` | {' | '.join(cells)} |"
     verdict = verdict_of(claim, results)
     yield ""
@@ -352,9 +354,8 @@ def shown(row: Row, name: str, metric: str = "score") -> str:
 
 def published_limits(row: Row) -> str:
     """Return the published difference with its limits."""
-    return with_limits(
-        Interval(*(float(row[f"paired_98{end}"]) for end in ("", "_low", "_high")), int(row["seeds"]), "t")
-    )
+    estimate, low, high = (float(row[f"paired_98{end}"]) for end in ("", "_low", "_high"))
+    return with_limits(Interval(estimate, low, high, int(row["seeds"]), "t"))
 
 
 def turns_table(claim: str) -> Iterator[str]:
