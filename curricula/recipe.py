@@ -36,8 +36,8 @@ from userrl_core.training.config import NO_ADAPTERS, AlgorithmConfig, ModelConfi
 class PlannedStage:
     """A stage at its place in the run.
 
-    number: from 1. first, last: training steps, both included. horizon: None if it changes inside the stage, as only
-    an adaptive schedule does.
+    number: from 1. first, last: training steps, both included. horizon: the answer of `Recipe.horizon` for all its steps;
+    None if the answer depends on the history, as only under an adaptive schedule.
     """
 
     number: int
@@ -281,9 +281,22 @@ class Recipe(Settings):
             )
         return Stages(
             spans=tuple(
-                Span(steps=self._steps(stage), horizon=stage.horizon or 1, gate=stage.gates) for stage in self.stages
+                Span(steps=self._steps(stage), horizon=_own_horizon(stage), gate=stage.gates) for stage in self.stages
             )
         )
+
+    def horizon(
+        self, step: int, history: History = (), group: int | None = None, *, seed: int = 0, branch: str = ""
+    ) -> int:
+        """Return the maximum agent turns of a trajectory in a step, counted from 1 (AgentGym-RL section 3.3).
+
+        history: the recorded steps before it, which gates and probes read. group: counted from 0 in its step, for schedules
+        that tell groups apart; None: the horizon of the step. seed: the run's, for drawn horizons. branch: the branch that
+        is trained. Raises ConfigError for a step that the recipe does not have.
+        """
+        if branch:  # it has neither a schedule nor gates
+            return _own_horizon(self.stage_of(step, history, branch).stage)
+        return self.schedule.horizon(step, history, group, seed)
 
     @property
     def total_steps(self) -> int:
@@ -373,7 +386,8 @@ class Recipe(Settings):
         """The longest horizon of training, or the evaluation's without training."""
         if not self.stages:
             return self.evaluate.horizon
-        return max(self.schedule.levels()[-1].horizon, *(planned.horizon or 1 for planned in self.planned_stages))
+        planned = [stage.horizon for stage in self.planned_stages if stage.horizon is not None]
+        return max([self.schedule.levels()[-1].horizon, *planned])
 
     @property
     def training_gyms(self) -> tuple[str, ...]:
@@ -459,3 +473,10 @@ class Recipe(Settings):
             return None, end
         index, _, last = place(self.horizons.levels(), first)
         return self.horizons.levels()[index].horizon, end if last is None or last < first else min(last, end)
+
+
+def _own_horizon(stage: Stage) -> int:
+    """Return the horizon that a stage gives itself. A recipe without a schedule was refused if a stage gives none."""
+    if stage.horizon is None:
+        raise ConfigError("recipe.missing_key", "A stage has no horizon. Give one, or a schedule for the whole run.")
+    return stage.horizon

@@ -54,8 +54,11 @@ class Schedule(Settings):
         """Return whether the horizon depends on the recorded history."""
         return any(level.gate is not None for level in self.levels())
 
-    def horizon(self, step: int, history: History = ()) -> int:
-        """Return the maximum agent turns of a trajectory in this step, counted from 1."""
+    def horizon(self, step: int, history: History = (), group: int | None = None, seed: int = 0) -> int:
+        """Return the maximum agent turns of a trajectory in this step, counted from 1.
+
+        group: counted from 0 in its step, for schedules that tell groups apart (`GroupSchedule`). seed: the run's.
+        """
         return self.levels()[self.level(step, history)].horizon
 
     def level(self, step: int, history: History = ()) -> int:
@@ -247,10 +250,6 @@ class GroupSchedule(Schedule):
         """Return the horizons from the smallest to the largest. They are not spans."""
         return tuple(Level(horizon) for horizon in self.horizons)
 
-    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
-        """Return the horizon of a group, counted from 0 in its step. seed: the run's."""
-        raise NotImplementedError
-
 
 class Drawn(GroupSchedule):
     """A horizon drawn for each group, each with the same probability. The baseline of all rules."""
@@ -258,12 +257,10 @@ class Drawn(GroupSchedule):
     kind: Literal["drawn"] = "drawn"
     """Kind of the schedule."""
 
-    def horizon(self, step: int, history: History = ()) -> int:
-        """Return the largest horizon."""
-        return self.horizons[-1]
-
-    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
-        """Return the drawn horizon. It depends on seed, step and group alone."""
+    def horizon(self, step: int, history: History = (), group: int | None = None, seed: int = 0) -> int:
+        """Return the drawn horizon, which depends on seed, step and group alone. Without a group return the largest."""
+        if group is None:
+            return self.horizons[-1]
         return self.horizons[derive_seed(seed, "horizon", step, group) % len(self.horizons)]
 
 
@@ -287,18 +284,16 @@ class Probes(GroupSchedule):
     """Number of the latest conversations at the largest horizon that decide. Before there are as many, and while
     none of them succeeds, the smallest horizon is used."""
 
-    def horizon(self, step: int, history: History = ()) -> int:
-        """Return the horizon of all groups but the probes."""
-        turns = [turns for entry in _before(step, history) for turns in entry.get("probes") or ()][-self.window :]
+    def horizon(self, step: int, history: History = (), group: int | None = None, seed: int = 0) -> int:
+        """Return the largest horizon for a probe, and the chosen one for other groups and for the step."""
+        earlier = _before(step, history)
+        if group is not None and (sum(int(entry.get("groups") or 0) for entry in earlier) + group) % self.every == 0:
+            return self.horizons[-1]
+        turns = [turns for entry in earlier for turns in entry.get("probes") or ()][-self.window :]
         successes = sum(each > 0 for each in turns)
         if len(turns) < self.window:
             return self.horizons[0]
         return next(h for h in self.horizons if sum(0 < each <= h for each in turns) >= self.share * successes)
-
-    def group_horizon(self, step: int, history: History, group: int, seed: int) -> int:
-        """Return the largest horizon for a probe, and the chosen one for others."""
-        played = sum(int(entry.get("groups") or 0) for entry in _before(step, history))
-        return self.horizons[-1] if (played + group) % self.every == 0 else self.horizon(step, history)
 
 
 def _before(step: int, history: History) -> list[Mapping[str, Any]]:

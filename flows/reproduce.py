@@ -14,8 +14,8 @@ from curricula.yaml_files import stem  # noqa: E402
 from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.artifacts import show_markdown  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher  # noqa: E402
+from userrl.claims.document import claim_document  # noqa: E402
 from userrl.claims.reproduction import reproduce_claim  # noqa: E402
-from userrl.reports.claim_document import claim_document  # noqa: E402
 from userrl.run.request import ReproduceRequest, takes  # noqa: E402
 from userrl.trials.processes import ProcessLauncher  # noqa: E402
 

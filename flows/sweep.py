@@ -25,8 +25,8 @@ from flows.stages.artifacts import artifact_key, show_markdown  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher  # noqa: E402
 from sweeps.results import table  # noqa: E402
 from sweeps.space import Space  # noqa: E402
-from userrl.reports.sweep_document import sweep_document, trials_document  # noqa: E402
 from userrl.run.request import SweepRequest, takes  # noqa: E402
+from userrl.trials.document import sweep_document, trials_document  # noqa: E402
 from userrl.trials.processes import ProcessLauncher  # noqa: E402
 from userrl.trials.sweep import run_sweep  # noqa: E402
 

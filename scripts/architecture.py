@@ -1,26 +1,20 @@
-"""Measure the structure of the code from its own imports: circles, upward arrows, folders that import each other, sizes.
+"""Measure the structure of the code from its own imports: circles, upward arrows, folders that import each other.
 
     python scripts/architecture.py               print the measurements; exit status 1 if a rule is broken
                                                  or the drawing in docs/architecture.md is out of date
-    python scripts/architecture.py --draw        also draw the rooms and count the lines in docs/architecture.md again
+    python scripts/architecture.py --draw        also draw the rooms in docs/architecture.md again
     python scripts/architecture.py --full        print the graph of all folders as a Mermaid diagram
 
 A module named in a string (to start it as a process, or to import it later) counts as an arrow.
-
-Lines of code are lines that hold a token: no blank lines, no comments, no docstrings.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import io
-import subprocess
 import sys
-import tarfile
-import tokenize
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,24 +22,15 @@ import grimp
 import networkx
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows", "lab")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows", "lab")
 """Rooms from the ground up. A room imports those before it (warehouse and curricula do not import each other).
 The lab is in no installation.
 """
 PACKAGES = "packages"
 """The folder of the gyms that are separate packages."""
-MAX_FILES = 20
-MAX_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
-"""Maximum number of entries at the top of a room. The marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
-DRAWING, LINES = (
-    "<!-- drawn by scripts/architecture.py: begin -->",
-    "<!-- counted by scripts/architecture.py: begin -->",
-)
+DRAWING = "<!-- drawn by scripts/architecture.py: begin -->"
 END = "<!-- end -->"
-BEFORE = "f197b02"
-"""The commit to compare line counts with: the last one before the room `userrl/` existed."""
-QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +41,13 @@ class Structure:
     upward: list[str]
     mutual: list[tuple[str, str]]
     arrows: Mapping[tuple[str, str], int]
-    files: Counter[str]
-    crowded: list[str]
+    folders: frozenset[str]
 
 
 def measure() -> Structure:
     """Read every import of the rooms, including imports inside functions and modules named in strings."""
     gyms = [folder.name for folder in gym_packages()]
-    sys.path += [str(folder.parent) for folder in gym_packages()]
+    sys.path += [str(ROOT), *(str(folder.parent) for folder in gym_packages())]
     graph = grimp.build_graph(*ROOMS, *gyms, cache_dir=None)
     folders = {module: _folder(module) for module in graph.modules}
     imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
@@ -77,25 +61,12 @@ def measure() -> Structure:
         if folders[source] != folders[target]:
             arrows[folders[source], folders[target]] += 1
     mutual = [(a, b) for a, b in sorted(arrows) if a < b and (b, a) in arrows and not _inside(a, b)]
-    files = Counter(str(path.parent.relative_to(ROOT)) for path in sources())
-    crowded = [f"{folder}/ has {n} Python files" for folder, n in sorted(files.items()) if n > MAX_FILES]
-    for room, most in MAX_ENTRIES.items():
-        entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
-        if len(entries) > most:
-            crowded.append(f"{room}/ has {len(entries)} entries at its top")
-    return Structure(sorted(circles), upward, mutual, arrows, files, crowded)
+    return Structure(sorted(circles), upward, mutual, arrows, frozenset(folders.values()))
 
 
 def gym_packages() -> list[Path]:
     """Return the Python packages of the gyms that are separate packages."""
     return sorted(file.parent for file in ROOT.glob(f"{PACKAGES}/*/userrl_gym_*/__init__.py"))
-
-
-def sources() -> list[Path]:
-    """Return every Python file of the rooms and of the gyms' packages."""
-    return [
-        path for folder in (*(ROOT / room for room in ROOMS), *gym_packages()) for path in sorted(folder.rglob("*.py"))
-    ]
 
 
 def _floor(module: str) -> int:
@@ -130,48 +101,6 @@ def _inside(a: str, b: str) -> bool:
     return a.startswith(f"{b}/") or b.startswith(f"{a}/")
 
 
-def code_lines(text: str) -> int:
-    """Count the lines that hold a token of code."""
-    docstrings = {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    held: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in QUIET:
-            held.update(range(token.start[0], token.end[0] + 1))
-    return len(held - docstrings)
-
-
-def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
-    """Return lines of code per room and per folder of a room, with subfolders. texts: path and content of every Python file."""
-    lines: Counter[str] = Counter()
-    for path, text in texts:
-        room, *folders = path.split("/")[:-1]
-        for name in (room, f"{room}/{folders[0] if folders else ''}", "all"):
-            lines[name] += code_lines(text)
-    return lines
-
-
-def today() -> Counter[str]:
-    """Return lines of code of the working tree."""
-    return by_folder((str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in sources())
-
-
-def at(revision: str) -> Counter[str]:
-    """Return lines of code of a commit."""
-    listed = subprocess.run(
-        ["git", "ls-tree", "--name-only", revision], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    rooms = [room for room in ROOMS if room in listed.stdout.splitlines()]
-    packed = subprocess.run(["git", "archive", revision, *rooms], cwd=ROOT, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        files = [(member.name, archive.extractfile(member)) for member in archive if member.name.endswith(".py")]
-        return by_folder((name, file.read().decode("utf-8")) for name, file in files if file is not None)
-
-
 def drawing(structure: Structure) -> str:
     """Draw the rooms as a Mermaid diagram, with an arrow for each import between rooms."""
     between = {(a.split("/")[0], b.split("/")[0]) for a, b in structure.arrows}
@@ -183,28 +112,17 @@ def drawing(structure: Structure) -> str:
 
 def full_drawing(structure: Structure) -> str:
     """Draw all folders as a Mermaid diagram: a box per folder, a frame per room. Gyms are one box."""
-    ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in structure.files}
+    ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in structure.folders}
     lines = ["flowchart BT"]
     for room in (*ROOMS, PACKAGES):
         lines.append(f'  subgraph {room}_room["{room}/"]')
-        for folder in sorted(structure.files):
+        for folder in sorted(structure.folders):
             if folder.split("/")[0] == room and not folder.startswith("userrl_core/gyms/"):
                 label = folder.removeprefix(f"{room}/") if folder != room else "top"
                 lines.append(f'    {ids[folder]}["{label}"]')
         lines.append("  end")
     shown = {(_drawn(a), _drawn(b)) for a, b in structure.arrows}
     return "\n".join([*lines, *(f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b)])
-
-
-def table(lines: Counter[str], before: Counter[str]) -> str:
-    """Return lines of code by folder as a table of the page, with rooms in bold."""
-    rows = [f"| folder | now | at {BEFORE} |", "| --- | ---: | ---: |"]
-    for folder in (*sorted({*lines, *before} - {"all"}), "all"):
-        room, inside, part = folder.partition("/")
-        if not inside or any(name.startswith(f"{room}/") and name != f"{room}/" for name in (*lines, *before)):
-            label = f"`{room}/{part or '(top)'}`" if inside else f"**{room}**"
-            rows.append(f"| {label} | {lines[folder]:,} | {before[folder]:,} |")
-    return "\n".join(rows)
 
 
 def replaced(page: str, begin: str, made: str) -> str:
@@ -221,7 +139,7 @@ def _drawn(folder: str) -> str:
 def main() -> int:
     """Print the measurements. Returns 1 if a rule is broken."""
     parser = argparse.ArgumentParser(description="The structure of the code, from its own imports.")
-    parser.add_argument("--draw", action="store_true", help="make drawing and lines in docs/architecture.md again")
+    parser.add_argument("--draw", action="store_true", help="make the drawing in docs/architecture.md again")
     parser.add_argument("--full", action="store_true", help="print the graph of all folders and nothing else")
     arguments = parser.parse_args()
     structure = measure()
@@ -235,17 +153,16 @@ def main() -> int:
     for line in (
         *structure.upward,
         *(f"{a}/ and {b}/ import each other" for a, b in structure.mutual),
-        *structure.crowded,
     ):
         print(f"  {line}")
     text = PAGE.read_text(encoding="utf-8")
     drawn = replaced(text, DRAWING, drawing(structure))
     if arguments.draw:
-        PAGE.write_text(replaced(drawn, LINES, table(today(), at(BEFORE))), encoding="utf-8")
+        PAGE.write_text(drawn, encoding="utf-8")
     elif drawn != text:
         print(f"  the drawing in {PAGE.relative_to(ROOT)} is of other code; --draw makes it again")
         return 1
-    return int(bool(structure.circles or structure.upward or structure.mutual or structure.crowded))
+    return int(bool(structure.circles or structure.upward or structure.mutual))
 
 
 if __name__ == "__main__":

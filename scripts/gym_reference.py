@@ -1,4 +1,4 @@
-"""Write docs/gym-reference.md: choices, rewards, metric, tasks, users and settings of every gym, from the gym classes.
+"""Write docs/reference/gym-reference.md: choices, rewards, metric, tasks, users and settings of every gym, from its class.
 
 python scripts/gym_reference.py            exit with status 1 if the page is out of date
 python scripts/gym_reference.py --write    write the page
@@ -21,11 +21,12 @@ from userrl_core import gyms
 from userrl_core.gyms.base import Gym, GymConfig
 from userrl_core.gyms.registry import PACKAGED, part
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "gym-reference.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "gym-reference.md"
 SPLITS = ("train", "validation", "test")
 HEAD = """# Gym reference
 
-This page is generated from the gym classes by `python scripts/gym_reference.py --write`. [gyms.md](gyms.md) explains what a gym is.
+This page is generated from the gym classes by `python scripts/gym_reference.py --write`. [gyms.md](../gyms.md) explains
+what a gym is.
 
 The reward column gives the bounds of one turn under the default settings. "Fewest turns" is the number of turns that a
 demonstrator of full skill needs without luck. It is given as a range over the gym's own test tasks. Task counts are train /
@@ -154,7 +155,7 @@ def main() -> int:
         PAGE.write_text(page(), encoding="utf-8")
         return 0
     if PAGE.read_text(encoding="utf-8") != page():
-        print("docs/gym-reference.md is out of date; run python scripts/gym_reference.py --write")
+        print("docs/reference/gym-reference.md is out of date; run python scripts/gym_reference.py --write")
         return 1
     return 0
 

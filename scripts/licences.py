@@ -1,4 +1,4 @@
-"""docs/licences.md: the licence of each pinned package, from the metadata of the installed packages.
+"""docs/reference/licences.md: the licence of each pinned package, from the metadata of the installed packages.
 
 ``python scripts/licences.py`` writes the page. Run it where everything of constraints.txt is installed (after `make test`).
 """
@@ -10,7 +10,7 @@ from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
-PAGE = Path("docs/licences.md")
+PAGE = Path("docs/reference/licences.md")
 COPYLEFT = re.compile(r"\b[AL]?GPL|General Public|\bMPL|Mozilla|\bEPL|Eclipse", re.IGNORECASE)
 SHORT = {
     "Apache Software License": "Apache-2.0",

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("userrl_core", "warehouse", "curricula", "sweeps", "userrl", "flows", "packages")
+ROOMS = ("userrl_core", "analysis", "warehouse", "curricula", "sweeps", "userrl", "flows", "packages")
 AROUND = ("scripts", "lab", "examples")
 DECLARING = ("pyproject.toml", "prefect.yaml", "Makefile")
 """Files that name code which is looked up by its name."""

@@ -1,4 +1,4 @@
-"""The tables of docs/verl-flags.md and of the plan in docs/gpu.md, from verl's form of the recipes.
+"""The tables of docs/reference/verl-flags.md and of the plan in docs/gpu.md, from verl's form of the recipes.
 
     python scripts/verl_tables.py            exit status 1 if a page does not match the code
     python scripts/verl_tables.py --write    write the tables
@@ -27,7 +27,7 @@ from userrl_core.training.verl.machine.step_time import ConversationTokens, step
 from userrl_core.training.verl.memory import check_memory
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAGS, PLAN = ROOT / "docs" / "verl-flags.md", ROOT / "docs" / "gpu.md"
+FLAGS, PLAN = ROOT / "docs" / "reference" / "verl-flags.md", ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- written by scripts/verl_tables.py: begin -->", "<!-- end -->"
 
 SHOWN = {

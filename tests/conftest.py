@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import prepared as prepared_process
+from tests.places import TESTS
 from tests.times import Times
 
 settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -24,24 +25,24 @@ settings.register_profile("explore", settings.get_profile("same"), derandomize=F
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 NOT_FAST = {
-    "flows": "starts Prefect's server, whole runs, and commands as processes",
-    "page": "drives a browser",
+    "flows": "starts Prefect's server, a browser, whole runs, and commands as processes",
+    "userrl": "starts whole runs, and commands as processes",
     "sweeps": "starts Prefect's server and a database",
-    "verl": "starts Ray",
+    "userrl_core/training/verl": "starts Ray",
     "warehouse": "kills writers and waits for the disk thousands of times; alone it takes minutes",
 }
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
 
 LONGEST = (
-    "verl/test_verl_flow.py",
+    "userrl_core/training/verl/test_verl_flow.py",
     "sweeps/test_sweep_survival.py",
     "sweeps/test_sweep_machines.py",
-    "verl/test_verl_stages.py",
+    "userrl_core/training/verl/test_verl_stages.py",
     "sweeps/test_team.py",
     "flows/test_survival.py",
-    "flows/test_laptop_recipes.py",
-    "verl/test_verl_algorithms.py",
-    "flows/test_all_recipes.py",
+    "userrl/run/test_laptop_recipes.py",
+    "userrl_core/training/verl/test_verl_algorithms.py",
+    "userrl/run/test_all_recipes.py",
     "flows/test_fork.py",
 )
 """Test files that take minutes, the longest first. With `--dist loadfile`, a long file that begins last leaves a core idle. A start
@@ -75,7 +76,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Whether a folder or module is left out. It is not imported: that alone takes longer than many tests."""
     if collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
         return True if no_test_of(collection_path.read_text(), config.option.markexpr) else None
-    left_out = collection_path.parent == Path(__file__).parent and collection_path.name in NOT_FAST
+    left_out = collection_path in [TESTS / folder for folder in NOT_FAST]
     return True if left_out and config.getoption("--fast") else None
 
 

@@ -14,22 +14,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from userrl.api.audit import audit_credit, audit_judge, audit_user
-    from userrl.api.branch import branch
-    from userrl.api.compare import compare
-    from userrl.api.cross_play import cross_play
-    from userrl.api.evaluate import evaluate
-    from userrl.api.imports import import_logs
-    from userrl.api.play import play
-    from userrl.api.recipes import recipe, recipes
-    from userrl.api.report import report
-    from userrl.api.reproduce import reproduce
-    from userrl.api.reverify import reverify
-    from userrl.api.runs import runs
-    from userrl.api.scan import scan
-    from userrl.api.sweep import sweep
-    from userrl.api.train import train
-    from userrl.api.warehouse import sql, warehouse
+    from userrl.audits.credit import audit_credit
+    from userrl.audits.judge import audit_judge
+    from userrl.audits.scan import scan
+    from userrl.audits.user import audit_user
+    from userrl.branching.branch import branch
+    from userrl.claims.reproduce import reproduce
+    from userrl.comparison.compare import compare
+    from userrl.crossplay.cross_play import cross_play
+    from userrl.evaluation.evaluate import evaluate
+    from userrl.evaluation.imported import import_logs
+    from userrl.evaluation.reverified import reverify
+    from userrl.machine.warehouse import sql, warehouse
+    from userrl.people.alone import play
+    from userrl.reports.find_report import report
+    from userrl.run.listed import runs
+    from userrl.run.recipes import recipe, recipes
+    from userrl.stages.train import train
+    from userrl.trials.swept import sweep
 
 __all__ = [
     "audit_credit",
@@ -54,22 +56,38 @@ __all__ = [
     "warehouse",
 ]
 
-_MODULES = {
-    **dict.fromkeys(("audit_credit", "audit_judge", "audit_user"), "audit"),
-    "import_logs": "imports",
-    "recipe": "recipes",
-    "sql": "warehouse",
+_VERBS = {
+    "audit_credit": "audits.credit",
+    "audit_judge": "audits.judge",
+    "audit_user": "audits.user",
+    "branch": "branching.branch",
+    "compare": "comparison.compare",
+    "cross_play": "crossplay.cross_play",
+    "evaluate": "evaluation.evaluate",
+    "import_logs": "evaluation.imported",
+    "play": "people.alone",
+    "recipe": "run.recipes",
+    "recipes": "run.recipes",
+    "report": "reports.find_report",
+    "reproduce": "claims.reproduce",
+    "reverify": "evaluation.reverified",
+    "runs": "run.listed",
+    "scan": "audits.scan",
+    "sql": "machine.warehouse",
+    "sweep": "trials.swept",
+    "train": "stages.train",
+    "warehouse": "machine.warehouse",
 }
-"""The module of each function whose module has another name. It is imported when the function is first used, because every
-process of ours imports this package, and few call these functions.
+"""The module of each verb. It is imported when the verb is first used, because every process of ours imports this package, and
+few call a verb.
 """
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _VERBS:
         raise AttributeError(f"module 'userrl' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"userrl.api.{_MODULES.get(name, name)}"), name)
+    return getattr(importlib.import_module(f"userrl.{_VERBS[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *_VERBS]

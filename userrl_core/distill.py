@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from userrl_core.chats.message import model_messages
+from userrl_core.chats.rows import messages_of, tools_of
+from userrl_core.chats.stream import items
+from userrl_core.chats.values import BrokenFile, broken
 from userrl_core.errors import ConfigError, TaskError
-from userrl_core.foreign.chats import messages_of, tools_of
-from userrl_core.foreign.conversation import BrokenFile, broken
-from userrl_core.foreign.message import model_messages
-from userrl_core.foreign.stream import items
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.records import Flag, Message, Trajectory
@@ -136,7 +136,7 @@ def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
 
 
 def read_chats(path: Path, unread: Counter[str] | None = None) -> list[dict[str, Any]]:
-    """Read a file of chats: ours, or in any form that `userrl_core.foreign.chats` reads.
+    """Read a file of chats: ours, or in any form that `analysis.foreign.chats` reads.
 
     unread: counts the fields of messages that are not read. Raises TaskError naming the file, the line and the problem.
     """

@@ -3,8 +3,8 @@
 A failed rollout is data and not a crash. The episode catches these errors once, records a null reward with the reason, and
 the run continues. Each class also subclasses the built-in exception that a caller would expect.
 
-Every error has a code, such as ``recipe.unknown_key``, and a message. The codes are listed in `userrl_core.error_codes`.
-The message says what is wrong and what to do next.
+Every error has a code, such as ``recipe.unknown_key``, and a message. The message says what is wrong and what
+to do next. docs/reference/errors.md explains every code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE = re.compile(rf"(?:{LINE})?(?P<sentence>.*?)(?: \[(?P<code>[a-z_]+\.[a-z_]
 class UserRLError(Exception):
     """Base class of every error this product raises on purpose.
 
-    code: a stable name of the error, for programs and for docs/errors.md. The text of the error is the message alone.
+    code: a stable name of the error, for programs and for docs/reference/errors.md. The text of the error is the message alone.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -135,7 +135,7 @@ def export(
 
     Example: userrl warehouse export conversations.jsonl --format messages --run latest
     """
-    from userrl.api.progress import ProgressLine
+    from userrl.run.progress import ProgressLine
 
     alive = ProgressLine().alive("exporting")
     if form is not None:

@@ -9,8 +9,8 @@ from nicegui import ui
 
 from flows.page import frame
 from flows.page.report import draw
+from userrl.crossplay.stored import StoredStudy, stored_studies, stored_study
 from userrl.reports.document import Block, Figure
-from userrl.reports.users.cross_play_studies import StoredStudy, stored_studies, stored_study
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 
@@ -84,7 +84,7 @@ def _progress(warehouse: Warehouse, study: StoredStudy) -> None:
 
 def _drawn(study: StoredStudy) -> list[tuple[Block, str]]:
     """Return the blocks of the study's results, figures with their SVG; [] without results."""
-    from userrl.reports.users.cross_play_document import cross_play_document  # imported here: scipy and matplotlib
+    from userrl.crossplay.document import cross_play_document  # imported here: scipy and matplotlib
 
     report = study.report()
     if report is None:

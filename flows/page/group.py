@@ -9,7 +9,7 @@ from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.conversation.credit import CreditSettings, advantage_meaning, mean_advantage_bias
-from userrl.run.outcome import attempt, ended, opening_words
+from userrl.reports.wording import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.query import browse

@@ -23,7 +23,7 @@ from userrl.people.people import Study, Talk
 from userrl.people.plan import PeoplePlan
 from userrl.reports import people_report
 from userrl.reports.people_report import PeoplePair
-from userrl.run.outcome import other_side
+from userrl.reports.wording import other_side
 from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.number_format import with_limits

@@ -12,7 +12,7 @@ from warehouse import Warehouse
 from warehouse.files.runs import find_run
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    from analysis.measure.interval import Interval
 
 EVALUATED = """
 SELECT run_id, max(logged_at) AS last FROM trajectories WHERE phase = 'evaluate' GROUP BY run_id ORDER BY last DESC
@@ -75,7 +75,7 @@ def evaluated_gyms(warehouse: Warehouse, run_id: str) -> tuple[list[str], list[s
 
 def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
     """Return the table's rows: every evaluated agent and gym, with the paper's rows of the same setting."""
-    from userrl_core.measure.checkpoints import (
+    from analysis.measure.checkpoints import (
         mean_score,
     )  # imported here: scipy takes a quarter of the server's memory
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
+from analysis.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE, Ended, in_a_word
 from flows.page import charts, frame
 from flows.page.cross_play import list_studies
 from flows.page.curves import Curves
@@ -17,12 +18,10 @@ from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
+from userrl.reports.wording import opening_words
 from userrl.run.ending import Ending, endings
 from userrl.run.listed import measured_ends, reported_ends, validation_scores
-from userrl.run.outcome import opening_words
 from userrl.run.run import Run, all_runs
-from userrl_core.measure.ended import Ended, in_a_word
-from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE
 from userrl_core.records import branch_of
 from userrl_core.run_names import about_another
 from warehouse import Warehouse, open_warehouse

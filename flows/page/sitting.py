@@ -15,7 +15,7 @@ from flows.page.console import SAID, PageConsole
 from userrl.machine.foreign_text import plain
 from userrl.people.others import Side
 from userrl.people.people import Study, Talk
-from userrl.run.outcome import ended
+from userrl.reports.wording import ended
 from userrl_core.errors import UserRLError
 from userrl_core.records import Trajectory
 

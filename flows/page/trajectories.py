@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import frame
-from userrl.run.outcome import ENDED, ended, has_failed
+from userrl.reports.wording import ENDED, ended, has_failed
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.files.runs import find_run

@@ -12,10 +12,10 @@ import argparse
 
 import numpy as np
 
-from tests.audit.test_told_apart import rule
-from userrl_core.audit.agreement import Measures
-from userrl_core.audit.told_apart import told_apart
-from userrl_core.measure.interval import share_interval
+from analysis.credit.agreement import Measures
+from analysis.credit.told_apart import told_apart
+from analysis.measure.interval import share_interval
+from tests.analysis.credit.test_told_apart import rule
 from userrl_core.number_format import with_limits
 
 TURNS, NOISE = 30, 0.3

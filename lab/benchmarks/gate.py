@@ -41,7 +41,7 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
-from userrl_core.measure.bounded import p_above
+from analysis.measure.bounded import p_above
 
 LEVEL, MARGIN, RATIO, DRAWS = 0.05, 0.02, 1.2, 2000
 TASKS, ATTEMPTS = (50, 150, 400), (1, 4)

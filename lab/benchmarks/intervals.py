@@ -24,9 +24,9 @@ from itertools import product
 import numpy as np
 from scipy import stats
 
-from userrl_core.measure.checkpoints import difference
-from userrl_core.measure.recipes import contrast
-from userrl_core.measure.verdict import ALPHA, LOOKS
+from analysis.measure.checkpoints import difference
+from analysis.measure.recipes import contrast
+from analysis.measure.verdict import ALPHA, LOOKS
 
 SHAPES = ((0.5, 0.5), (0.3, 0.7), (0.05, 0.45))
 TASKS, ATTEMPTS, THETA = (40, 50, 115, 400), (1, 4), 0.3

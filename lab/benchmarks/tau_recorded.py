@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.measure.checkpoints import pass_hat
 from userrl_core.gyms import load_published
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stopping import STOP_TOKEN
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError
 from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
-from userrl_core.measure.checkpoints import pass_hat
 
 RECORDED = "trajectories_gpt-4o-airline.json"
 

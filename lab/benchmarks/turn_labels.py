@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tests.judging.turn_labels import labels, marks
+from tests.userrl_core.judging.turn_labels import labels, marks
 
 
 def main() -> None:

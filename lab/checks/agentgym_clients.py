@@ -5,7 +5,7 @@
 CHECKOUT is a copy of github.com/WooooDyy/AgentGym at 3ef9235; its package is imported from there. Each episode of
 textcraft, babyai, sciworld and searchqa is a scripted demonstrator's, in a model's format, with one unreadable message.
 Exits with 1 if a state, a reward or an end differs. ``--record`` writes each environment's requests and answers to
-FOLDER/ENV.txt; ``tests/flows/test_agentgym_clients.py`` sends them again.
+FOLDER/ENV.txt; ``tests/flows/serving/test_agentgym_clients.py`` sends them again.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from userrl_core.audit.replay import Setting, replay
+from analysis.credit.replay import Setting, replay
 from userrl_core.errors import GymError
 from userrl_core.gyms.registry import gym_class, names, tasks, unavailable
 from userrl_core.policies.scripted import ScriptedPolicy

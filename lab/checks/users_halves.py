@@ -23,15 +23,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tests.user_audit.recorded import recorded
+from analysis.users.conversation import conversation
+from analysis.users.distance import Users, distance
+from analysis.users.features import DIMENSIONS, fingerprint
+from tests.analysis.users.recorded import recorded
 from userrl.reports.document import Document, TableBlock
 from userrl_core.gyms.tau.rule_user import RuleTauUser
 from userrl_core.gyms.tau.stopping import STOP
 from userrl_core.number_format import number
 from userrl_core.records import Trajectory
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import Users, distance
-from userrl_core.user_audit.features import DIMENSIONS, fingerprint
 
 SEEDS, TREES = 5, 50
 COURTESY = re.compile(

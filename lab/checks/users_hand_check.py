@@ -12,9 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.user_audit.recorded import recorded
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.findings import VERDICTS
+from analysis.users.audit import audit
+from analysis.users.findings import VERDICTS
+from tests.analysis.users.recorded import recorded
 
 
 def confusion(root: Path, labels: Path) -> None:

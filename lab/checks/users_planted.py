@@ -18,11 +18,11 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.user_audit.faulty import ASIDES, WORDINGS, converse, moving_tasks
+from analysis.users.audit import audit
+from analysis.users.findings import USER_ERRORS, possible
+from tests.analysis.users.faulty import ASIDES, WORDINGS, converse, moving_tasks
 from userrl.reports.document import Document, TableBlock
 from userrl_core.number_format import number
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.findings import USER_ERRORS, possible
 
 SHARE, CUSTOMERS, SEEDS = 0.25, 40, 10
 

@@ -10,7 +10,7 @@ test.parquet        one row a run, policy, step and test conversation: task, tie
 steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
 
 A row that is there already is replaced by the newer one. A claim with runs in runs.csv is measured from them, by the rule of
-`userrl_core.measure.verdict`. Its checks follow it. The other claims have only their published tables (published_arms.csv,
+`analysis.measure.verdict`. Its checks follow it. The other claims have only their published tables (published_arms.csv,
 published_contrasts.csv). The page has all results that follow from those tables, and says which are missing without the runs.
 """
 
@@ -28,11 +28,11 @@ from typing import Any
 import polars as pl
 from scipy import stats
 
+from analysis.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
+from analysis.measure.interval import Interval, share_interval
+from analysis.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
-from userrl.reports.claim_document import size
-from userrl_core.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
-from userrl_core.measure.interval import Interval, share_interval
-from userrl_core.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
+from userrl.claims.document import size
 from userrl_core.number_format import limits, p_value, with_limits
 from warehouse import Warehouse, open_warehouse
 

@@ -1,6 +1,6 @@
 """Write the tables of pages from CSV files: between ``<!-- table FILE -->`` and ``<!-- /table -->``.
 
-python -m lab.pages.data_tables docs/results-credit.md docs/reproduction.md
+python -m lab.pages.data_tables data/credit/README.md data/claims/README.md
 
 The first row of a file is the head. Numbers are to the right: every column but the first.
 """

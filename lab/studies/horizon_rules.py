@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.measure.interval import Interval, t_interval
 from lab.studies.registered import (
     DATA,
     VALIDATED,
@@ -40,7 +41,6 @@ from lab.studies.registered import (
 )
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.run.request import TrainRequest
-from userrl_core.measure.interval import Interval, t_interval
 from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.measure.interval import t_interval
 from lab.studies.registered import (
     DATA,
     Cell,
@@ -36,7 +37,6 @@ from lab.studies.registered import (
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
 from userrl.run.request import EvaluateRequest, TrainRequest
-from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import with_error
 from warehouse import open_warehouse
 

@@ -23,22 +23,22 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt, model_validator
 from scipy import stats
 
+from analysis.measure.grounded import AREA_TO, area_under, band, grounded_curve
+from analysis.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
+from analysis.measure.recipes import holm
 from curricula.claims.claim import Claim
 from curricula.schedule import Turns
 from curricula.validation import validated
 from curricula.yaml_files import read
-from userrl.api.progress import log_line
-from userrl.audits.user_conversations import evaluated
+from userrl.claims.report import CRASHED
 from userrl.claims.reproduction import claim_at_work, train_arms
+from userrl.crossplay.conversations import evaluated
 from userrl.machine.home import quiet_process
 from userrl.machine.interrupts import leave_on_term
 from userrl.reports import figures
-from userrl.reports.claim_report import CRASHED
+from userrl.run.progress import log_line
 from userrl.stages.workers import Workers
 from userrl.trials.processes import ProcessLauncher
-from userrl_core.measure.grounded import AREA_TO, area_under, band, grounded_curve
-from userrl_core.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
-from userrl_core.measure.recipes import holm
 from userrl_core.number_format import p_value, with_limits
 
 PLAN = Path(__file__).with_suffix(".yaml")

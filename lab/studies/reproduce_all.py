@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from curricula.claims import Claim, claim_names, load_claim
 from userrl.claims.register import as_registered, registered, runs_of
+from userrl.claims.report import claim_report
 from userrl.machine.home import check_writable, home, warehouse_dir
-from userrl.reports.claim_report import claim_report
 from warehouse import open_warehouse
 
 

@@ -25,6 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from analysis.measure.collapse_rule import min_fall
+from analysis.measure.interval import Interval, newcombe
+from analysis.measure.verdict import ALPHA, compare_shares
 from lab.studies.registered import (
     DATA,
     ENDING,
@@ -41,14 +44,11 @@ from lab.studies.registered import (
     study_arguments,
     study_request,
 )
-from userrl.audits.credit import audit_checkpoint
+from userrl.audits.credit import audit_credit
 from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
 from userrl.reports import figures
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl_core.measure.collapse_rule import min_fall
-from userrl_core.measure.interval import Interval, newcombe
-from userrl_core.measure.verdict import ALPHA, compare_shares
 from userrl_core.number_format import p_value
 from warehouse import open_warehouse
 
@@ -162,7 +162,7 @@ def audited(plan: Mapping[str, Any], only: str | None) -> int:
                     f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
                 )
                 return 1
-            audit_result = audit_checkpoint(
+            audit_result = audit_credit(
                 str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
                 horizon=settings["horizon"], seed=chosen["seed"],
             ).as_json()  # fmt: skip

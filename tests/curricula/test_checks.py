@@ -11,9 +11,10 @@ import pytest
 
 import curricula
 from curricula.feasibility import reward_range
-from tests.gyms.local import LOCAL_GYMS
 from tests.makers import raises
 from tests.offered import in_this_process, offer
+from tests.places import ROOT
+from tests.userrl_core.gyms.local import LOCAL_GYMS
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import RewardBounds, gym_class, tasks
 from userrl_core.gyms.base import parse_config
@@ -131,7 +132,7 @@ def test_a_gym_whose_tasks_take_a_list_gets_it(tmp_path: Path, monkeypatch: pyte
         curricula.load("equalized-r2g", "laptop-quick", {**only("coin"), "gyms.coin.tasks": options})
 
 
-COIN = Path(__file__).parents[2] / "examples" / "coin_gym" / "userrl_coin"
+COIN = ROOT / "examples" / "coin_gym" / "userrl_coin"
 SIDES = """
 every = tasks
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import curricula
-from tests.training.toys import TINY, RecordingSink, sft_job
+from tests.places import ROOT
+from tests.userrl_core.training.toys import TINY, RecordingSink, sft_job
 from userrl.worker.curriculum import RecipeCurriculum
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob
@@ -96,7 +97,7 @@ def test_a_run_with_probes_killed_within_a_step_ends_as_the_uninterrupted_one(tm
         "run(Path(sys.argv[1]), Path(sys.argv[2]), PROBES, 4, DeadlySink)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "killed"), str(start)]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
     resumed, whole = run(tmp_path / "killed", start, PROBES, 4), run(tmp_path / "whole", start, PROBES, 4)
     assert {t.context.step for t in resumed.ended} == {3, 4}
     assert [t.horizon for t in resumed.ended] == [t.horizon for t in whole.ended if t.context.step > 2]
@@ -118,15 +119,14 @@ def test_all_conversations_of_a_group_have_its_horizon(tmp_path: Path, start: Pa
 
 def test_only_conversations_at_the_largest_horizon_are_recorded() -> None:
     probes = curriculum(PROBES)
-    probes.record_outcomes(1, 3, [(6, 4), (6, 0), (4, 4), (4, 3), (6, 4), (6, 3)])
-    probes.record(1, {"rollout/success/mean": 0.5})
+    probes.record(1, {"rollout/success/mean": 0.5}, [[(6, 4), (6, 0)], [(4, 4), (4, 3)], [(6, 4), (6, 3)]])
     assert probes.state_dict()["history"] == [{"step": 1.0, "success": 0.5, "groups": 3, "probes": [4, 0, 4, 3]}]
-    assert probes.group_horizons(2, (), range(4)) == [4, 6, 4, 6]
+    assert [probes.horizon(2, (), group) for group in range(4)] == [4, 6, 4, 6]
 
 
 def test_other_schedules_record_what_they_recorded_before() -> None:
     fixed = curriculum({"kind": "fixed", "turns": 5})
-    fixed.record_outcomes(1, 3, [(5, 4)])
-    fixed.record(1, {"rollout/success/mean": 0.5, "rollout/attempts/count": 8.0, "policy/updates/count": 2.0})
+    stats = {"rollout/success/mean": 0.5, "rollout/attempts/count": 8.0, "policy/updates/count": 2.0}
+    fixed.record(1, stats, [[(5, 4)], [], []])
     assert fixed.state_dict()["history"] == [{"step": 1.0, "success": 0.5}]
-    assert fixed.group_horizons(2, (), range(3)) == [5, 5, 5]
+    assert [fixed.horizon(2, (), group) for group in range(3)] == [5, 5, 5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -13,15 +12,14 @@ from curricula.identity import identity_values
 from curricula.recipe import Recipe
 from curricula.spec import Stage
 from tests.makers import raises
+from tests.places import TESTS
 from userrl.run.run import identity
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig
 
 WRITTEN = [
-    line.split()
-    for line in (Path(__file__).parents[1] / "data" / "identities.txt").read_text().splitlines()
-    if not line.startswith("#")
+    line.split() for line in (TESTS / "data" / "identities.txt").read_text().splitlines() if not line.startswith("#")
 ]
 
 

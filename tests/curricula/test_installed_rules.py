@@ -14,12 +14,13 @@ import pytest
 from curricula import load
 from tests.makers import raises
 from tests.offered import offer
+from tests.places import ROOT
 
-RULES = Path(__file__).parents[2] / "examples" / "rules"
+RULES = ROOT / "examples" / "rules"
 PROGRAM = """
 import json
 from curricula import from_resolved, load
-from userrl_core.audit.rules import Padded, paid, rules
+from analysis.credit.rules import Padded, paid, rules
 from userrl_core.rewards import turn_advantages
 given = {"stages": [{"steps": 30, "mix": {"errand": 1}}], "credit.shaping": "last_turn",
          "schedule": {"kind": "at_once", "short": 8, "after": 10, "long": 16}, "demonstrations.horizon": 8}

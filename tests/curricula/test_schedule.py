@@ -297,11 +297,11 @@ def test_a_missing_count_is_none_and_is_not_carried_over():
 
 def test_drawn_horizons_depend_on_seed_step_and_group_alone_and_are_even():
     schedule = Drawn(horizons=(6, 10, 16))
-    drawn = [schedule.group_horizon(step, (), group, 7) for step in range(1, 101) for group in range(12)]
+    drawn = [schedule.horizon(step, (), group, 7) for step in range(1, 101) for group in range(12)]
     assert [drawn.count(horizon) for horizon in (6, 10, 16)] == pytest.approx([400] * 3, abs=60)
-    again = [schedule.group_horizon(step, [{"step": 1}], group, 7) for step in range(1, 101) for group in range(12)]
+    again = [schedule.horizon(step, [{"step": 1}], group, 7) for step in range(1, 101) for group in range(12)]
     assert again == drawn
-    assert drawn != [schedule.group_horizon(step, (), group, 8) for step in range(1, 101) for group in range(12)]
+    assert drawn != [schedule.horizon(step, (), group, 8) for step in range(1, 101) for group in range(12)]
     assert (schedule.horizon(5), schedule.adaptive) == (16, True)
 
 
@@ -326,7 +326,7 @@ def test_one_group_in_sixteen_is_a_probe_over_the_whole_run():
     schedule = Probes(horizons=(6, 10, 16), every=16)
     history, probes = [], []
     for step, groups in enumerate([18, 10, 20, 7, 9], 1):
-        horizons = [schedule.group_horizon(step, history, group, 0) for group in range(groups)]
+        horizons = [schedule.horizon(step, history, group, 0) for group in range(groups)]
         probes += [horizon == 16 for horizon in horizons]
         history.append({"step": step, "groups": groups, "probes": []})
     assert [number for number, probe in enumerate(probes) if probe] == [0, 16, 32, 48]

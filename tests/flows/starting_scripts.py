@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows")
 
 CLONE = ("tests", "lab", "scripts")
 """Folders that no installation has."""
@@ -57,7 +57,7 @@ def main() -> None:
     """Start every script."""
     root, scripts = Path(sys.argv[1]), sys.argv[2:]
     sys.meta_path.insert(0, Installed(str(root)))  # type: ignore[arg-type]
-    for large in ("scipy.stats", "polars", "flows.train", "userrl.api.reproduce"):
+    for large in ("scipy.stats", "polars", "flows.train", "userrl.claims.reproduce"):
         importlib.import_module(large)
     for script in scripts:
         sys.stdout.flush()

@@ -9,11 +9,11 @@ import pytest
 
 from curricula.claims import load_claim
 from lab.pages import claims, data_tables
-from tests.flows.test_claims import ended, trained, written
+from tests.places import ROOT
+from tests.userrl.claims.test_claims import ended, trained, written
 from userrl.claims.register import registered
 from warehouse import open_warehouse
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

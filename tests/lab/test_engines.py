@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.export import export
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "lab" / "checks" / "engines"
 COMPARE = runpy.run_path(str(SCRIPTS / "compare.py"))
 TRUTH: dict[str, str] = COMPARE["TRUTH"]

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from analysis.measure.bounded import p_above
 from lab.benchmarks.gate import (
     CAPS,
     FOLDER,
@@ -23,7 +24,6 @@ from lab.benchmarks.gate import (
     passes_over_seeds,
     trades,
 )
-from userrl_core.measure.bounded import p_above
 
 BY_CHANCE = LEVEL + 2.5 * math.sqrt(LEVEL * (1 - LEVEL) / 2000)
 """Largest share of 2,000 false passes that a true share of .05 has by chance."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.measure.interval import score_interval
 from lab.studies.price_and_pay import (
     FIELDS,
     arm,
@@ -19,10 +20,8 @@ from lab.studies.price_and_pay import (
     load_rows,
     pairs,
 )
-from userrl_core.measure.interval import score_interval
+from tests.places import ROOT
 from userrl_core.number_format import with_limits
-
-ROOT = Path(__file__).parents[2]
 
 
 def data(path: Path, grounded: dict[tuple[float, float], float]) -> Path:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from analysis.measure.interval import newcombe
 from lab.pages import claims, language_model_trials
 from lab.studies import horizon_rules as horizons
 from lab.studies import language_model, registered
 from lab.studies import what_collapses as collapses
-from userrl_core.measure.interval import newcombe
+from tests.places import ROOT
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 
@@ -206,7 +207,7 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    docs = Path(__file__).parents[2] / "docs"
+    docs = ROOT / "docs"
     page = (docs / "language-model.md").read_text(encoding="utf-8")
     trials = (docs / "notes" / "language-model-trials.md").read_text(encoding="utf-8")
     for table in language_model_trials.page():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.measure.checkpoints import pass_hat
 from lab.benchmarks.tau_recorded import RULES, Recorded, attempts, conversations
 from tests.published import published
-from userrl_core.measure.checkpoints import pass_hat
 
 
 @pytest.fixture(scope="module")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
+from analysis.users.conversation import conversation
+from analysis.users.distance import told_apart
+from analysis.users.findings import USER_ERRORS
 from lab.checks import users_halves, users_planted
+from tests.analysis.users.recorded import recorded
+from tests.places import ROOT
 from tests.published import published
-from tests.user_audit.recorded import recorded
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import told_apart
-from userrl_core.user_audit.findings import USER_ERRORS
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from optuna.trial import TrialState
 from sweeps.results import table
 from sweeps.space import load_space
 from sweeps.study import open_study
+from tests.places import ROOT
 from tests.sweeps.rig import Machine, results
 
 REDUCED: dict[str, Any] = {
@@ -93,7 +94,7 @@ def _begin(machine: Machine, say: Callable[[str], None]) -> None:
 
 
 def _without_warmup(home: Path) -> Path:
-    text = (Path(__file__).parents[2] / "sweeps" / "spaces" / "gamma-schedule.yaml").read_text()
+    text = (ROOT / "sweeps" / "spaces" / "gamma-schedule.yaml").read_text()
     path = home / "gamma-schedule.yaml"
     path.write_text(text.replace("warmup_steps: 10", "warmup_steps: 1"))
     return path

@@ -19,9 +19,10 @@ import psutil
 import yaml
 
 from flows.server.password import CLIENT, locked, password
+from tests.places import ROOT
 from tests.ports import free_port as free_port
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 
 SMALL: dict[str, Any] = {
     "demonstrations.episodes": 60,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,8 +13,9 @@ import yaml
 from prefect.utilities.callables import get_call_parameters
 
 from sweeps.space import SweepBudget, load_space
+from tests.places import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 DEPLOY = REPOSITORY / "deploy"
 PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 

@@ -17,7 +17,7 @@ from sweeps.launcher import Status
 from sweeps.results import table
 from sweeps.study import open_study, planned, progress
 from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
-from userrl.reports.sweep_document import sweep_document, trials_document
+from userrl.trials.document import sweep_document, trials_document
 from userrl_core.json_files import write_json
 
 

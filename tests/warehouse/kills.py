@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
 
 _HOOK = """
 import os, signal, sys

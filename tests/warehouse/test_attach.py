@@ -5,6 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from warehouse import TurnLog, schema
@@ -49,7 +50,7 @@ def test_an_older_duckdb_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_the_data_dictionary_is_the_one_in_the_docs() -> None:
-    assert (Path(__file__).parents[2] / "docs" / "schema.md").read_text() == page()
+    assert (ROOT / "docs" / "reference" / "schema.md").read_text() == page()
     for table in schema.tables().values():
         for column in table.columns.values():
             assert column.doc

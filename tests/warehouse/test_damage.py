@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from tests.makers import raises
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
 from userrl_core.errors import LogError
@@ -21,7 +22,6 @@ from warehouse.query.sandbox import ask
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 
-ROOT = Path(__file__).parents[2]
 TURNS = "SELECT count(*) FROM turns"
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from analysis.foreign.formats import conversations as conversations_of
 from tests.makers import raises
+from tests.places import TESTS
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, play
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.formats import conversations as conversations_of
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.layout import run_folders
 from warehouse.upkeep.check import check
@@ -137,7 +138,7 @@ def test_an_import_that_is_killed_while_its_runs_arrive_is_there_whole_or_not_at
 
 
 def test_an_imported_run_is_exported_and_read_back_with_its_nulls(tmp_path: Path) -> None:
-    chats = conversations_of(Path(__file__).parents[1] / "data" / "foreign" / "tau2.json", "tau2")
+    chats = conversations_of(TESTS / "data" / "foreign" / "tau2.json", "tau2")
     store(tmp_path / "one", "import-tau2-x", chats, format="tau2", name="o4")
     with open_warehouse(tmp_path / "one") as warehouse:
         write_messages(conversations(warehouse, "import-tau2-x", phase=None), tmp_path / "file")

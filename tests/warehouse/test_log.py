@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.makers import raises
+from tests.places import ROOT
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import LogError
 from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.compact import compact
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_importing_the_warehouse_loads_nothing_heavy() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from tests.makers import raises
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import TrialRecord, find_run, record_trial
 from warehouse.upkeep.compact import compact
-
-ROOT = Path(__file__).parents[2]
 
 ISSUE = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
 

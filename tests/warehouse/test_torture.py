@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.warehouse.torture import torture
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_six_kills_lose_nothing_double_nothing_and_fool_no_reader(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.places import ROOT
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, UserRLError
 from warehouse import TurnLog, Warehouse, open_warehouse
@@ -36,7 +37,6 @@ from warehouse.search.index import INDEX
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 
-ROOT = Path(__file__).parents[2]
 GIANT = "x" * LIVE_LINE_BYTES
 
 

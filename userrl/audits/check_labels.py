@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from analysis.measure.labels import LabelAgreement, LabelPair, label_agreement
 from userrl.audits.labels import YES
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl_core.errors import ConfigError
-from userrl_core.measure.labels import LabelAgreement, LabelPair, label_agreement
 from userrl_core.number_format import with_limits
 from userrl_core.suggest import nearest
 from warehouse import open_warehouse

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from analysis.credit.agreement import RANKED_FROM, Measures
+from analysis.credit.audit import GOALS, Audit, audit, ranked
+from analysis.credit.rules import Aggregation
+from analysis.credit.told_apart import TASKS_FROM, ToldApart, told_apart
+from analysis.measure.interval import Interval
 from userrl.evaluation.frozen import Frozen, frozen
 from userrl.machine.foreign_text import plain
-from userrl.machine.home import warehouse_dir
+from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed
+from userrl.run.progress import ProgressLine
 from userrl.run.run import run_fields
 from userrl.run.tasks import sample, tasks_of
-from userrl_core.audit.agreement import RANKED_FROM, Measures
-from userrl_core.audit.credit import GOALS, Audit, audit, ranked
-from userrl_core.audit.rules import Aggregation
-from userrl_core.audit.told_apart import TASKS_FROM, ToldApart, told_apart
 from userrl_core.errors import ConfigError
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.seeding import content_hash, derive_seed
 from warehouse import TurnLog
@@ -106,28 +107,47 @@ def check_table(goal: str, loss: str) -> None:
         )
 
 
-def audit_checkpoint(
+def audit_credit(
     who: str,
     *,
-    gym: str | None,
-    groups: int,
-    group: int,
-    k: int,
-    horizon: int | None,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    gym: str | None = None,
+    groups: int = 40,
+    group: int = 8,
+    k: int = 8,
+    horizon: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
 ) -> CreditAudit:
-    """Audit the credit rules with one checkpoint as the policy, store the result and return it.
+    """Compare every credit rule with the true advantage of turns, estimated from continuations of real conversations.
 
-    progress: called with the number of finished prefixes and of all prefixes. Raises ConfigError or CheckpointError.
+    who: a run, or a checkpoint's folder in one. gym: by default its only training gym. groups: number of training tasks, each
+    with a group of trajectories. k: continuations of each prefix in each half; more groups reduce the error more than more
+    continuations. horizon: maximum number of agent turns, by default the recipe's last horizon.
+
+    The result is stored in the warehouse as a separate run. Raises ConfigError or CheckpointError with one sentence.
     """
+    quiet_process()
     checkpoint = frozen(who)
     where, turns = _gym(checkpoint, gym), horizon or checkpoint.horizon
     began, cpu = time.perf_counter(), time.process_time()
-    audited = asyncio.run(_audit(checkpoint, where, turns, groups, group, k, seed, progress))
+    audited = asyncio.run(_audit(checkpoint, where, turns, groups, group, k, seed, _shown() if progress else None))
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
     settings = {"gym": where, "horizon": turns, "groups": groups, "group": group, "k": k, "seed": seed, **spent}
     return CreditAudit(checkpoint.id, checkpoint.label, _store(checkpoint, audited, settings), settings, audited)
+
+
+def _shown() -> Callable[[int, int], None]:
+    """Return a function that shows the number of finished prefixes on a progress line, with the time that is left."""
+    line, began = ProgressLine(at_once=True), time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal began
+        if not done:
+            began = time.monotonic()
+        left = {"left_seconds": (time.monotonic() - began) / done * (total - done)} if done else {}
+        line("continued prefixes", {"step": done, "total": total, **left})
+
+    return show
 
 
 def _gym(frozen: Frozen, gym: str | None) -> str:

@@ -12,16 +12,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from userrl.evaluation.stored import stored_conversations
-from userrl.machine.notebook import Printed
-from userrl.reports import figures
-from userrl.reports.document import Block, Code, Document, Figure, TableBlock, Text
-from userrl.run.run import find
-from userrl_core.errors import ConfigError
-from userrl_core.gyms.registry import min_turns
-from userrl_core.gyms.travel.world import World
-from userrl_core.measure.checkpoints import mean_score
-from userrl_core.measure.grounded import (
+from analysis.measure.checkpoints import mean_score
+from analysis.measure.grounded import (
     AREA_TO,
     BUDGETS,
     Answered,
@@ -30,7 +22,15 @@ from userrl_core.measure.grounded import (
     curve_intervals,
     grounded_curve,
 )
-from userrl_core.measure.interval import Interval
+from analysis.measure.interval import Interval
+from userrl.evaluation.stored import stored_conversations
+from userrl.machine.notebook import Printed
+from userrl.reports import figures
+from userrl.reports.document import Block, Code, Document, Figure, TableBlock, Text
+from userrl.run.run import find
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.registry import min_turns
+from userrl_core.gyms.travel.world import World
 from userrl_core.number_format import with_limits
 from userrl_core.records import Trajectory
 

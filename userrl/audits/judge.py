@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.measure.readings import Agreement, agreement
 from curricula.load import from_resolved
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
+from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed
 from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
 from userrl.run.tasks import gym_config
 from userrl_core.errors import ConfigError
-from userrl_core.judging.audit import Agreement, agreement
 from userrl_core.judging.judge import TurnJudge, is_judged, judge_server
 from userrl_core.records import Judgement, Trajectory
 from userrl_core.rewards.judge import JudgeConfig
@@ -72,14 +73,24 @@ class JudgeAudit(Printed):
         return "\n".join(_lines(self))
 
 
-def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, phase: str, most: int) -> JudgeAudit:
-    """Judge stored conversations and compare the marks with the rule judge's, and with its marks of other readings.
+def audit_judge(
+    run: str,
+    judge: str | Mapping[str, Any] | None = None,
+    *,
+    repeats: int = 2,
+    phase: str = "train",
+    most: int = 100,
+) -> JudgeAudit:
+    """Compare a turn judge with the rule judge, and with its own repeated readings of stored conversations.
 
-    who: ``rule``, a model's name, or the recipe's judge keys; None is the run's own judge. Raises ConfigError.
+    judge: ``rule``, a model's name, or the recipe's judge keys; by default the run's own. phase: train, validate, evaluate or
+    distill. most: maximum number of conversations, spread over the run. Nothing is stored. Raises ConfigError with one
+    sentence.
     """
+    quiet_process()
     meant = find(run)
     recipe = from_resolved(meant.info.resolved)
-    judge = TurnJudge(_config(who, recipe.judge), gym_config(recipe, evaluation=phase == "evaluate"))
+    turn_judge = TurnJudge(_config(judge, recipe.judge), gym_config(recipe, evaluation=phase == "evaluate"))
     stored = [each for each in stored_conversations(meant.id, phase, None) if each.turns and is_judged(each.task.gym)]
     if not stored:
         raise ConfigError(
@@ -88,7 +99,7 @@ def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, 
             "needs gold calls, as tau has.",
         )
     chosen = [stored[i * len(stored) // min(most, len(stored))] for i in range(min(most, len(stored)))]
-    return _audited(meant.id, judge.config.model, phase, asyncio.run(_read(judge, chosen, repeats)))
+    return _audited(meant.id, turn_judge.config.model, phase, asyncio.run(_read(turn_judge, chosen, repeats)))
 
 
 def _config(who: str | Mapping[str, Any] | None, own: JudgeConfig | None) -> JudgeConfig:

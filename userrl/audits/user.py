@@ -9,10 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.users.audit import audit
+from analysis.users.conversation import conversation
+from analysis.users.distance import MIN_CONVERSATIONS, Distance, Users, distance
+from analysis.users.features import fingerprint, typical
+from analysis.users.mixture import Mixture, mixture
 from userrl.audits.user_distance import distance_blocks, mixture_blocks
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
-from userrl.machine.home import published_data, warehouse_dir
+from userrl.machine.home import published_data, quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.reports.document import Block, Code, Document, Text
 from userrl.reports.people_report import RUN as PEOPLE
@@ -22,11 +27,6 @@ from userrl_core.errors import ConfigError, LogError, TaskError
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.records import Trajectory
-from userrl_core.user_audit.audit import audit
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import MIN_CONVERSATIONS, Distance, Users, distance
-from userrl_core.user_audit.features import fingerprint, typical
-from userrl_core.user_audit.mixture import Mixture, mixture
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 
@@ -92,12 +92,13 @@ class UserAuditReport(Printed):
 def audit_user(
     run: str, *, phase: str | None = None, against: str | None = None, mix: Sequence[str] = ()
 ) -> UserAuditReport:
-    """Audit the users in a run's stored conversations of one phase, and store the audit.
+    """Report the errors of the users in a run's stored conversations, with a verdict for every failure, and store them.
 
-    phase: by default evaluate, and play for the run people. against: people, a file that can be imported, or a run; its users
-    are the reference of a distance. mix: further files and runs; the result has the mixture of the audited users and these
-    that is nearest to the reference. Raises ConfigError if there is nothing to audit.
+    phase: train, validate, evaluate, distill or play; by default evaluate, and play for the run people. against: people, a run
+    or a file that can be imported, whose users are the reference of a distance. mix: further runs and files, to find the
+    mixture of users that is nearest to the reference. No model is called. Raises ConfigError with one sentence.
     """
+    quiet_process()
     run_id = str(find_run(warehouse_dir(), run)["run_id"])
     phase = phase or ("play" if run_id == PEOPLE else "evaluate")
     if mix and against is None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analysis.users.distance import Distance
+from analysis.users.features import DIMENSIONS
+from analysis.users.mixture import Mixture
 from userrl.reports.document import Block, Heading, TableBlock, Text
 from userrl_core.number_format import number
-from userrl_core.user_audit.distance import Distance
-from userrl_core.user_audit.features import DIMENSIONS
-from userrl_core.user_audit.mixture import Mixture
 
 MEASURES = {"D1": "D1 style", "D2": "D2 disclosure", "D3": "D3 clarification", "D4": "D4 reaction to errors"}
 

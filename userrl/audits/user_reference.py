@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.foreign.conversation import ForeignConversation
+from analysis.foreign.formats import OURS, conversations, recognised
+from analysis.users.conversation import conversation
+from analysis.users.distance import Users
+from analysis.users.features import FEATURES, fingerprint
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import warehouse_dir
 from userrl.reports.people_report import RUN as PEOPLE
+from userrl_core.chats.values import broken
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.conversation import ForeignConversation, broken
-from userrl_core.foreign.formats import OURS, conversations, recognised
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
-from userrl_core.user_audit.conversation import conversation
-from userrl_core.user_audit.distance import Users
-from userrl_core.user_audit.features import FEATURES, fingerprint
 from warehouse.files.runs import find_run
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 from warehouse.upkeep.exchange.own_exports import read_conversations

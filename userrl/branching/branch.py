@@ -1,6 +1,6 @@
 """Continue a stored conversation from one turn several times, with new random draws or another reply. Nothing is logged.
 
-No model is imported before `play_on` is called, so a web server may import the request and the result.
+No model is imported before a conversation is continued, so a web server may import the request and the result.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from analysis.credit.continuations import Prefix, continuations
+from analysis.credit.replay import Setting, why_not
 from curricula.load import from_resolved
+from curricula.validation import validated
 from userrl.evaluation.frozen import frozen
 from userrl.evaluation.stored import stored_conversation
 from userrl.machine.foreign_text import plain
+from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, users_of
-from userrl_core.audit.continuations import Prefix, continuations
-from userrl_core.audit.replay import Setting, why_not
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
 from userrl_core.number_format import number
@@ -113,7 +115,21 @@ class Branches(Printed):
         return "\n".join([title, *side_by_side([self.stored, *self.played], request.turn, width)])
 
 
-def play_on(request: BranchRequest) -> Branches:
+def branch(
+    trajectory: int, turn: int, *, k: int = 4, edit: str | None = None, policy: str | None = None, seed: int = 0
+) -> Branches:
+    """Continue a stored conversation from one turn several times, with new random draws or another reply. Nothing is logged.
+
+    trajectory: its traj_id. turn: the turn that is played again, from 1. k: number of continuations. edit: the agent's reply
+    in that turn, such as ``answer H1``, or a whole reply text. policy: a run or a checkpoint's folder; by default the run's
+    own. Raises ConfigError, CheckpointError or GymError with one sentence.
+    """
+    quiet_process()
+    values = {"trajectory": trajectory, "turn": turn, "k": k, "edit": edit, "policy": policy, "seed": seed}
+    return branches(validated(BranchRequest, values, "branch"))
+
+
+def branches(request: BranchRequest) -> Branches:
     """Continue from the turn ``k`` times, with the run's own gym, users and prompts.
 
     Raises ConfigError, CheckpointError or GymError if the conversation cannot be replayed or the checkpoint is missing.

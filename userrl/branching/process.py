@@ -11,14 +11,14 @@ from userrl_core.processes import die_with_parent
 def main() -> None:
     """Answer the request on stdin. Prints of libraries go to stderr, so that stdout holds only the answer."""
     from userrl.branching.apart import BranchAnswer
-    from userrl.branching.branch import BranchRequest, play_on
+    from userrl.branching.branch import BranchRequest, branches
     from userrl_core.errors import UserRLError
 
     die_with_parent()
     request = BranchRequest.model_validate_json(sys.stdin.read())
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            answer = BranchAnswer(ways=play_on(request).ways)
+            answer = BranchAnswer(ways=branches(request).ways)
         except UserRLError as error:
             answer = BranchAnswer(refused=error.told)
     print(answer.model_dump_json())

@@ -14,33 +14,28 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import analysis.measure
 import curricula
 import userrl_core
 import warehouse
 from userrl_core.seeding import content_hash
 
-MEASURING = ("measure",)
-"""Folders of the core that measure and do not train."""
-AUDITING = ("audit",)
-"""Folders of the core that no training run uses."""
 VIEWS = ("20_curves.sql", "80_claims.sql")
 """SQL files that measure claims."""
 
 
 @cache
 def training_code() -> str:
-    """Return the hash of `userrl_core` and `curricula`, without the measuring code and the claims' own files."""
-    core = _folder(userrl_core)
-    files = [path for path in _files(core) if path.relative_to(core).parts[0] not in (*MEASURING, *AUDITING)]
-    plans = _folder(curricula)
-    return _hash((*_named("userrl_core", core, files), *_named("curricula", plans, _plans(plans))))
+    """Return the hash of `userrl_core` and `curricula`, without the claims' own files."""
+    core, plans = _folder(userrl_core), _folder(curricula)
+    return _hash((*_named("userrl_core", core, _files(core)), *_named("curricula", plans, _plans(plans))))
 
 
 @cache
 def measuring_code() -> str:
     """Return the hash of the code that computes intervals, verdicts and collapse, and of the views it reads."""
-    core, views = _folder(userrl_core) / "measure", _folder(warehouse) / "views"
-    own = _named("measure", core, _files(core))
+    measures, views = _folder(analysis.measure), _folder(warehouse) / "views"
+    own = _named("measure", measures, _files(measures))
     return _hash((*own, *_named("views", views, [views / name for name in VIEWS])))
 
 

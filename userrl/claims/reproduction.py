@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from curricula.claims import Arm, Claim, load_arm, load_claim
 from sweeps.launcher import StartedTrial, Status
+from userrl.claims.document import claim_document
 from userrl.claims.register import Register, as_registered, registered, runs_of
+from userrl.claims.report import CRASHED, ClaimReport, claim_report
 from userrl.machine.home import check_writable, home, runs_dir, warehouse_dir
 from userrl.machine.slots import alone
-from userrl.reports.claim_document import claim_document
-from userrl.reports.claim_report import CRASHED, ClaimReport, claim_report
 from userrl.run.plan import plan_run
 from userrl.run.request import ReproduceRequest, TrainRequest
 from userrl.run.run import load, read_status

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analysis.credit.replay import Setting
     from curricula import Recipe
-    from userrl_core.audit.replay import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Frozen:
 
     def setting(self, gyms: tuple[str, ...]) -> Setting:
         """Return gyms and users as in training."""
+        from analysis.credit.replay import Setting
         from userrl.run.tasks import gym_config, users_of
-        from userrl_core.audit.replay import Setting
 
         return Setting(
             gym_config(self.recipe),

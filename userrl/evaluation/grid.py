@@ -15,6 +15,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.measure.interval import Interval
 from curricula.load import from_resolved
 from curricula.suites import load_suite
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
@@ -30,7 +31,6 @@ from userrl.run.scores import ALL, ScoreRow, paired, score_rows
 from userrl.run.tasks import users_of
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, p_value, with_limits
 from warehouse import open_warehouse
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analysis.foreign.formats import AUTO, OURS, conversations, recognised
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
 from userrl.reports.import_report import ImportedRun, summary
-from userrl_core.foreign.formats import AUTO, OURS, conversations, recognised
 from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED
 from warehouse.upkeep.exchange.imported import imported_run, store
@@ -18,12 +18,14 @@ from warehouse.upkeep.exchange.own_exports import already, bring_in, read_conver
 from warehouse.upkeep.exchange.staging import finish
 
 
-def import_file(path: Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
-    """Import a file into this home's warehouse, all of it or nothing.
+def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
+    """Import the conversations of a file as a run of this home, all of them or none.
 
-    Returns one run. Our own exports may hold several, which keep their ids. name: the run's name, by default the file's
-    name. Raises ConfigError for a file that cannot be imported.
+    format: auto, tau2, tau-bench, inspect, verifiers, nemo-gym, openai-chat, sharegpt or userrl. name: the run's name, by
+    default the file's name. Importing the same file again changes nothing. Our own exports may hold several runs, which
+    keep their ids. Raises ConfigError with the place of the first problem.
     """
+    path = Path(path)
     format = recognised(path, format)
     root = warehouse_dir()
     finish(root)

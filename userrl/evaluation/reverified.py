@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from analysis.reverify import Reverified, judges
+from analysis.reverify import reverify as scored_again
 from curricula.load import from_resolved
 from curricula.spec import User
+from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
-from userrl.machine.home import warehouse_dir
+from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.run.run import find, run_fields
 from userrl.run.tasks import gym_config, users_of
@@ -27,7 +30,6 @@ from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.number_format import number
 from userrl_core.records import Trajectory
-from userrl_core.reverify import Reverified, judges, reverify
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
 from warehouse import TurnLog
@@ -107,7 +109,26 @@ class ReverifiedRun(Printed):
         return "\n".join([*map(str, self.rows), turns])
 
 
-def reverify_run(request: ReverifyRequest) -> ReverifiedRun:
+def reverify(
+    run: str = "latest",
+    *,
+    judge: str | Mapping[str, Any] | None = None,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    gyms: Sequence[str] = (),
+    phase: str = "evaluate",
+) -> ReverifiedRun:
+    """Score a run's stored conversations again and return the scores before and after. No conversation is repeated.
+
+    judge: ``rule``, ``openai``, or kind and options. changes: changed rules by gym, such as
+    ``{"tau": {"check_outputs": True}}``. phase: ``evaluate``, ``validate``, ``train`` or ``distill``. The result is stored as
+    a separate run in the warehouse. Raises ConfigError with one sentence.
+    """
+    quiet_process()
+    values = {"run": run, "judge": judge, "changes": changes or {}, "gyms": gyms, "phase": phase}
+    return _reverified(validated(ReverifyRequest, values, "reverify"))
+
+
+def _reverified(request: ReverifyRequest) -> ReverifiedRun:
     """Score the conversations again and log them as a separate run. A repeated request replaces its earlier result.
 
     Raises ConfigError if there is nothing to score, or if an original verdict is needed that was not stored.
@@ -169,7 +190,7 @@ async def _score(
     async def one(each: Trajectory) -> Reverified:
         judge = judged_by[each.task.gym]
         async with limit:
-            result = await reverify(each, judge, config[each.task.gym], user_name(judge))
+            result = await scored_again(each, judge, config[each.task.gym], user_name(judge))
         log.begin(result.trajectory)
         for turn in result.trajectory.turns:
             log.turn(result.trajectory, turn)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from userrl.machine.home import warehouse_dir
+from curricula.validation import validated
+from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.people.others import Checkpoint, Other, Served, Side
 from userrl.people.people import AfterTurn, Study, Talk
 from userrl.run.known_tasks import task_by_id, task_by_seed
@@ -45,7 +47,40 @@ class PlayRequest(BaseModel):
         return Served({"base_url": self.base_url, **({"model": self.model} if self.model else {})})
 
 
-def play(request: PlayRequest, console: Console, after_turn: AfterTurn = lambda turn, whole, last: None) -> Trajectory:
+def play(
+    gym: str,
+    *,
+    side: Literal["agent", "user"] = "agent",
+    task: str | None = None,
+    split: str = "train",
+    seed: int = 0,
+    turns: int = 16,
+    model: str | None = None,
+    base_url: str | None = None,
+    run: str | None = None,
+    skill: float = 0.7,
+    person: str = "",
+    console: Console | None = None,
+    after_turn: AfterTurn | None = None,
+) -> Trajectory:
+    """Hold one conversation with a person, log it in the run ``people``, and return it.
+
+    side: the person's part. task: an id or the beginning of one; by default the seed draws a task of the split. turns:
+    maximum number of turns. model, base_url: a served model on the other side. run: a run whose checkpoint plays the agent.
+    skill: the scripted agent's skill. person: a pseudonym. console: where the person reads and types; by default the
+    terminal. after_turn: called after each turn with the turn, the conversation so far and whether it was the last. Raises
+    ConfigError or GymError with one sentence.
+    """
+    quiet_process()
+    values = {
+        "gym": gym, "side": side, "task": task, "split": split, "seed": seed, "turns": turns, "model": model,
+        "base_url": base_url, "run": run, "skill": skill, "person": person,
+    }  # fmt: skip
+    on_turn = after_turn or (lambda turn, whole, last: None)
+    return _played(validated(PlayRequest, values, "play"), console or Console(), on_turn)
+
+
+def _played(request: PlayRequest, console: Console, after_turn: AfterTurn) -> Trajectory:
     """Hold the conversation, log it in the run ``people``, and return it.
 
     Raises ConfigError or GymError for a gym, task or part that cannot be played.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.measure.interval import t_interval
 from userrl.reports.document import Figure
 from userrl.reports.figures import Line, Panel, panels
-from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number
 from userrl_core.records import branch_of
 
 if TYPE_CHECKING:
-    from userrl_core.measure.comparison import ComparedSide
+    from analysis.measure.comparison import ComparedSide
     from warehouse import Warehouse
 
 PHASES = {"train": "training, mean score of a step", "validate": "validation, mean score"}

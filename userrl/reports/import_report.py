@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from userrl.machine.home import warehouse_dir
-from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text
+from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text, section
+from userrl.reports.report import Report
+from userrl.reports.users.users_section import TITLE, audited_json, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
 from warehouse import open_warehouse
@@ -20,7 +22,7 @@ from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    from analysis.measure.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ImportedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedRun:
+class ImportedRun(Report):
     """An imported run. again: the file was imported before, and nothing was written.
 
     not_stored: number of parts and fields of the file, by name, that have no stored form.
@@ -89,11 +91,14 @@ class ImportedRun:
             },
         )  # fmt: skip
 
-    def __str__(self) -> str:
-        return import_document(self).text()
+    def document(self) -> Document:
+        """Return what the file held, the scores with their limits, costs, and the users."""
+        with open_warehouse(warehouse_dir(), run=self.run) as warehouse:
+            return import_document(self, section(TITLE, users_of(warehouse, self.run)))
 
-    def _repr_markdown_(self) -> str:
-        return import_document(self).markdown()
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores and the audits of the run's users."""
+        return {**asdict(self), "users": audited_json(self.run)}
 
 
 def find_imported(text: str) -> ImportedRun | None:
@@ -154,7 +159,7 @@ def _policy(warehouse: Warehouse, run_id: str, row: Mapping[str, Any]) -> Import
         policy=row["policy"],
         gym=row["gym"],
     )
-    from userrl_core.measure.checkpoints import mean_score  # imported here: scipy takes a quarter of the page's memory
+    from analysis.measure.checkpoints import mean_score  # imported here: scipy takes a quarter of the page's memory
 
     scores = row["scores"] or []
     return ImportedPolicy(

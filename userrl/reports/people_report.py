@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Document, TableBlock, Text
+from userrl.reports.report import Report
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.files.layout import run_dir
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    import polars as pl
+
+    from analysis.measure.interval import Interval
 
 RUN = "people"
 """The run of the warehouse that holds the conversations of people."""
@@ -47,6 +51,27 @@ class PeoplePair:
         return self.difference.units
 
 
+@dataclass(frozen=True, slots=True)
+class PeopleReport(Report):
+    """Conversations of people compared with simulated users on the same tasks."""
+
+    def document(self) -> Document:
+        """Return the comparison of all studies."""
+        with open_warehouse(warehouse_dir()) as warehouse:
+            return people_document(warehouse)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return one row per pair of people and simulated players."""
+        with open_warehouse(warehouse_dir()) as warehouse:
+            return as_json(paired(warehouse))
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per pair of people and simulated players."""
+        import polars as pl
+
+        return pl.DataFrame(self.as_json())
+
+
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
     """Return all pairs. run_id: only pairs with a checkpoint of this run as the agent."""
     if not run_dir(warehouse.root, RUN).is_dir():
@@ -59,7 +84,7 @@ def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
 
 
 def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[Mapping[str, Any]]) -> PeoplePair:
-    from userrl_core.measure.checkpoints import (
+    from analysis.measure.checkpoints import (
         difference,
         mean_score,
     )  # imported here: scipy takes a quarter of the page's memory
@@ -125,7 +150,7 @@ NOTE = (
 
 def unseen(pairs: Sequence[PeoplePair]) -> list[str]:
     """Return what the number of conversations of each pair cannot see."""
-    from userrl_core.measure.power import SCORE_DEVIATION, smallest_seen
+    from analysis.measure.power import SCORE_DEVIATION, smallest_seen
 
     return [
         f"{pair.gym}, {pair.part}, with {pair.other_side}: with {_many(pair.conversations, 'conversation')} a difference below "
@@ -137,7 +162,7 @@ def unseen(pairs: Sequence[PeoplePair]) -> list[str]:
 
 def studies(warehouse: Warehouse) -> list[str]:
     """Return a sentence about each planned study: conversations and persons so far, and what its full size cannot see."""
-    from userrl_core.measure.power import smallest_seen
+    from analysis.measure.power import smallest_seen
 
     planned = warehouse.rows(
         "SELECT fields->>'study' AS study, max((fields->>'persons')::INT) AS persons, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from analysis.measure.outcome import TRAINED
 from userrl.machine.home import warehouse_dir
 from userrl.machine.output_files import writing
 from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
@@ -12,7 +13,6 @@ from userrl.reports.figures import FORMATS, Panel, panels
 from userrl.reports.sides import PUBLISHED, find_side, split_by_branch
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
-from userrl_core.measure.ended import TRAINED
 from warehouse import Warehouse, open_warehouse
 
 

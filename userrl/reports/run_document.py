@@ -8,6 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from analysis.measure.checkpoints import consistency, mean_score
+from analysis.measure.comparison import ALL
+from analysis.measure.interval import Interval
+from analysis.measure.outcome import TRAINED
 from userrl.reports import run_summary
 from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
@@ -17,10 +21,6 @@ from userrl.reports.run_report import RunReport
 from userrl.reports.users.users_section import users_of
 from userrl.reports.write_report import with_card
 from userrl.run.ending import last_step
-from userrl_core.measure.checkpoints import consistency, mean_score
-from userrl_core.measure.comparison import ALL
-from userrl_core.measure.ended import TRAINED
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.records import branch_of
 from warehouse import Warehouse

@@ -6,11 +6,11 @@ import math
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from analysis.measure.interval import Interval
 from userrl.machine.home import warehouse_dir
 from userrl.run.results import KeptDemonstrations, ScoresByActor, SolvedByActor
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import with_limits
 
 REPORT_FILE = "report.json"

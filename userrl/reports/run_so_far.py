@@ -3,21 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from analysis.measure.outcome import COLLAPSED
+from userrl.machine.home import warehouse_dir
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import PHASES, along, curve_line, curve_points
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, Link, TableBlock, Text
+from userrl.reports.report import Report
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
 from userrl.run.ending import endings
 from userrl.run.job import shown_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
+from userrl_core.errors import ConfigError
 from userrl_core.json_files import GrowingLines
-from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedRun(Report):
+    """A run that has no report yet."""
+
+    progress: Run
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.progress.id
+
+    @property
+    def problem(self) -> ConfigError:
+        """The error for whoever needs a report."""
+        return ConfigError("run.no_report", f"Run {self.run} has no report yet. It is {self.progress.status.state}.")
+
+    def document(self) -> Document:
+        """Return the run's stages, results so far, alarms and next steps."""
+        if not warehouse_dir().is_dir():
+            raise self.problem
+        with open_warehouse(warehouse_dir(), run=self.run) as warehouse:
+            return run_so_far(self.progress, warehouse)
+
+    def page(self) -> Document:
+        """Raise ConfigError: a page is written when the run has its report."""
+        raise self.problem
+
+    def as_json(self) -> Any:
+        """Raise ConfigError: there are no held-out scores yet."""
+        raise self.problem
+
+    def to_polars(self) -> pl.DataFrame:
+        """Raise ConfigError: there are no held-out scores yet."""
+        raise self.problem
 
 
 def run_so_far(run: Run, warehouse: Warehouse, stages: Sequence[str] = (), *, shown_at: str | None = None) -> Document:
@@ -56,8 +99,8 @@ def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
 
 
 def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
-    for sentence in sounded(run.folder):
-        yield Text(sentence, strong=True, alarm=True)
+    for alarm in sounded(run.folder):
+        yield Text(alarm["sentence"], strong=True, alarm=True)
     for ending in endings(warehouse, run.id).get(run.id, []):
         yield Text(ending.sentence(), strong=ending.word == COLLAPSED, alarm=ending.word == COLLAPSED)
     points = curve_points(warehouse, run.id)

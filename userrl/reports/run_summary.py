@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from analysis.measure.outcome import COLLAPSED, TRAINED
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
 from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, Reached, ResultCard, RunReport
 from userrl.run.results import GymScore
-from userrl_core.measure.ended import TRAINED
-from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import NULL, number, with_error
 
 

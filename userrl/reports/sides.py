@@ -17,12 +17,12 @@ from typing import Any
 
 import polars as pl
 
+from analysis.measure.comparison import ComparedRun, ComparedSide
+from analysis.measure.outcome import TRAINED
 from userrl.run.ending import last_step
 from userrl.run.results import chosen_so_far
 from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError
-from userrl_core.measure.comparison import ComparedRun, ComparedSide
-from userrl_core.measure.ended import TRAINED
 from userrl_core.records import branch_of
 from userrl_core.suggest import nearest
 from warehouse import Warehouse

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from analysis.measure.checkpoints import difference_interval, mean_score
+from analysis.measure.forgetting import MeanScore, forgotten, pooled
+from analysis.measure.interval import Interval
+from analysis.measure.outcome import COLLAPSED
 from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from userrl.machine.home import warehouse_dir
@@ -27,7 +31,7 @@ from userrl.reports.run_report import (
     RunReport,
 )
 from userrl.reports.run_summary import run_summary
-from userrl.run.alarms import alarm_rules, fell, remedy, sounded, validations
+from userrl.run.alarms import RULES, Alarm, alarm_rules, fell, remedy, sounded, validations
 from userrl.run.ending import STARTS, ByTask, endings, last_step
 from userrl.run.plan import RunPlan
 from userrl.run.results import (
@@ -42,10 +46,6 @@ from userrl.run.results import (
 from userrl.run.run import Run
 from userrl.run.tasks import data_used
 from userrl_core.json_files import write_json
-from userrl_core.measure.checkpoints import difference_interval, mean_score
-from userrl_core.measure.forgetting import MeanScore, forgotten, pooled
-from userrl_core.measure.interval import Interval
-from userrl_core.measure.outcome import COLLAPSED
 from userrl_core.number_format import with_error
 from userrl_core.records import branch_of
 from warehouse import Warehouse, open_warehouse
@@ -55,8 +55,6 @@ TIER_TASKS = 10
 
 NAMES = {"SFT": "SFT, the cold start", "start": "start"}
 """Names of the policies that RL starts from."""
-
-_ALARM = re.compile(r"Alarm (\w+) at step (\d+)(?: of (\w+))?:")
 
 CURVE_FILE = "curve.svg"
 
@@ -112,7 +110,7 @@ def write_report(
         fork=_fork(plan),
         collapsed=collapsed,
         held=held,
-        alarms=alarms,
+        alarms=tuple(alarm.sentence for alarm in alarms),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         data=data_used(plan.recipe),
         evaluated=evaluated,
@@ -121,7 +119,7 @@ def write_report(
         folder=str(run.folder),
     )
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
-        report = with_card(report, warehouse)
+        report = report.model_copy(update={"card": make_card(report, warehouse, alarms)})
     summary = run_summary(report, curve)
     for figure in summary.figures:
         (run.folder / CURVE_FILE).write_text(figure.svg, encoding="utf-8")
@@ -200,16 +198,32 @@ def _means(rows: Mapping[str, GymScore]) -> dict[str, MeanScore]:
     return {gym: score for gym, row in rows.items() if (score := _mean(row)) is not None}
 
 
-def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[str, ...]:
+def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[CardAlarm, ...]:
     """Return the alarms during training, and a fall of validation even if nobody watched."""
     rules = alarm_rules(plan.recipe.alarms)
     histories = {branch: validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)}
-    fall = [
-        replace(alarm, branch=branch).sentence()
-        for branch, history in histories.items()
-        for alarm in fell(history, rules)
-    ]
-    return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
+    alarms = {line["sentence"]: (line["alarm"], line.get("branch", "")) for line in sounded(run.folder)}
+    for branch, history in histories.items():
+        for alarm in fell(history, rules):
+            alarms.setdefault(replace(alarm, branch=branch).sentence(), (alarm.name, branch))
+    return tuple(
+        CardAlarm(sentence=sentence, branch=branch, remedy=remedy(name)) for sentence, (name, branch) in alarms.items()
+    )
+
+
+def _earlier_alarms(report: RunReport, warehouse: Warehouse) -> Iterator[CardAlarm]:
+    """Yield the alarms of a report that an earlier version wrote as sentences. Events tell the branch of each."""
+    branches: dict[str, tuple[str, str]] = {}
+    text = "SELECT stage, step, fields FROM events WHERE kind = 'alarm' AND run_id = $run"
+    for row in warehouse.rows(text, run=report.run):
+        fields, branch = json.loads(row["fields"]), branch_of(row["stage"] or "")
+        if fields["alarm"] in RULES:
+            alarm = Alarm(fields["alarm"], row["step"], fields["value"], fields["bound"], fields["action"])
+            for named in (alarm, replace(alarm, branch=branch)):  # the first versions did not name the branch
+                branches[named.sentence()] = alarm.name, branch
+    for sentence in report.alarms:
+        name, branch = branches.get(sentence, ("", ""))
+        yield CardAlarm(sentence=sentence, branch=branch, remedy=remedy(name))
 
 
 def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -223,11 +237,13 @@ def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str
 
 def with_card(report: RunReport, warehouse: Warehouse) -> RunReport:
     """Return the report with its card. For a report of an earlier version, the card is made from the warehouse."""
-    return report if report.card is not None else report.model_copy(update={"card": make_card(report, warehouse)})
+    if report.card is not None:
+        return report
+    return report.model_copy(update={"card": make_card(report, warehouse, [*_earlier_alarms(report, warehouse)])})
 
 
-def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
-    """Make the card of a run from its report and the warehouse."""
+def make_card(report: RunReport, warehouse: Warehouse, alarms: Sequence[CardAlarm] = ()) -> ResultCard:
+    """Make the card of a run from its report, the warehouse and the alarms of its training."""
     scores = _scores(warehouse, report.run)
     reached: dict[str, tuple[Reached, Reached]] = dict(report.branches)
     if report.best is not None and report.last is not None:
@@ -249,7 +265,7 @@ def make_card(report: RunReport, warehouse: Warehouse) -> ResultCard:
             if (difference := _difference(final[a], final[b])) is not None
         ),
         tiers=tuple(_by_tier(_tiers(warehouse, report.run), scores.get(start, {}), final)),
-        alarms=tuple(_card_alarms(report.alarms, warehouse, report.run)),
+        alarms=tuple(alarms),
         cost=_cost(report, warehouse),
     )
 
@@ -345,19 +361,6 @@ def _start_validation(warehouse: Warehouse, run: str) -> float | None:
     text = "SELECT avg(score) FROM trajectories WHERE run_id = $run AND phase = 'validate' AND admitted AND step = 0"
     value: float | None = warehouse.sql(text, run=run).fetchall()[0][0]
     return value
-
-
-def _card_alarms(sentences: Sequence[str], warehouse: Warehouse, run: str) -> Iterator[CardAlarm]:
-    """Yield the alarms. An alarm of an earlier version does not name its branch, but its event does."""
-    text = "SELECT fields->>'alarm', step, any_value(stage) FROM events WHERE kind = 'alarm' AND run_id = $run GROUP BY ALL"
-    stages = {(name, step): stage for name, step, stage in warehouse.sql(text, run=run).fetchall()}
-    for sentence in sentences:
-        match = _ALARM.match(sentence)
-        if match is None:
-            yield CardAlarm(sentence=sentence)
-            continue
-        branch = match[3] or branch_of(stages.get((match[1], int(match[2]))) or "")
-        yield CardAlarm(sentence=sentence, branch=branch, remedy=remedy(match[1]))
 
 
 def _cost(report: RunReport, warehouse: Warehouse) -> CardCost:

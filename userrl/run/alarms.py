@@ -16,11 +16,11 @@ from typing import Any, Literal, get_args
 
 import duckdb
 
+from analysis.measure.collapse import ValidationScores, fallen
+from analysis.measure.collapse_rule import MIN_FALL
 from userrl.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
-from userrl_core.measure.collapse import ValidationScores, fallen
-from userrl_core.measure.collapse_rule import MIN_FALL
 from userrl_core.records import branch_of
 from userrl_core.rewards.bias import WARN_ABOVE
 from userrl_core.suggest import nearest
@@ -54,7 +54,7 @@ SOLVED = 0.9
 
 
 VALIDATION_FELL = "validation_fell"
-"""The only alarm over whole validations instead of a window of steps (see `userrl_core.measure.collapse`)."""
+"""The only alarm over whole validations instead of a window of steps (see `analysis.measure.collapse`)."""
 
 PUSH = "push"
 """The alarm on the mean-advantage bias of the credit rule. Off unless advantages come from grouped credit."""
@@ -257,9 +257,9 @@ def alarm_file(run_folder: Path) -> Path:
     return run_folder / "alarms.jsonl"
 
 
-def sounded(run_folder: Path) -> tuple[str, ...]:
-    """Return the sentences of all alarms of a run, without repetitions."""
-    return tuple(dict.fromkeys(str(line["sentence"]) for line in GrowingLines(alarm_file(run_folder))))
+def sounded(run_folder: Path) -> list[Mapping[str, Any]]:
+    """Return the alarms of a run with their sentence, name, step and branch."""
+    return list(GrowingLines(alarm_file(run_folder)))
 
 
 class AlarmWatch:

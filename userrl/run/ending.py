@@ -1,7 +1,7 @@
 """The endings of runs and branches: the last step compared with the best checkpoint and with the cold start.
 
 Lists, reports, the page and `userrl compare` use the query ``run_endings`` for collapsed seeds, and
-`userrl_core.measure.outcome` for the other outcomes. The alarm ``validation_fell`` is stricter than a collapse, because it may
+`analysis.measure.outcome` for the other outcomes. The alarm ``validation_fell`` is stricter than a collapse, because it may
 stop a run. A collapse is also called after a single high validation.
 """
 
@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from userrl_core.measure.ended import TRAINED, Ended
-from userrl_core.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, WORSE, outcome, read_outcome
+from analysis.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, TRAINED, WORSE, Ended, outcome, read_outcome
 from userrl_core.number_format import number, with_limits
 from userrl_core.records import branch_of
 
 if TYPE_CHECKING:
-    from userrl_core.measure.interval import Interval
+    from analysis.measure.interval import Interval
     from warehouse import Warehouse
 
 STARTS = ("SFT", "start")
@@ -232,7 +231,7 @@ def mean(scores: ByTask) -> float:
 def paired(a: ByTask, b: ByTask) -> Interval | None:
     """Return b minus a over the tasks of both, or None if there are fewer than two."""
     # SciPy takes half a second to import, which a list of runs without endings need not pay.
-    from userrl_core.measure.checkpoints import difference_interval
+    from analysis.measure.checkpoints import difference_interval
 
     tasks = sorted(a.keys() & b.keys())
     return difference_interval([a[task] for task in tasks], [b[task] for task in tasks]) if len(tasks) > 1 else None

@@ -6,15 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from analysis.measure.outcome import Ended, in_a_word, in_short
 from userrl.machine.home import warehouse_dir
 from userrl.run.run import Run, all_runs
 from userrl_core.errors import LogError, UserRLError
 from userrl_core.json_files import GrowingLines, read_json
-from userrl_core.measure.ended import Ended, in_a_word, in_short
 from warehouse.files.layout import run_folders
 from warehouse.files.runs import IMPORTED, RETIRED, read_run
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,20 @@ class ListedRun:
     created: float
     waits: str | None
     folder: Path
+
+
+def runs() -> pl.DataFrame:
+    """Return the runs of this home, oldest first, with recipe, profile, seed, state, best and last validation, ending
+    and folder.
+    """
+    import polars as pl
+
+    columns = {
+        "run": pl.String, "recipe": pl.String, "profile": pl.String, "seed": pl.Int64, "state": pl.String, "best": pl.Float64,
+        "last": pl.Float64, "ending": pl.String, "folder": pl.String,
+    }  # fmt: skip
+    rows, _ = listed_runs()
+    return pl.DataFrame([vars(row) | {"folder": str(row.folder)} for row in rows], schema=columns)
 
 
 def listed_runs() -> tuple[list[ListedRun], str]:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from analysis.measure.checkpoints import Difference, difference, mean_score
+from analysis.measure.interval import Interval
 from userrl.machine.home import warehouse_dir
 from userrl.run.job import Actor
 from userrl_core.errors import ConfigError
-from userrl_core.measure.checkpoints import Difference, difference, mean_score
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
 from userrl_core.seeding import content_hash
 from warehouse import Warehouse, open_warehouse

@@ -25,8 +25,8 @@ from sweeps.storage import hidden, storage_of
 from sweeps.study import counted, open_study, progress, queue_points
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.slots import alone
-from userrl.reports.sweep_document import sweep_document
 from userrl.run.request import SweepRequest
+from userrl.trials.document import sweep_document
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from curricula.recipe import PlannedStage, Recipe
 from curricula.sampler import TaskSampler
-from curricula.schedule import GroupSchedule, Probes
+from curricula.schedule import Probes
 from userrl.run.tasks import rl_tasks
 from userrl_core.records import Task
 from userrl_core.training.protocols import History
@@ -36,31 +36,16 @@ class RecipeCurriculum:
         self._used = frozenset(used)
         self._seed = seed
         self._history: list[dict[str, Any]] = []
-        self._probed: dict[str, Any] = {}
         self._stage = 0
         self._sampler = TaskSampler({}, seed)
         self._timed = timed_gates(recipe)
         self._counted = counted_gates(recipe)
 
-    def horizon(self, step: int, history: History) -> int:
-        """Return the horizon of this step."""
-        if self._branch or self._ahead:
-            return self._at(step).horizon or 1
-        # Our history holds all values that gates read. A trainer's own list is shorter.
-        return self._recipe.schedule.horizon(step, self._history or history)
-
-    def group_horizons(self, step: int, history: History, groups: range) -> list[int]:
-        """Return the horizons of groups of this step."""
-        schedule = self._recipe.schedule
-        if not isinstance(schedule, GroupSchedule):
-            return [self.horizon(step, history)] * len(groups)
-        return [schedule.group_horizon(step, self._history, group, self._seed) for group in groups]
-
-    def record_outcomes(self, step: int, groups: int, outcomes: Sequence[tuple[int, int]]) -> None:
-        """Keep what probes show until the step is recorded: the turns of each conversation at the largest horizon."""
-        if isinstance(self._recipe.schedule, Probes):
-            largest = self._recipe.schedule.horizons[-1]
-            self._probed = {"groups": groups, "probes": [turns for allowed, turns in outcomes if allowed == largest]}
+    def horizon(self, step: int, history: History, group: int | None = None) -> int:
+        """Return the horizon of this step, or of a group of it."""
+        # Our history holds all values that gates and probes read. A trainer's own list is shorter.
+        recorded = self._history or history
+        return self._recipe.horizon(step + self._ahead, recorded, group, seed=self._seed, branch=self._branch)
 
     def stage_of(self, step: int) -> str:
         """Return the stage of a step: ``rl-1`` ... ``rl-n``."""
@@ -76,7 +61,7 @@ class RecipeCurriculum:
             mix = {SHUFFLED: 1.0}
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None:
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Sequence[Sequence[tuple[int, int]]] = ()) -> None:
         """Record the values that gates use. success is None if no trajectory of the step could be scored."""
         known: dict[str, Any] = {"step": float(step), "success": stats.get("rollout/success/mean")}
         known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
@@ -87,8 +72,11 @@ class RecipeCurriculum:
             known |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
         if self._counted:
             known |= {name: stats[metric] for name, metric in COUNTED.items() if metric in stats}
-        self._history.append(known | self._probed)
-        self._probed = {}
+        if isinstance(self._recipe.schedule, Probes):
+            largest = self._recipe.schedule.horizons[-1]
+            known["groups"] = len(outcomes)
+            known["probes"] = [turns for group in outcomes for allowed, turns in group if allowed == largest]
+        self._history.append(known)
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Report the result of a task's group to the sampler."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
+from userrl_core.chats.stream import items
+from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import MissingFileError, TaskError
-from userrl_core.foreign.conversation import BrokenFile
-from userrl_core.foreign.stream import items
 from userrl_core.seeding import Split, content_hash, validation_of
 
 

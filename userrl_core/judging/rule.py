@@ -3,7 +3,7 @@
 -1 marks the turn that led to the first deviation of a failed conversation. This is the refusal of a gold write, the
 message that offered a wrong one, the wrong write itself, or the last turn that allowed a missing write. 0
 marks flaws: turns that follow from the deviation, repaired deviations, format errors, failed calls, writes without a
-look-up, needless handovers. 1 marks all others. docs/turn-judge.md gives its agreement with two labellings.
+look-up, needless handovers. 1 marks all others. data/turn-judge/README.md gives its agreement with two labellings.
 """
 
 from __future__ import annotations

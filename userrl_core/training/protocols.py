@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from userrl_core.records import Task
 
@@ -14,8 +14,11 @@ History = Sequence[Mapping[str, float | None]]
 class Curriculum(Protocol):
     """The tasks and the horizon of each step. Steps count from 1 over the whole run."""
 
-    def horizon(self, step: int, history: History) -> int:
-        """Return the maximum turns in this step; a pure function of its arguments."""
+    def horizon(self, step: int, history: History, group: int | None = None) -> int:
+        """Return the maximum turns of a group's conversations in this step; a pure function of its arguments.
+
+        group: counted from 0 in its step. None: the horizon of the step, which is logged.
+        """
         ...
 
     def stage_of(self, step: int) -> str:
@@ -26,8 +29,12 @@ class Curriculum(Protocol):
         """Return the next n tasks and advance the sampler."""
         ...
 
-    def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Record the metrics of a completed step, for gates."""
+    def record(self, step: int, stats: Mapping[str, float], outcomes: Sequence[Sequence[tuple[int, int]]] = ()) -> None:
+        """Record the metrics of a completed step, for gates.
+
+        outcomes: by group, the horizon of every admitted conversation and the turns after which it succeeded (0 if it
+        failed). Empty if all groups have the same horizon anyway.
+        """
         ...
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
@@ -46,22 +53,6 @@ class Curriculum(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly from a `state_dict`."""
-        ...
-
-
-@runtime_checkable
-class GroupCurriculum(Protocol):
-    """A curriculum that may give the groups of one step different horizons (local backend)."""
-
-    def group_horizons(self, step: int, history: History, groups: range) -> list[int]:
-        """Return the horizons of groups, which are counted from 0 in their step; a pure function."""
-        ...
-
-    def record_outcomes(self, step: int, groups: int, outcomes: Sequence[tuple[int, int]]) -> None:
-        """Record a step's groups and conversations, before `Curriculum.record`.
-
-        outcomes: for each conversation, the turns that it was allowed and the turns after which it succeeded (0 if it failed).
-        """
         ...
 
 

@@ -1,4 +1,7 @@
-"""Write the page of all tables, columns and queries: ``python -m warehouse.upkeep.data_dictionary > docs/schema.md``."""
+"""Write docs/reference/schema.md, the page of all tables, columns and queries.
+
+``python -m warehouse.upkeep.data_dictionary > docs/reference/schema.md``
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from warehouse import open_warehouse, schema, views
 
 HEAD = """# Schema: tables and queries
 
-This page is generated from the schema and the views (`python -m warehouse.upkeep.data_dictionary > docs/schema.md`).
-[warehouse.md](warehouse.md) explains how the warehouse works. Every query is a table function:
+This page is generated from the schema and the views (`python -m warehouse.upkeep.data_dictionary > docs/reference/schema.md`).
+[warehouse.md](../warehouse.md) explains how the warehouse works. Every query is a table function:
 `userrl sql "from learning_curve(run := 'latest')"`. `userrl sql "from dictionary"` shows the same in a terminal.
 """
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from userrl_core.measure.collapse_rule import fill
+from analysis.measure.collapse_rule import fill
 
 _MACRO = re.compile(r"((?:^--[^\n]*\n)+)CREATE OR REPLACE MACRO (\w+)\(([^)]*)\) AS TABLE", re.MULTILINE)
 

@@ -82,7 +82,7 @@ def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
 
 def ending(trajectory: Trajectory) -> str:
     """Return a sentence that says how the conversation ended."""
-    from userrl.run.outcome import ended
+    from userrl.reports.wording import ended
     from userrl_core.number_format import number
 
     if not trajectory.admitted:

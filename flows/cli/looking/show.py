@@ -149,7 +149,7 @@ def _wrapped(name: str, text: str) -> list[str]:
 
 def _next(shown: StoredConversation, failed: Failure) -> Iterator[str]:
     """Yield the commands that look further."""
-    from userrl_core.audit.replay import why_not
+    from analysis.credit.replay import why_not
     from userrl_core.gyms.registry import names
 
     row = shown.trajectory

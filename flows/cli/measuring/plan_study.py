@@ -32,7 +32,7 @@ def plan_study_(
 
     Example: userrl plan-study long-leads-early long-collapses-late --seeds 16 --workers 4
     """
-    from userrl.api.study_plan import plan_study
+    from userrl.claims.plan_study import plan_study
 
     planned = plan_study(*studies, seeds=seeds, workers=workers)
     print(plain_json(planned.as_json(), indent=1) if as_json else plain(str(planned)))

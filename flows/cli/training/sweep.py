@@ -33,8 +33,8 @@ def run(
     Example: userrl sweep run gamma --parallel 2
     """
     import userrl
-    from userrl.api.sweep import sweep_request
     from userrl.machine.interrupts import stoppable
+    from userrl.trials.swept import sweep_request
 
     if dry_run:
         from userrl.trials.sweep_plan import sweep_plan
@@ -60,8 +60,8 @@ def status(
     from sweeps.study import counted, planned, progress, ranked
     from userrl.machine.home import home, runs_dir
     from userrl.machine.slots import held
-    from userrl.reports.sweep_document import measured
     from userrl.run.run import read_status
+    from userrl.trials.document import measured
     from userrl.trials.sweep import open_sweep
     from userrl_core.number_format import NULL
 
@@ -113,7 +113,7 @@ def report(name: Annotated[str, typer.Argument(help="The sweep's name.")], html:
     """
     from userrl.machine.home import home
     from userrl.machine.slots import held
-    from userrl.reports.sweep_document import sweep_document
+    from userrl.trials.document import sweep_document
     from userrl.trials.sweep import open_sweep
 
     space, study = open_sweep(name)

@@ -43,9 +43,9 @@ def train(
     """
     import userrl
     from flows.cli.training.recipe import parse_changes
-    from userrl.api.train import planned
     from userrl.machine.interrupts import stoppable
     from userrl.reports.run_summary import run_summary
+    from userrl.stages.train import planned
     from userrl_core.errors import ConfigError
 
     if listed:

@@ -11,13 +11,13 @@ from typing import Any
 
 from nicegui import ui
 
+from analysis.credit.replay import why_not
 from flows.page import frame
 from userrl.branching.apart import branch_apart
 from userrl.branching.branch import BranchRequest, Way
 from userrl.machine.home import runs_dir, warehouse_dir
-from userrl.run.outcome import ended
+from userrl.reports.wording import ended
 from userrl.run.run import load
-from userrl_core.audit.replay import why_not
 from userrl_core.errors import UserRLError
 from userrl_core.gyms import names
 from warehouse import Warehouse

@@ -17,7 +17,7 @@ from flows.page.conversation.token_probabilities import TokenProbabilities
 from flows.page.labels import LabelControl
 from flows.page.trajectories import Listing
 from userrl.machine.foreign_text import plain_json
-from userrl.run.outcome import attempt, ended, opening_words
+from userrl.reports.wording import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
 from userrl_core.rewards.shaping import MEANINGS

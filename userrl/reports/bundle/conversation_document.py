@@ -9,7 +9,7 @@ import orjson
 
 from userrl.machine.foreign_text import plain_json
 from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text, Turn
-from userrl.run.outcome import attempt, ended, opening_words
+from userrl.reports.wording import attempt, ended, opening_words
 from userrl_core.number_format import NULL, number
 from warehouse.query.browse import StoredConversation, shared_turns
 

@@ -25,7 +25,7 @@ from userrl.reports.document import Block, Document, Folded, Heading, Inline, Li
 from userrl.reports.import_report import ImportedRun, import_document
 from userrl.reports.run_document import run_document
 from userrl.reports.run_report import RunReport
-from userrl.run.outcome import attempt
+from userrl.reports.wording import attempt
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.number_format import number

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from analysis.measure.checkpoints import mean_score
+from analysis.measure.interval import Interval
+from analysis.users.audit import UserAudit
+from analysis.users.features import FEATURES
+from analysis.users.findings import Audited, Finding, Goal, shows_certain_error
 from userrl_core.json_files import json_text
-from userrl_core.measure.checkpoints import mean_score
-from userrl_core.measure.interval import Interval
-from userrl_core.user_audit.audit import UserAudit
-from userrl_core.user_audit.features import FEATURES
-from userrl_core.user_audit.findings import Audited, Finding, Goal, shows_certain_error
 from warehouse import Warehouse
 
 Row = dict[str, Any]

@@ -31,7 +31,7 @@ def compliance_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
     if rows:
         import numpy as np  # imported here: most runs have no served user
 
-        from userrl_core.measure.interval import score_interval
+        from analysis.measure.interval import score_interval
 
         yield TableBlock(
             ("phase", "gym", "user", "move", "due turns", "compliance"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from analysis.measure.interval import Interval
+from analysis.users.audit import UserAudit
+from analysis.users.features import DIMENSIONS
+from analysis.users.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS, possible
 from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
 from userrl.reports.users.audited import AuditedUsers
-from userrl_core.measure.interval import Interval
 from userrl_core.number_format import number, with_limits
-from userrl_core.user_audit.audit import UserAudit
-from userrl_core.user_audit.features import DIMENSIONS
-from userrl_core.user_audit.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS, possible
 
 SHOWN_TASKS = 12
 """Suspect tasks that the text lists; the JSON has all."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Code, Text
 from userrl.reports.users.compliance import compliance_of
 
@@ -25,3 +26,15 @@ def users_of(warehouse: Warehouse, run: str) -> Iterator[Block]:
 
     for users in audited_users(warehouse, run):
         yield from users_blocks(users)
+
+
+def audited_json(run: str) -> list[dict[str, Any]]:
+    """Return the stored audits of a run's users as JSON."""
+    from userrl.reports.users.audited import audited_users  # imported here: scipy takes half a second
+    from userrl.reports.users.document import users_json
+    from warehouse import open_warehouse
+
+    if not warehouse_dir().is_dir():
+        return []
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        return [users_json(users, conversations=False) for users in audited_users(warehouse, run)]

@@ -5,7 +5,6 @@ Shapes: N trajectories; T_i turns and S_i agent tokens of trajectory i.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,16 +43,6 @@ class Batch:
             None if self.baselines is None else self.baselines + (other.baselines or []),
         )
 
-    def select(self, keep: Sequence[bool] | NDArray[np.bool_]) -> Batch:
-        """Return the trajectories marked True; group numbers are unchanged."""
-        rows = np.flatnonzero(np.asarray(keep)).tolist()
-        return Batch(
-            [self.trajectories[i] for i in rows],
-            [self.samples[i] for i in rows],
-            [self.groups[i] for i in rows],
-            None if self.baselines is None else [self.baselines[i] for i in rows],
-        )
-
     @property
     def tokens(self) -> tuple[int, int]:
         """Return the number of all tokens and the number of agent tokens."""
@@ -63,6 +52,16 @@ class Batch:
     def turn_tokens(self) -> list[list[int]]:
         """Return the agent tokens per turn, ragged [N][T_i]."""
         return [s.turn_tokens(len(t.turns)) for s, t in zip(self.samples, self.trajectories, strict=True)]
+
+    @property
+    def outcomes(self) -> list[list[tuple[int, int]]]:
+        """Return, by group, the horizon of every admitted trajectory and the turns after which it succeeded (0 if it failed)."""
+        outcomes: list[list[tuple[int, int]]] = [[] for _ in range(max(self.groups, default=-1) + 1)]
+        for group, trajectory in zip(self.groups, self.trajectories, strict=True):
+            if trajectory.admitted:
+                succeeded = trajectory.stop_reason == "success"
+                outcomes[group].append((trajectory.horizon, len(trajectory.turns) if succeeded else 0))
+        return outcomes
 
     def credits(self, config: CreditConfig) -> Credits:
         """Return shaped credit, scores and grouped advantages under a recipe's credit block."""

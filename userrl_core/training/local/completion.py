@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from userrl_core.chats.message import model_messages
+from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.conversation import BrokenFile
-from userrl_core.foreign.message import model_messages
 from userrl_core.interact import TOOL_NAME, parse_text
 from userrl_core.training.local.decode import make_decoder
 from userrl_core.training.local.model import context_limit, logits_not_finite

@@ -75,6 +75,13 @@ class TrainState:
             record["base"] = self.base.record(folder)
         (trainer / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
 
+    def end_step(self, step: int, metrics: Mapping[str, float], curriculum: dict[str, Any], tasks: int | None) -> None:
+        """Enter a completed step into the history. tasks: number of tasks played, where a token budget counts them."""
+        outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
+        token_use = {} if tasks is None else {"tokens": int(metrics["tokens/all/sum"]), "tasks": tasks}
+        self.history.append({"step": step, **outcome, **token_use})
+        self.step, self.curriculum = step, curriculum
+
     def check_finite(self, metrics: Mapping[str, float], stage: str, step: int) -> None:
         """Raise TrainingError where a loss of this step, or a weight after it, is not finite."""
         check_losses({name: value for name, value in metrics.items() if name.endswith("/loss/mean")}, stage, step)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from torch import Tensor
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.entropy_mask import entropy_threshold
 from userrl_core.training.local.batch import Advantages, Batch, Tokens
-from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.logprobs import reference_logprobs, token_logprobs
+from userrl_core.training.local.lora import without_adapters
 from userrl_core.training.local.optimizer import clip_and_step
 from userrl_core.training.local.samples import Sample
 
@@ -44,19 +45,21 @@ class Item:
     reference: Tensor | None = None
 
 
-def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] | None = None) -> list[Item]:
+def items_of(batch: Batch, advantages: Advantages) -> list[Item]:
     """Return the trajectories that are trained on."""
     return [
-        Item(
-            sample,
-            sample.of_agent(sample.logprobs),
-            advantages.tokens[i],
-            sample.of_agent(sample.entropies),
-            reference[i] if reference is not None else None,
-        )
-        for i, sample in enumerate(batch.samples)
-        if advantages.trains[i] and sample.agent_tokens
+        Item(sample, sample.of_agent(sample.logprobs), tokens, sample.of_agent(sample.entropies))
+        for sample, tokens, trains in zip(batch.samples, advantages.tokens, advantages.trains, strict=True)
+        if trains and sample.agent_tokens
     ]
+
+
+def with_reference(items: Sequence[Item], model: Any, config: AlgorithmConfig) -> list[Item]:
+    """Return the items with log-probabilities under the reference model."""
+    ids, turns = [item.sample.ids for item in items], [item.sample.turns for item in items]
+    with without_adapters(model):
+        rows = reference_logprobs(model, ids, turns, config.temperature, config.micro_batch)
+    return [replace(item, reference=row) for item, row in zip(items, rows, strict=True)]
 
 
 def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:

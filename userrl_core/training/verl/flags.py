@@ -1,6 +1,6 @@
 """Every setting that a stage passes to verl, and through it to vLLM: key, value and reason.
 
-Each value appears once, next to its reason. `config` writes the list as verl's overrides, and docs/verl-flags.md
+Each value appears once, next to its reason. `config` writes the list as verl's overrides, and docs/reference/verl-flags.md
 shows it for each profile (``python scripts/verl_tables.py``). Paths are in the stage's folder, so two stages of one
 recipe differ in few lines. In hydra, a leading ``+`` marks a key that verl's own files do not have.
 """

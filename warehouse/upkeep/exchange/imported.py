@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.foreign.conversation import ForeignCall, ForeignConversation, broken
+from analysis.foreign.conversation import ForeignCall, ForeignConversation
+from userrl_core.chats.values import broken
 from warehouse.files import encode
 from warehouse.files.layout import claim, run_dir
 from warehouse.files.runs import IMPORTED, read_run, register_copy

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from userrl_core.chats.stream import check_characters, items
+from userrl_core.chats.values import broken, mapping, sequence
 from userrl_core.errors import ConfigError
-from userrl_core.foreign.conversation import broken, mapping, sequence
-from userrl_core.foreign.stream import check_characters, items
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from userrl_core.chats.message import ChatMessage, read_message
+from userrl_core.chats.rows import messages_of
+from userrl_core.chats.values import BrokenFile, mapping
 from userrl_core.errors import TaskError
-from userrl_core.foreign.chats import messages_of
-from userrl_core.foreign.conversation import BrokenFile, mapping
-from userrl_core.foreign.message import ChatMessage, read_message
 from userrl_core.gyms.released import read_rows
 from userrl_core.gyms.tau.synthesis.variants import WRITES, of
 from userrl_core.gyms.tau.tasks import OPENINGS, TABLES, load_domain

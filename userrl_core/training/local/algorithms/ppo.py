@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from userrl_core.errors import ConfigError
 from userrl_core.rewards import Credits, OptionalTerms, adjusted_rewards
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.local.batch import Advantages, Batch, Tokens
@@ -107,22 +108,26 @@ def gae(reward_S: Tokens, value_S: Tokens, gamma: float, lam: float) -> tuple[To
 
 
 def update_critic(
-    critic: Critic,
-    optimizer: torch.optim.Optimizer,
-    samples: Sequence[Sample],
-    returns: Sequence[Tokens],
+    critic: nn.Module | None,
+    optimizer: torch.optim.Optimizer | None,
+    batch: Batch,
+    advantages: Advantages,
     config: AlgorithmConfig,
     order: Sequence[Sequence[int]],
 ) -> dict[str, float]:
-    """Fit the values to the returns. order: the minibatches, as indices into samples."""
+    """Fit the values to the returns. order: the minibatches, as indices into the trajectories that are trained on."""
+    if critic is None or optimizer is None or advantages.returns is None:
+        raise ConfigError("training.bad_call", "ppo needs a critic and its optimiser. Pass both.")
+    rows = np.flatnonzero(advantages.trains).tolist()
+    samples, returns = [batch.samples[row] for row in rows], [advantages.returns[row] for row in rows]
     losses, norms = [], []
     for minibatch in order:
         tokens = sum(samples[i].agent_tokens for i in minibatch)
         total = 0.0
         for start in range(0, len(minibatch), config.micro_batch):
-            rows = minibatch[start : start + config.micro_batch]
-            value_S = critic([samples[i].ids for i in rows], [samples[i].turns for i in rows])
-            target_S = torch.from_numpy(np.concatenate([returns[i] for i in rows])).to(value_S.device)
+            part = minibatch[start : start + config.micro_batch]
+            value_S = critic([samples[i].ids for i in part], [samples[i].turns for i in part])
+            target_S = torch.from_numpy(np.concatenate([returns[i] for i in part])).to(value_S.device)
             loss = 0.5 * ((value_S - target_S) ** 2).sum() / tokens
             loss.backward()
             total += float(loss.detach())

@@ -1,0 +1,79 @@
+"""A chat divided into the opening and the agent's turns. All readers of chat messages build their turns here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.foreign.conversation import MESSAGE, ForeignTurn
+from userrl_core.chats.message import ChatMessage, read_message
+from userrl_core.chats.values import broken, mapping
+from userrl_core.seeding import content_hash
+
+
+@dataclass(slots=True)
+class Chat:
+    """A divided chat. sources: the message that each turn was made from. unread: parts of no stored form, by kind."""
+
+    opening: list[dict[str, str]] = field(default_factory=list)
+    turns: list[ForeignTurn] = field(default_factory=list)
+    sources: list[Mapping[str, Any]] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
+
+
+def divided(messages: Sequence[Any], where: str, *, prompt: int = 0) -> Chat:
+    """Divide messages at the agent's messages. prompt: messages at the beginning that are not the agent's own.
+
+    Raises BrokenFile for a message that is not an object or has no role.
+    """
+    chat = Chat()
+    replies: list[tuple[str, str]] = []
+    for position, item in enumerate(messages):
+        source = mapping(item, where, f"message {position + 1}")
+        if not isinstance(source.get("role"), str):
+            broken(where, f"message {position + 1} has no role")
+        for message in read_message(source, where):
+            chat.unread += message.unread
+            if message.role == "assistant" and position >= prompt:
+                _observe(chat, replies)
+                chat.turns.append(_turn(message))
+                chat.sources.append(source)
+            elif chat.turns:
+                replies.append((_speaker(message.role, source), message.spoken))
+            else:
+                chat.opening.append({"role": message.role, "content": message.spoken, **_name(source)})
+    _observe(chat, replies)
+    return chat
+
+
+def task_of_opening(opening: Iterable[Mapping[str, str]]) -> str:
+    """Return an id for a chat without a task id: a hash of its opening, so that attempts at one prompt share it."""
+    return content_hash([dict(message) for message in opening])[:16]
+
+
+def _turn(message: ChatMessage) -> ForeignTurn:
+    """Return an agent's message as a turn. Its text contains the calls between tags, as in our own turns."""
+    if not message.calls:
+        return ForeignTurn(MESSAGE, message.text, message.thought, message.text)
+    name, arguments = message.calls[0]
+    return ForeignTurn(name, arguments, "\n".join(filter(None, (message.thought, message.text))), message.spoken)
+
+
+def _observe(chat: Chat, replies: list[tuple[str, str]]) -> None:
+    """Store the replies to the last turn as its observation, and clear them."""
+    if replies:
+        named = len(replies) > 1 or " " in replies[0][0]
+        chat.turns[-1].observation = "\n".join(f"{speaker}: {text}" if named else text for speaker, text in replies)
+    replies.clear()
+
+
+def _speaker(role: str, source: Mapping[str, Any]) -> str:
+    """Return the role, and a user's name; the name of a tool is in its call."""
+    return " ".join([role, *_name(source).values()]) if role == "user" else role
+
+
+def _name(source: Mapping[str, Any]) -> dict[str, str]:
+    name = source.get("name")
+    return {"name": name} if isinstance(name, str) and name else {}

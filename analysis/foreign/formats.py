@@ -1,0 +1,109 @@
+"""The formats that `userrl import` reads, and the recognition of a file's format by its first object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from analysis.foreign.chats import read_chats
+from analysis.foreign.conversation import ForeignConversation
+from analysis.foreign.inspect_log import read_inspect
+from analysis.foreign.nemo_gym import read_nemo_gym
+from analysis.foreign.tau import read_tau2, read_tau_bench
+from analysis.foreign.verifiers import read_verifiers
+from userrl_core.chats.stream import JsonStream
+from userrl_core.chats.values import broken
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+
+Reader = Callable[[Path], Iterator[ForeignConversation]]
+"""A reader of one format. It raises ConfigError with the place of the first problem."""
+
+OURS = "userrl"
+"""Our own exports, which `warehouse.upkeep.exchange.conversations` reads."""
+AUTO = "auto"
+READERS: Mapping[str, Reader] = {
+    "tau2": read_tau2,
+    "tau-bench": read_tau_bench,
+    "inspect": read_inspect,
+    "verifiers": read_verifiers,
+    "nemo-gym": read_nemo_gym,
+    "openai-chat": read_chats,
+    "sharegpt": read_chats,
+}
+FORMATS = (AUTO, *READERS, OURS)
+
+_DECISIVE: Mapping[str, str] = {
+    "simulations": "tau2",
+    "traj": "tau-bench",
+    "eval": "inspect",
+    "samples": "inspect",
+    "traces": "verifiers",
+    "nodes": "verifiers",
+    "completion": "verifiers",
+    "responses_create_params": "nemo-gym",
+    "conversations": "sharegpt",
+    OURS: OURS,
+}
+"""Keys of a file's first object that occur in one format alone."""
+
+
+def recognised(path: Path, format: str = AUTO) -> str:
+    """Return the format of a file. format: a format that is known already, or ``auto``.
+
+    Raises ConfigError for an unknown name, a missing file, and a file in no format that we read.
+    """
+    if format not in FORMATS:
+        raise ConfigError(
+            "argument.unknown_value",
+            f"There is no format '{format}'{nearest(format, FORMATS)}. Use one of {', '.join(FORMATS)}.",
+        )
+    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+        raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            file.seek(0)
+            if format != AUTO:
+                return format
+            found = _from_start(start) or _from_keys(file, str(path))
+    except OSError as error:
+        raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
+    if found is None:
+        raise ConfigError(
+            "import.unknown_format",
+            f"{path} is in no format that can be imported. Give --format if it is one of {', '.join(FORMATS[1:])}.",
+        )
+    return found
+
+
+def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
+    """Yield the conversations of a file in this format. Raises ConfigError at the first problem."""
+    try:
+        yield from READERS[format](path)
+    except RecursionError:
+        broken(str(path), "it is nested too deeply")
+
+
+def _from_start(start: bytes) -> str | None:
+    return "inspect" if start[:2] == b"PK" else OURS if start == b"PAR1" else None
+
+
+def _from_keys(file: IO[bytes], name: str) -> str | None:
+    """Return the format by the keys of the first object; None if no key decides."""
+    stream = JsonStream(file, name, "replace")  # the reader will say where the text is not UTF-8
+    if stream.peek() == "[":
+        first = next(stream.elements(), None)
+        keys = first[1] if first is not None and isinstance(first[1], dict) else {}
+    elif stream.peek() == "{":
+        keys = {}
+        for key in stream.names():
+            if key in _DECISIVE:
+                return _DECISIVE[key]
+            keys[key] = None
+            stream.skip()
+    else:
+        return None
+    found = next((_DECISIVE[key] for key in keys if key in _DECISIVE), None)
+    return found or ("openai-chat" if "messages" in keys else None)

@@ -1,0 +1,189 @@
+"""Logs of Inspect (inspect-ai): ``.eval`` archives, also with zstandard members, and ``.json`` files.
+
+A sample is a conversation and an epoch an attempt. The score is the sample's first one: a number, or Inspect's letters C, P,
+I and N as 1, .5, 0 and 0. All scores are stored with the last turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, scored
+from analysis.foreign.dialogue import divided
+from userrl_core.chats.stream import Archive, JsonStream
+from userrl_core.chats.values import NOT_FINITE, broken, count, mapping, name_of, number, sequence
+
+HEADERS = ("header.json", "_journal/start.json")
+"""The members that describe an evaluation: of a finished one, and of one that was cut off."""
+LETTERS: Mapping[str, float] = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+LIMITS: Mapping[str, str] = {"message": "horizon", "turn": "horizon", "token": "length", "context": "length"}
+"""Our stop reasons for Inspect's limits; every other limit is an error."""
+SAMPLE_KEYS = frozenset(
+    (
+        *("id", "epoch", "input", "choices", "target", "messages", "scores", "model_usage", "role_usage", "error"),
+        *("limit", "working_time", "total_time", "attachments", "output"),
+    )
+)
+_ATTACHMENT = "attachment://"
+
+
+def read_inspect(path: Path) -> Iterator[ForeignConversation]:
+    """Yield the samples of a log."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"PK"
+    return _archive(path) if packed else _document(path)
+
+
+def _archive(path: Path) -> Iterator[ForeignConversation]:
+    archive = Archive(path)
+    try:
+        name = next((name for name in HEADERS if name in archive.names), None)
+        if name is None:
+            broken(str(path), "it is not a log of Inspect, because it has no header.json")
+        about = _Evaluation(_header(archive.stream(name)), str(path))
+        for name in archive.names:
+            if name.startswith("samples/") and name.endswith(".json"):
+                yield _sample(f"{path}, member {name}", _needed(archive.stream(name)), about)
+    finally:
+        archive.close()
+
+
+def _document(path: Path) -> Iterator[ForeignConversation]:
+    evaluation: dict[str, Any] | None = None
+    done = False
+    while not done:
+        with path.open("rb") as file:
+            stream = JsonStream(file, str(path))
+            done = True
+            for key in stream.names():
+                if key == "eval" and evaluation is None:
+                    evaluation = mapping(stream.value(), stream.where, "eval")
+                elif key == "samples" and evaluation is not None and stream.peek() == "[":
+                    about = _Evaluation(evaluation, str(path))
+                    for where, sample in stream.elements():
+                        yield _sample(where, mapping(sample, where, "a sample"), about)
+                elif key == "samples" and evaluation is None:
+                    done = False  # the description follows: read the samples in a second pass
+                    stream.skip()
+                else:
+                    stream.skip()
+            stream.finish()
+        if evaluation is None:
+            broken(str(path), "it is not a log of Inspect, because it has no 'eval'")
+
+
+def _header(stream: JsonStream) -> dict[str, Any]:
+    evaluation: Any = {}
+    for key in stream.names():
+        if key == "eval":
+            evaluation = stream.value()
+        else:
+            stream.skip()
+    stream.finish()
+    return mapping(evaluation, stream.where, "eval")
+
+
+def _needed(stream: JsonStream) -> dict[str, Any]:
+    """Return the fields of a sample that are imported. Its events may be far larger and are skipped one by one."""
+    sample = {}
+    for key in stream.names():
+        if key in SAMPLE_KEYS:
+            sample[key] = stream.value()
+        else:
+            stream.skip()
+    stream.finish()
+    return sample
+
+
+class _Evaluation:
+    """The task and the model of a log."""
+
+    def __init__(self, evaluation: Mapping[str, Any], where: str) -> None:
+        self.gym = name_of(evaluation.get("task")) or "inspect"
+        self.model = name_of(evaluation.get("model"))
+        roles = evaluation.get("model_roles")
+        user = roles.get("user") if isinstance(roles, dict) else None
+        self.user = name_of(user.get("model")) or None if isinstance(user, dict) else None
+
+
+def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignConversation:
+    if "id" not in row:
+        broken(where, "a sample needs 'id'")
+    attachments = mapping(row.get("attachments") or {}, where, "attachments")
+    messages = [_attached(message, attachments) for message in sequence(row.get("messages"), where, "messages")]
+    given = _attached(row.get("input"), attachments)
+    # Few-shot examples in the input have the assistant's role and were not written by the model.
+    prompt = len(given) if isinstance(given, list) else 0
+    chat = divided(messages, where, prompt=prompt)
+    scores = mapping(row.get("scores") or {}, where, "scores")
+    score, unscored = _score(next(iter(scores.values()), None), where)
+    error, limit = row.get("error"), row.get("limit")
+    reason = "error" if error else ENDED
+    if isinstance(limit, dict):
+        reason = LIMITS.get(name_of(limit.get("type")), "error")
+    epoch = count(row.get("epoch"), where, "epoch")
+    conversation = ForeignConversation(
+        where,
+        about.gym,
+        name_of(row["id"]),
+        {key: value for key, value in (("input", given), ("target", row.get("target"))) if value},
+        chat.opening,
+        chat.turns,
+        score=score,
+        attempt=None if epoch is None else max(epoch - 1, 0),
+        policy=about.model,
+        user=about.user,
+        stop_reason=reason,
+        reject_reason=None if score is not None else _failure(error) or unscored,
+        seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
+        info={"scores": scores} if scores else {},
+        unread=chat.unread,
+    )
+    _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
+    return conversation
+
+
+def _failure(error: Any) -> str | None:
+    message = error.get("message") if isinstance(error, dict) else None
+    return f"the sample failed: {message}" if isinstance(message, str) else None
+
+
+def _score(entry: Any, where: str) -> tuple[float | None, str | None]:
+    """Return a score as a number, and else why there is none: several values, or a text that is not a letter of Inspect."""
+    value = entry.get("value") if isinstance(entry, dict) else entry
+    if isinstance(value, str):
+        value = LETTERS.get(value, value if value.strip().lower() in NOT_FINITE else None)
+    return scored(value if isinstance(value, (int, float, str)) else None, where, "score")
+
+
+def _usage(conversation: ForeignConversation, usage: Mapping[str, Any], about: _Evaluation) -> None:
+    where = conversation.where
+    for model, item in usage.items():
+        entry = mapping(item, where, "model_usage")
+        read = [
+            count(entry.get(key), where, f"model_usage.{key}")
+            for key in ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
+        ]
+        prompt = None if read[0] is None else sum(part or 0 for part in read)
+        completion = count(entry.get("output_tokens"), where, "model_usage.output_tokens")
+        price = number(entry.get("total_cost"), where, "model_usage.total_cost")
+        role = "policy" if model == about.model else "user" if model == about.user else "judge"
+        conversation.calls.append(ForeignCall(role, model, prompt, completion, None, price))
+        if role == "policy":
+            conversation.prompt_tokens, conversation.completion_tokens = prompt, completion
+
+
+def _attached(value: Any, attachments: Mapping[str, Any]) -> Any:
+    """Return a value with its references to attachments replaced by their texts."""
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        text = attachments.get(value.removeprefix(_ATTACHMENT))
+        return text if isinstance(text, str) else value
+    if not attachments:
+        return value
+    if isinstance(value, dict):
+        return {key: _attached(item, attachments) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_attached(item, attachments) for item in value]
+    return value

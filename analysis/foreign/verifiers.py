@@ -1,0 +1,197 @@
+"""Saved rollouts of verifiers: ``results.jsonl`` (a rollout per line) and ``traces.jsonl`` (an episode per line).
+
+A file ``metadata.json`` in the same folder names the model and the environment of ``results.jsonl``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.foreign.conversation import ENDED, NOT_A_NUMBER, ForeignCall, ForeignConversation, scored
+from analysis.foreign.dialogue import Chat, divided, task_of_opening
+from userrl_core.chats.stream import items
+from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
+
+METADATA_BYTES = 2**20
+STOPS: Mapping[str, str] = {
+    "max_turns_reached": "horizon",
+    "max_turns": "horizon",
+    "prompt_too_long": "length",
+    "max_total_completion_tokens_reached": "length",
+    "has_error": "error",
+}
+"""Our stop reasons for verifiers' stop conditions; every other one is `ENDED`."""
+
+
+def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
+    """Yield the rollouts of either file."""
+    about = _metadata(path)
+    for where, row in items(path):
+        if "traces" in row:
+            env = mapping(row.get("env") or {}, where, "env")
+            for trace in sequence(row["traces"], where, "traces"):
+                yield _trace(where, mapping(trace, where, "a trace"), name_of(env.get("id")))
+        elif "nodes" in row:
+            yield _trace(where, row, "")
+        else:
+            yield _rollout(where, row, about)
+
+
+def _metadata(path: Path) -> Mapping[str, Any]:
+    try:
+        with (path.parent / "metadata.json").open("rb") as file:
+            value = json.loads(file.read(METADATA_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> ForeignConversation:
+    if "completion" not in row or "prompt" not in row:
+        broken(where, "a rollout of verifiers needs 'prompt' and 'completion'")
+    prompt = _messages(row["prompt"], "user", where, "prompt")
+    completion = _messages(row["completion"], "assistant", where, "completion")
+    chat = divided([*prompt, *completion], where, prompt=len(prompt))
+    _turn_rewards(chat, row.get("trajectory"), where)
+    example, error = row.get("example_id"), row.get("error")
+    reward, reason = scored(row.get("reward"), where, "reward", _failure(error) if error else None)
+    usage = mapping(row.get("token_usage") or {}, where, "token_usage")
+    stop = name_of(row.get("stop_condition"))
+    truncated = "length" if row.get("is_truncated") else ENDED
+    conversation = ForeignConversation(
+        where,
+        name_of(row.get("task")) or name_of(about.get("env_id")) or "verifiers",
+        name_of(example) or task_of_opening(chat.opening),
+        {key: row[key] for key in ("prompt", "answer") if row.get(key)},
+        chat.opening,
+        chat.turns,
+        score=reward,
+        policy=name_of(about.get("model")),
+        stop_reason="error" if error else STOPS.get(stop, truncated),
+        reject_reason=reason,
+        prompt_tokens=count(usage.get("input_tokens"), where, "token_usage.input_tokens"),
+        completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
+        info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
+        unread=chat.unread,
+    )
+    conversation.add_sum_of_calls()
+    return conversation
+
+
+def _messages(value: Any, role: str, where: str, name: str) -> list[Any]:
+    """Return messages; a plain text, as in verifiers' completion mode, becomes one message of this role."""
+    return [{"role": role, "content": value}] if isinstance(value, str) else sequence(value, where, name)
+
+
+def _turn_rewards(chat: Chat, steps: Any, where: str) -> None:
+    """Store the rewards of the steps with the turns, where every turn has a step with a reward."""
+    if not isinstance(steps, list) or len(steps) != len(chat.turns):
+        return
+    rewards = [number(step.get("reward"), where, "reward") if isinstance(step, dict) else None for step in steps]
+    if all(reward is not None for reward in rewards):
+        for turn, reward in zip(chat.turns, rewards, strict=True):
+            turn.reward = reward
+
+
+def _failure(error: Any) -> str:
+    text = error.get("error") or error.get("type") if isinstance(error, dict) else error
+    return f"the rollout failed: {text}" if isinstance(text, str) else "the rollout failed"
+
+
+def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
+    nodes = [mapping(node, where, "a node") for node in sequence(row.get("nodes"), where, "nodes")]
+    path = _main_branch(nodes, where)
+    messages = [nodes[place].get("message") for place in path]
+    prompt = next((at for at, place in enumerate(path) if nodes[place].get("sampled")), len(path))
+    chat = divided(messages, where, prompt=prompt)
+    task = mapping(row.get("task") or {}, where, "task")
+    data = mapping(task.get("data") or {}, where, "task.data")
+    rewards = mapping(row.get("rewards") or {}, where, "rewards")
+    parts = [_weighted(reward, where) for reward in rewards.values()]
+    known = [part for part in parts if part is not None]
+    score = sum(known) if parts and len(known) == len(parts) else None
+    given = [reward.get("score") if isinstance(reward, dict) else reward for reward in rewards.values()]
+    unknown = "the file has no reward" if None in given or not given else f"a reward {NOT_A_NUMBER}"
+    errors = sequence(row.get("errors"), where, "errors")
+    stop = name_of(row.get("stop_condition"))
+    conversation = ForeignConversation(
+        where,
+        env or name_of(task.get("type")) or "verifiers",
+        name_of(task.get("key")) or name_of(task.get("hash")) or task_of_opening(chat.opening),
+        data,
+        chat.opening,
+        chat.turns,
+        score=score,
+        policy=_model(row, where),
+        stop_reason=STOPS.get(stop, "error" if errors and score is None else ENDED),
+        reject_reason=None if score is not None else _failure(errors[-1]) if errors else unknown,
+        info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
+        unread=chat.unread,
+    )
+    calls = sequence(row.get("calls"), where, "calls")
+    _calls(conversation, calls, [place for place in path[prompt:] if _role(nodes[place]) == "assistant"])
+    return conversation
+
+
+def _role(node: Mapping[str, Any]) -> Any:
+    message = node.get("message")
+    return message.get("role") if isinstance(message, dict) else None
+
+
+def _main_branch(nodes: list[dict[str, Any]], where: str) -> list[int]:
+    """Return the path from a root to the last node. Other branches are earlier versions of the context."""
+    path: list[int] = []
+    place: Any = len(nodes) - 1 if nodes else None
+    while place is not None:
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(nodes):
+            broken(where, "a node has a parent that does not exist")
+        path.append(place)
+        if len(path) > len(nodes):
+            broken(where, "the parents of a node form a circle")
+        place = nodes[place].get("parent")
+    return path[::-1]
+
+
+def _weighted(reward: Any, where: str) -> float | None:
+    if reward is None or isinstance(reward, (int, float, str)):
+        return number(reward, where, "a reward")
+    entry = mapping(reward, where, "a reward")
+    score, weight = number(entry.get("score"), where, "a reward"), number(entry.get("weight", 1.0), where, "a weight")
+    return None if score is None or weight is None else score * weight
+
+
+def _model(row: Mapping[str, Any], where: str) -> str:
+    for call in sequence(row.get("calls"), where, "calls"):
+        if isinstance(call, dict) and isinstance(call.get("model"), str):
+            return str(call["model"])
+    agent = mapping(row.get("agent") or {}, where, "agent")
+    config = agent.get("config")
+    model = config.get("model") if isinstance(config, dict) else None
+    return name_of(model.get("name") if isinstance(model, dict) else model)
+
+
+def _calls(conversation: ForeignConversation, calls: list[Any], places: list[int]) -> None:
+    """Store each model call with the turn of its node. places: the node of each turn."""
+    where, turn_of = conversation.where, {place: turn for turn, place in enumerate(places)}
+    for item in calls:
+        call = mapping(item, where, "a call")
+        usage = mapping(call.get("usage") or {}, where, "usage")
+        read = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
+        cached = count(usage.get("cached_input_tokens"), where, "usage.cached_input_tokens")
+        prompt = None if read is None else read + (cached or 0)
+        completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens")
+        span = mapping(call.get("time") or {}, where, "time")
+        start, end = (number(span.get(key), where, f"time.{key}") for key in ("start", "end"))
+        seconds = end - start if start is not None and end else None
+        price = number(usage.get("cost"), where, "usage.cost")
+        stored = ForeignCall("policy", name_of(call.get("model")), prompt, completion, seconds, price)
+        turn = turn_of.get(call["node"]) if isinstance(call.get("node"), int) else None
+        if turn is None:
+            conversation.calls.append(stored)
+            continue
+        at = conversation.turns[turn]
+        at.calls.append(stored)
+        at.prompt_tokens, at.completion_tokens, at.seconds = prompt, completion, seconds

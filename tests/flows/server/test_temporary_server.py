@@ -1,0 +1,82 @@
+"""The temporary server of a flow that is called as a function is that process's own, whoever else takes its port."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.server.api.server import SubprocessASGIServer
+
+from flows.server.own_server import takes
+from flows.server.password import SERVER, made
+from flows.server.temporary_server import PORTS, TRIES, meet_no_other_server
+from tests.flows.server.locked_stand_in import locked_server
+from tests.makers import raises
+from tests.ports import free_port
+
+STAND_IN = Path(__file__).with_name("locked_stand_in.py")
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    """The port of another home's server, which took it just before ours."""
+    port = free_port()
+    with locked_server(port, made()) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[SubprocessASGIServer]:
+    """A temporary server whose program starts quickly."""
+    secret = made()
+    monkeypatch.setenv(SERVER, secret)
+    for name in ("_port_range", "start"):
+        monkeypatch.setattr(SubprocessASGIServer, name, getattr(SubprocessASGIServer, name))
+    meet_no_other_server()
+
+    def run(self: SubprocessASGIServer) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, str(STAND_IN), str(self.port), secret], stderr=subprocess.DEVNULL)
+
+    monkeypatch.setattr(SubprocessASGIServer, "_run_uvicorn_command", run)
+    server = SubprocessASGIServer()
+    yield server
+    server.stop()
+
+
+def test_a_port_that_another_home_s_server_took_meanwhile_is_left(
+    temporary: SubprocessASGIServer, other: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = iter([other, other, free_port()])
+    monkeypatch.setattr(temporary, "find_available_port", lambda: next(chosen))
+    temporary.start(30)
+    assert temporary.port != other
+    assert takes(temporary.address, os.environ[SERVER])
+    temporary.start(30)
+    assert next(chosen, "none") == "none", "a server that runs is not started again"
+
+
+def test_without_a_port_of_its_own_a_flow_says_so(
+    temporary: SubprocessASGIServer, other: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(temporary, "find_available_port", lambda: asked.append(other) or other)
+    with raises("server.not_started"):
+        temporary.start(30)
+    assert len(asked) == TRIES
+    assert not temporary.running
+
+
+def test_ports_of_temporary_servers_are_wide_and_set_once(temporary: SubprocessASGIServer) -> None:
+    start = SubprocessASGIServer.__dict__["start"]
+    meet_no_other_server()
+    assert SubprocessASGIServer.__dict__["start"] is start
+    assert SubprocessASGIServer._port_range is PORTS

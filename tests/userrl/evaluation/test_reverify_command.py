@@ -1,0 +1,84 @@
+"""``userrl reverify``: a stored evaluation under changed rules is a run of its own, and what cannot be scored is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import userrl
+from flows.cli.measuring.reverify import reverify
+from tests.makers import raises
+from tests.userrl.evaluation.demonstrated import demonstrated
+from userrl.evaluation.reverified import refuse_lost_verdicts
+from userrl.evaluation.stored import stored_conversations
+from warehouse import open_warehouse
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A home with an evaluation of the demonstrator on ten tasks each of two gyms, and the run's id."""
+    home = tmp_path_factory.mktemp("home")
+    return home, demonstrated(home, ["intention", "function"])
+
+
+def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    for _ in range(2):  # a repeated command takes the place of its first result
+        reverify(run, change=["intention.high=2.0"], as_json=True)
+    said = json.loads(capsys.readouterr().out.split("\n}\n")[0] + "\n}")
+    rows = {row["gym"]: row for row in said["rows"]}
+    assert rows["function"]["changed"] == 0
+    assert rows["function"]["before"] == rows["function"]["after"] == 1.0
+    assert 0 < rows["intention"]["changed"] <= 10
+    with open_warehouse(home / "warehouse") as warehouse:
+        again = warehouse.query("gym_scores", run=said["reverified"]).pl().to_dicts()
+        text = """select payload from tasks where gym = 'intention' and run_id = $run"""
+        payloads = [json.loads(row[0]) for row in warehouse.sql(text, run=run).fetchall()]
+        important = sum(detail["importance"] == 3 for payload in payloads for detail in payload["details"]) / 10
+        parent = warehouse.sql("select parent, name from runs where run_id = $run", run=said["reverified"]).fetchall()
+        assert warehouse.query("gym_scores", run=run).pl().height == 2
+    assert {row["gym"]: row["n"] for row in again} == {"function": 10, "intention": 10}
+    assert rows["intention"]["after"] == pytest.approx(rows["intention"]["before"] + important)
+    assert parent[0][0] == run
+    assert parent[0][1].startswith("evaluate-reverify-")
+    done = userrl.reverify(run, changes={"intention": {"high": 2.0}})
+    assert (done.reverified, done.as_json()) == (said["reverified"], said)
+    assert done.to_polars().select("gym", "after").rows() == [(row["gym"], row["after"]) for row in said["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "fact"),
+    [
+        ({}, "argument.missing", "--set GYM.FIELD=VALUE"),
+        ({"change": ["high"]}, "argument.malformed", "'high'"),
+        ({"change": ["tau.check_outputs=true"]}, "argument.unknown_value", "gym 'tau'"),
+        ({"change": ["intention.hihg=1"]}, "gym.bad_option", "'hihg'"),
+        ({"judge": "rule", "phase": "train"}, "run.no_conversations", "phase train"),
+    ],
+)
+def test_what_cannot_be_scored_again_is_refused_in_one_sentence(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, options: dict[str, object], code: str, fact: str
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with raises(code, fact):
+        reverify(run, **options)  # type: ignore[arg-type]
+
+
+def test_verdicts_of_a_model_were_not_stored_so_a_rule_alone_cannot_change_their_score(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with open_warehouse(home / "warehouse") as warehouse:
+        number = warehouse.sql("select count(*) from trajectories where run_id = $run", run=run).fetchall()
+    assert number == [(20,)]
+    [first, *_] = stored_conversations(run, "evaluate", ["intention"])
+    first.user = "gpt-4o"
+    with raises("judge.none"):
+        refuse_lost_verdicts([first])

@@ -1,0 +1,130 @@
+"""Collapse alarms over synthetic series and recorded curves, and what a recipe may say about them."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from tests.makers import raises
+from tests.places import TESTS
+from userrl.run.alarms import RULES, alarm_rules, tripped
+
+
+def collapse():
+    """As users of the released code report it: replies shrink from 2,960 to 315 tokens, then the score falls to zero."""
+    lengths = [2960, 2900, 2990, 2870, 2600, 2100, 1500, 1100, 800, 600, 450, 380, 340, 315, 315, 315]
+    scores = [0.50, 0.52, 0.51, 0.53, 0.52, 0.52, 0.51, 0.52, 0.50, 0.51, 0.50, 0.48, 0.20, 0.05, 0.0, 0.0]
+    return [{"step": i, "reply_length": n, "score": s} for i, (n, s) in enumerate(zip(lengths, scores, strict=True), 1)]
+
+
+def first_alarm(rows, name):
+    return next(
+        (n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], alarm_rules({})))), None
+    )
+
+
+def test_the_reported_collapse_trips_before_the_score_falls():
+    rows = collapse()
+    step = first_alarm(rows, "reply_length")
+    fallen = next(row["step"] for row in rows if row["score"] < 0.4)
+    assert step == 9
+    assert step < fallen
+
+
+def test_a_healthy_series_trips_nothing():
+    rows = [
+        {
+            "step": step,
+            "reply_length": 500 + 40 * (step % 3),
+            "format_valid": 0.99,
+            "entropy": 0.4,
+            "kl": 0.05,
+            "push": 0.3,
+            "engine_gap": 1e-3,
+            "zero_variance": 0.3,
+            "null_reward": 0.0,
+            "user_errors": 0.0,
+        }
+        for step in range(1, 60)
+    ]
+    assert all(tripped(rows[:n], alarm_rules({})) == [] for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("format_valid", 0.5),
+        ("entropy", 0.0),
+        ("kl", 5.0),
+        ("push", 0.9),
+        ("engine_gap", 0.05),
+        ("zero_variance", 1.0),
+        ("signal", 0.1),
+        ("null_reward", 0.5),
+        ("user_errors", 0.9),
+    ],
+)
+def test_each_alarm_sounds_after_a_window_of_bad_steps_and_not_after_one(name, bad):
+    assert tripped([{"step": 1, name: bad}], alarm_rules({})) == []
+    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], alarm_rules({}))
+    assert (alarm.name, alarm.step, alarm.action) == (name, 3, "warn")
+    assert f"Alarm {name} at step 3" in alarm.sentence()
+
+
+def test_numbers_that_were_not_measured_trip_nothing():
+    assert tripped([{"step": step, "kl": None} for step in range(9)], alarm_rules({})) == []
+
+
+def test_a_recipe_chooses_action_and_threshold():
+    chosen = alarm_rules({"kl": {"threshold": 9.0, "action": "stop"}, "entropy": False, "reply_length": "pause"})
+    assert chosen["kl"] == (replace(RULES["kl"], threshold=9.0), "stop")
+    assert chosen["entropy"][1] == "off"
+    assert chosen["reply_length"][1] == "pause"
+    assert chosen["null_reward"][1] == "warn"
+
+
+def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
+    with raises("alarm.unknown", "'entropi'", "did you mean 'entropy'"):
+        alarm_rules({"entropi": "warn"})
+    with raises("alarm.unknown", "alarms.kl", "'explode'"):
+        alarm_rules({"kl": "explode"})
+
+
+RECORDED = TESTS / "data" / "curves.csv"
+"""Entropy of what was trained on (none where nothing was), share of groups that differ and success per step, of runs on the laptop:
+naive-sum and equalized-r2g under `laptop-quick` (seeds 10, 11), both branches of horizon-fork (seeds 1, 2)."""
+
+
+def recorded():
+    runs = {}
+    with RECORDED.open() as file:
+        for row in csv.DictReader(file):
+            known = {name: float(row[name]) for name in ("signal", "success", "entropy") if row[name]}
+            known["entropy_collapse"] = known.pop("entropy", None)
+            runs.setdefault(row["run"], []).append({"step": int(row["step"]), **known})
+    return runs
+
+
+def first_step(rows, name):
+    number = first_alarm(rows, name)
+    return None if number is None else rows[number - 1]["step"]
+
+
+def test_of_recorded_runs_those_sound_for_a_vanished_signal_whose_credit_rule_collapses_and_no_others():
+    sounded = {run: first_step(rows, "signal") for run, rows in recorded().items()}
+    assert sounded == {"naive-10": 31, "naive-11": 45} | dict.fromkeys(set(sounded) - {"naive-10", "naive-11"})
+    assert len(sounded) == 7
+
+
+def test_a_run_at_its_ceiling_has_lost_its_signal_and_sounds_no_alarm():
+    rows = recorded()["equalized-10"]
+    assert sum(row["signal"] for row in rows[-3:]) / 3 < 0.4
+    assert first_step(rows, "signal") is None
+    assert first_step([row | {"success": 0.5, "signal": row["signal"] / 2} for row in rows], "signal") is not None
+
+
+def test_entropy_of_recorded_healthy_runs_falls_to_a_fifth_without_an_alarm_and_to_a_tenth_with_one():
+    rows = recorded()["short-2"]
+    assert first_step(rows, "entropy_collapse") is None
+    collapsed = [row | {"entropy_collapse": row["entropy_collapse"] ** 2} for row in rows]
+    assert first_step(collapsed, "entropy_collapse") is not None

@@ -1,0 +1,223 @@
+"""The data of a comparison: task scores (which `analysis.measure.comparison` compares), curves, costs and settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compared
+from analysis.measure.interval import Interval
+from userrl.machine.home import runs_dir
+from userrl.reports.curves import RunCurve, side_curves
+from userrl_core.json_files import read_json
+from userrl_core.records import branch_of
+from warehouse import Warehouse
+from warehouse.query.unscored import unscored
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """The cost of training one run, as a mean over a side's runs. A branch counts with the stages before the split.
+
+    steps: the last training step. cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of calls whose
+    price is known.
+    """
+
+    side: str
+    steps: float
+    trajectories: float
+    tokens_sampled: float
+    tokens_read: float
+    cpu_seconds: float | None
+    dollars: Mapping[str, float]
+    unpriced_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """A comparison with its data, as shown on a page and by ``--json``. settings: evaluation settings of each side, by gym.
+    unscored: conversations of each side without a score, by reason.
+    """
+
+    sides: tuple[ComparedSide, ...]
+    comparison: Comparison
+    costs: tuple[TrainingCost, ...]
+    curves: tuple[RunCurve, ...]
+    settings: pl.DataFrame
+    unscored: Mapping[str, Mapping[str, int]]
+
+
+def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
+    """Compare every other side with the first one. Published rows take no part."""
+    return ComparisonReport(
+        tuple(sides),
+        compared(task_scores(warehouse, sides), sides),
+        tuple(_cost(warehouse, side) for side in sides),
+        tuple(curve for side in sides for curve in side_curves(warehouse, side)),
+        _settings(warehouse, sides),
+        {
+            side.name: unscored(warehouse, {(run.run_id, name) for run in side.runs for name in (run.best, run.last)})
+            for side in sides
+        },
+    )
+
+
+def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return the table that `analysis.measure.comparison` describes, one row per side, checkpoint, run and task.
+
+    If no task was played by every side, all of them count as shared.
+    """
+    asked = pl.DataFrame(
+        [
+            {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
+            for side in sides
+            for run in side.runs
+            for which, policy in zip(WHICH, (run.best, run.last), strict=True)
+        ]
+    )
+    runs = asked["run_id"].unique().to_list()
+    played = warehouse.sql("FROM task_scores() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
+    table = asked.join(played, on=["run_id", "policy"]).with_columns(
+        task=pl.concat_str("gym", "task_id", "task_version", separator="/"),
+        tier=pl.concat_str("gym", "tier", separator=" "),
+    )
+    everybody = pl.col("side").n_unique().over("task") == table["side"].n_unique()
+    return table.with_columns(shared=everybody | ~everybody.any())
+
+
+def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
+    runs, branches = [run.run_id for run in side.runs], {run.run_id: run.branch or "" for run in side.runs}
+    text = """SELECT run_id, stage, count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0), max(step)
+              FROM trajectories_all WHERE phase IN ('train', 'baseline') AND run_id IN (SELECT unnest($runs)) GROUP BY ALL"""
+    played = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
+    text = """SELECT run_id, stage, role, coalesce(sum(price), 0), count(*) FILTER (price IS NULL) FROM model_calls_all
+              WHERE run_id IN (SELECT unnest($runs)) GROUP BY ALL ORDER BY role"""
+    calls = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
+    trajectories, sampled, read = (sum(float(row[column]) for row in played) / len(runs) for column in (2, 3, 4))
+    last_steps = {run: max((row[5] or 0 for row in played if row[0] == run), default=0) for run in runs}
+    dollars: dict[str, float] = {}
+    for _, _, role, spent, _ in calls:
+        dollars[role] = dollars.get(role, 0.0) + float(spent) / len(runs)
+    steps, unpriced = sum(last_steps.values()) / len(runs), sum(row[4] for row in calls)
+    seconds = mean_cpu_seconds(runs, branches)
+    return TrainingCost(side.name, steps, trajectories, sampled, read, seconds, dollars, unpriced)
+
+
+def _along(stage: str | None, branch: str) -> bool:
+    """Return whether a stage belongs to the branch or comes before the split. Everything belongs to a run without branches."""
+    return not branch or branch_of(stage or "") in ("", branch)
+
+
+def mean_cpu_seconds(runs: Sequence[str], branches: Mapping[str, str] | None = None) -> float | None:
+    """Return the mean CPU-seconds per run over all stages, or None if a run's report is gone.
+
+    branches: by run, the branch whose stages count, with those before the split.
+    """
+    reports = {run: read_json(runs_dir() / run / "report.json") or {} for run in runs}
+    seconds = [
+        sum(spent for stage, spent in report["cpu_seconds"].items() if _along(stage, (branches or {}).get(run, "")))
+        for run, report in reports.items()
+        if report.get("cpu_seconds")
+    ]
+    return sum(seconds) / len(seconds) if len(seconds) == len(runs) else None
+
+
+def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return one row per side, gym and evaluation setting. Several settings of one gym are a warning to the reader."""
+    asked = pl.DataFrame(
+        [{"side": side.name, "run_id": run.run_id, "policy": run.best} for side in sides for run in side.runs]
+    )
+    runs = asked["run_id"].unique().to_list()
+    settings = warehouse.sql("FROM evaluation_setting() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
+    ways = ["gym", "data", "split", "user_model", "horizon", "attempts", "tasks", "benchmark_version", "profile"]
+    return (
+        asked.join(settings, on=["run_id", "policy"], maintain_order="left")
+        .group_by("side", *ways, maintain_order=True)
+        .agg(runs=pl.len())
+    )
+
+
+def different_settings(report: ComparisonReport) -> list[str]:
+    """Return the gyms that were evaluated with different data, users, horizons or task versions."""
+    ways = report.settings.group_by("gym").agg(
+        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
+    )
+    return sorted(gym for gym, count in ways.iter_rows() if count > 1)
+
+
+def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
+    """Return everything but the curves' points, for programs. Infinite limits are null."""
+    comparison = report.comparison
+    return {
+        "question": comparison.question,
+        "sides": {side.name: [run.run_id for run in side.runs] for side in report.sides},
+        "collapsed": [
+            {
+                "side": item.side,
+                "seeds": {seed: {"best": best, "last": last} for seed, (best, last) in item.seeds.items()},
+                **_numbers(item.share),
+                "p": _finite(item.p),
+            }
+            for item in comparison.collapses
+        ],
+        "scores": [
+            {"side": item.side, "checkpoint": item.which, "on": item.row, **_numbers(item.interval)}
+            for item in comparison.scores
+        ],
+        "differences": [
+            {
+                "a": item.a,
+                "b": item.b,
+                "checkpoint": item.which,
+                "on": item.row,
+                **_numbers(item.interval),
+                "p": _finite(item.p),
+                "p_signs": _finite(item.signs),
+                "left_out": item.left_out,
+            }
+            for item in comparison.paired
+        ],
+        "agreement": [
+            {
+                "side": item.side,
+                "attempts": item.attempts,
+                "flip_rate": item.consistency.flips,
+                "icc": item.consistency.icc,
+                "design_effect": item.consistency.design_effect,
+            }
+            for item in comparison.agreement
+        ],
+        "unscored": {name: dict(reasons) for name, reasons in report.unscored.items()},
+        "sentences": list(sentences),
+        "spent": [
+            {
+                "side": item.side,
+                "steps": item.steps,
+                "trajectories": item.trajectories,
+                "tokens_sampled": item.tokens_sampled,
+                "tokens_read": item.tokens_read,
+                "cpu_seconds": item.cpu_seconds,
+                "dollars": dict(item.dollars),
+            }
+            for item in report.costs
+        ],
+        "played": report.settings.to_dicts(),
+    }
+
+
+def _numbers(interval: Interval) -> dict[str, Any]:
+    return {
+        "estimate": interval.estimate,
+        "low": _finite(interval.low),
+        "high": _finite(interval.high),
+        "units": interval.units,
+        "method": interval.method,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,140 @@
+"""The conversations of one evaluation: the facts told, the questions, the answer, and the number of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from analysis.measure.grounded import Answered
+from userrl.crossplay.report import CellMeasures
+from userrl.evaluation.planned import plan_evaluation
+from userrl.machine.home import warehouse_dir
+from userrl.reports.run_report import has_report
+from userrl.run.request import EvaluateRequest
+from userrl.stages.execution import execute
+from userrl.stages.workers import Workers
+from warehouse import open_warehouse
+
+_TEXT = """
+WITH said AS (
+    SELECT traj_id, turn, choice, (info->>'$.persona.number')::INT AS number, (info->>'$.told')::INT AS told,
+           (info->>'$.wished')::INT AS wished, info->>'$.success' AS ended, coalesce((info->>'$.left')::BOOLEAN, false) AS gone,
+           (info->>'$.persona.shown')::BOOLEAN AS shown
+    FROM turns WHERE run_id = $run AND phase = 'evaluate' AND gym = $gym
+)
+SELECT t.task_id, t.score, t.turns AS length, max(s.number) AS number, arg_max(s.told, s.turn) AS told, max(s.wished) AS needed,
+       max(s.turn) FILTER (s.choice = 'answer' AND s.ended IS NOT NULL) AS answered, bool_or(s.gone) AS gone,
+       list(s.turn ORDER BY s.turn) FILTER (s.choice = 'action') AS asked, count(s.shown) AS due,
+       count(*) FILTER (s.shown) AS shown
+FROM trajectories t JOIN said s USING (traj_id)
+WHERE t.run_id = $run AND t.phase = 'evaluate' AND t.admitted AND t.gym = $gym
+      AND t.checkpoint IS NOT DISTINCT FROM $checkpoint
+GROUP BY t.traj_id, t.task_id, t.score, t.turns ORDER BY t.task_id, t.traj_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UserConversation:
+    """One evaluated conversation. number: the user's number in its population. told, needed: facts, None if the gym does
+    not count them. due, shown: turns in which a served user was told to show a trait, and those that show it.
+    """
+
+    task: str
+    number: int | None
+    score: float
+    turns: int
+    told: int | None
+    needed: int | None
+    answered: int | None
+    asked: tuple[int, ...]
+    due: int = 0
+    shown: int = 0
+
+    @property
+    def grounded(self) -> bool:
+        """Return whether the answer is right after everything needed was told."""
+        return self.score >= 1.0 and self.told is not None and self.told == self.needed
+
+    @property
+    def lucky(self) -> bool:
+        """Return whether the answer is right although something was not told."""
+        return self.score >= 1.0 and self.told is not None and self.told != self.needed
+
+    @property
+    def early(self) -> bool:
+        """Return whether the agent answered before everything was told."""
+        return self.answered is not None and self.told is not None and self.told != self.needed
+
+    def as_answered(self) -> Answered:
+        """Return the conversation for a curve of grounded answers."""
+        return Answered(self.answered, self.grounded, self.lucky, self.asked, self.needed or 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON."""
+        return asdict(self)
+
+
+def evaluated(
+    checkpoint: str,
+    gym: str,
+    *,
+    horizon: int,
+    tasks: int,
+    user: dict[str, Any] | None = None,
+    workers: Workers | None = None,
+) -> tuple[UserConversation, ...]:
+    """Evaluate a run's checkpoint greedily, once per task, and return the conversations. A finished evaluation is reused.
+
+    horizon: maximum agent turns. tasks: number of test tasks. user: the user; None takes the recipe's own.
+    workers: the processes that several evaluations share.
+    """
+    request = EvaluateRequest(
+        checkpoint=checkpoint, gyms=[gym], horizon=horizon, tasks=tasks, attempts=1, temperature=0.0, user=user
+    )
+    planned = plan_evaluation(request)
+    with planned.plan.begin() as run, run.at_work():
+        job = planned.job(run)
+        done = job.finished()
+        if done is None or not has_report(run):
+            planned.report(run, done or execute(job, workers=workers))
+    return tuple(conversations(run.id, planned.actors[0].id, gym))
+
+
+def conversations(run: str, checkpoint: str | None, gym: str) -> list[UserConversation]:
+    """Return the scored conversations of a checkpoint's evaluation."""
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        rows = warehouse.rows(_TEXT, run=run, checkpoint=checkpoint, gym=gym)
+    return [_conversation(row) for row in rows if row["score"] is not None]
+
+
+def _conversation(row: Mapping[str, Any]) -> UserConversation:
+    return UserConversation(
+        row["task_id"],
+        row["number"],
+        row["score"],
+        row["length"],
+        row["told"],
+        row["needed"],
+        None if row["gone"] else row["answered"],
+        tuple(row["asked"] or ()),
+        row["due"],
+        row["shown"],
+    )
+
+
+def measures(talks: Sequence[UserConversation]) -> CellMeasures:
+    """Return the means of a cell. Raises ValueError without conversations."""
+    if not talks:
+        raise ValueError("A cell needs at least one conversation.")
+    n, due = len(talks), sum(talk.due for talk in talks)
+    return CellMeasures(
+        success=sum(talk.score for talk in talks) / n,
+        grounded=sum(talk.grounded for talk in talks) / n,
+        lucky=sum(talk.lucky for talk in talks) / n,
+        told=sum((talk.told or 0) / (talk.needed or 1) for talk in talks) / n,
+        early=sum(talk.early for talk in talks) / n,
+        questions=sum(len(talk.asked) for talk in talks) / n,
+        turns=sum(talk.turns for talk in talks) / n,
+        compliance=sum(talk.shown for talk in talks) / due if due else None,
+    )

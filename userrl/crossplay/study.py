@@ -1,0 +1,219 @@
+"""Run a cross-play study: train one agent per population and seed, evaluate each on every population, and measure.
+
+The study trains as a claim does: it is registered first, resumes after a kill, and reuses finished runs. Evaluations are ordinary
+evaluations, which are reused and resumed in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analysis.measure.cross_play import cross_play
+from analysis.measure.grounded import grounded_curve
+from analysis.measure.interval import Interval, score_interval
+from analysis.measure.recipes import crossed
+from curricula.claims.cross_play import CrossPlay, load_cross_play
+from userrl.claims.register import Register
+from userrl.claims.report import CRASHED
+from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
+from userrl.crossplay.conversations import UserConversation, evaluated, measures
+from userrl.crossplay.document import cross_play_document, cross_play_picture
+from userrl.crossplay.report import START, CellMeasures, CrossPlayReport
+from userrl.crossplay.stored import note_evaluations
+from userrl.machine.home import relocated
+from userrl.run.request import CrossPlayRequest
+from userrl.run.results import TrainResult
+from userrl.run.run import Run, find
+from userrl.stages.workers import Workers
+from userrl_core.errors import ConfigError
+from userrl_core.json_files import portable, read_json, write_json
+
+
+def play_study(
+    request: CrossPlayRequest, launcher_of: Callable[..., RunLauncher], say: Callable[..., None]
+) -> CrossPlayReport:
+    """Run the study and return its report, which is also written to the study's folder.
+
+    A second call continues where the first stopped. Raises ConfigError if no seed has all of its runs.
+    """
+    study = load_cross_play(request.file)
+    seeds = range(study.first_seed, study.first_seed + (request.seeds or study.seeds))
+    with claim_at_work(study) as folder:
+        register = train_arms(
+            study, seeds, launcher_of, say, parallel=request.parallel, poll_seconds=request.poll_seconds
+        )
+        with Workers() as workers:
+            workers.warm_up()
+            played = {cell.key: cell for cell in _evaluated(study, register, seeds, say, workers)}
+        report = measured(study, played, register.exploratory)
+        _write(report, folder)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedCell:
+    """One agent of one seed with one population."""
+
+    seed: int
+    row: str
+    column: str
+    talks: tuple[UserConversation, ...]
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Return seed, row and column."""
+        return self.seed, self.row, self.column
+
+
+def _evaluated(
+    study: CrossPlay, register: Register, seeds: Sequence[int], say: Callable[..., None], workers: Workers
+) -> Iterator[PlayedCell]:
+    """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
+    done, of = 0, len(seeds) * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
+    for seed in seeds:
+        noted = {name: register.rows.get((name, seed)) for name in study.arms}
+        if crashed := [name for name, row in noted.items() if row is None or row["state"] == CRASHED]:
+            say("seed %d is left out: %s crashed", seed, ", ".join(crashed))
+            continue
+        runs = {name: find(str(row["run"])) for name, row in noted.items() if row is not None}
+        agents = {name: run.id for name, run in runs.items()}
+        if (start := _start(next(iter(runs.values())))) is not None and study.same_cold_start:
+            agents[START] = str(start)
+        for row, checkpoint in agents.items():
+            for column in study.evaluate:
+                yield PlayedCell(seed, row, column, _play(study, checkpoint, column, workers))
+                done += 1
+                note_evaluations(study.name, study.hash, done, of)
+        say("seed %d: evaluated", seed)
+
+
+def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> tuple[UserConversation, ...]:
+    return evaluated(
+        checkpoint,
+        study.gym,
+        horizon=study.evaluation_horizon or study.horizon,
+        tasks=study.evaluation_tasks,
+        user={"kind": "rule", "population": study.evaluate[column]},
+        workers=workers,
+    )
+
+
+def _start(run: Run) -> Path | None:
+    """Return the cold start's checkpoint, or None."""
+    written = read_json(run.stage("sft") / "result.json")
+    return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
+
+
+def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], exploratory: str) -> CrossPlayReport:
+    """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
+    rows, columns = tuple(study.train), tuple(study.evaluate)
+    by_cell = {key: cell.talks for key, cell in played.items() if cell.talks}
+    seeds = [
+        seed
+        for seed in dict.fromkeys(seed for seed, *_ in by_cell)
+        if all((seed, row, column) in by_cell for row in rows for column in columns)
+    ]
+    if not seeds:
+        raise ConfigError(
+            "compare.no_evaluation", f"No seed of study {study.name} has all of its runs. See the runs' logs."
+        )
+    found = {key: measures(talks) for key, talks in by_cell.items()}
+    scores = np.array([[[found[seed, row, column].success for column in columns] for row in rows] for seed in seeds])
+    started = all((seed, START, column) in found for seed in seeds for column in columns)
+    start = (
+        np.array([[found[seed, START, column].success for column in columns] for seed in seeds]) if started else None
+    )
+    matrix = cross_play(scores, start, rows, columns, study.own, study.contrasts, study.contrasted)
+    curves = {
+        row: grounded_curve(
+            [talk.as_answered() for seed in seeds for column in columns for talk in by_cell[seed, row, column]]
+        )
+        for row in rows
+        if by_cell[seeds[0], row, columns[0]][0].needed is not None
+    }
+    return CrossPlayReport(
+        study=study,
+        hash=study.hash,
+        exploratory=exploratory,
+        matrix=matrix,
+        measures={
+            (row, column): _mean([found[seed, row, column] for seed in seeds])
+            for row in (*rows, *([START] if started else []))
+            for column in columns
+        },
+        start=None if start is None else {column: score_interval(start[:, j]) for j, column in enumerate(columns)},
+        curves=curves,
+        worst_users={row: _worst_user(by_cell, seeds, row, columns) for row in rows},
+        over_users=_over_users(study, by_cell, seeds),
+        values={
+            (seed, row, column): found[seed, row, column].success
+            for seed in seeds
+            for row in rows
+            for column in columns
+        },
+    )
+
+
+def _mean(cells: list[CellMeasures]) -> CellMeasures:
+    def mean(name: str) -> float | None:
+        values = [value for cell in cells if (value := getattr(cell, name)) is not None]
+        return float(np.mean(values)) if values else None
+
+    return CellMeasures(**{name: mean(name) for name in CellMeasures.__slots__})  # type: ignore[arg-type]
+
+
+Talks = dict[tuple[int, str, str], tuple[UserConversation, ...]]
+
+
+def _by_user(talks: Talks, seeds: list[int], row: str, column: str) -> dict[int, list[list[float]]]:
+    """Return each numbered user's scores, one list per seed."""
+    users: dict[int, list[list[float]]] = {}
+    for place, seed in enumerate(seeds):
+        for talk in talks[seed, row, column]:
+            if talk.number is not None:
+                users.setdefault(talk.number, [[] for _ in seeds])[place].append(talk.score)
+    return users
+
+
+def _worst_user(talks: Talks, seeds: list[int], row: str, columns: tuple[str, ...]) -> tuple[str, int, float] | None:
+    """Return the user with the lowest mean score over all seeds: population, number and score."""
+    means = [
+        (float(np.mean([score for scores in by_seed for score in scores])), column, number)
+        for column in columns
+        for number, by_seed in _by_user(talks, seeds, row, column).items()
+    ]
+    if not means:
+        return None
+    score, column, number = min(means)
+    return column, number, score
+
+
+def _over_users(study: CrossPlay, talks: Talks, seeds: list[int]) -> Interval | None:
+    """Return the primary contrast with seeds and users resampled together, None without numbered users."""
+    tables = []
+    for row in study.contrasts[0]:
+        users = {
+            (column, number): [float(np.mean(scores)) for scores in by_seed]
+            for column in study.contrasted
+            for number, by_seed in _by_user(talks, seeds, row, column).items()
+            if all(by_seed)
+        }
+        tables.append(users)
+    common = [user for user in tables[0] if user in tables[1]]
+    if len(common) < 2 or len(seeds) < 2:
+        return None
+    more, than = (np.array([table[user] for user in common]).T for table in tables)
+    return crossed(than, more, level=0.98)
+
+
+def _write(report: CrossPlayReport, folder: Path) -> None:
+    document = cross_play_document(report)
+    stem = folder / report.hash
+    stem.with_suffix(".md").write_text(document.markdown(), encoding="utf-8")
+    stem.with_suffix(".html").write_text(document.html(), encoding="utf-8")
+    stem.with_suffix(".svg").write_text(cross_play_picture(report), encoding="utf-8")
+    write_json(stem.with_suffix(".json"), portable(report.as_json()))

@@ -1,0 +1,39 @@
+"""``userrl.report``: the report that a name means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from userrl.reports import people_report
+from userrl.reports.import_report import find_imported
+from userrl.reports.report import Report
+from userrl.reports.run_report import has_report, read_report
+from userrl.reports.run_so_far import UnfinishedRun
+from userrl.reports.trained_run import TrainedRun
+from userrl.run.run import Run, all_runs, find
+from userrl_core.errors import ConfigError
+
+
+def report(run: str = "latest") -> Report:
+    """Return the report of a run of this home.
+
+    run: an id or its beginning, a name, ``latest``, or ``people`` for people beside simulated users. latest: the newest run
+    that has a report. A run without a report returns its progress, whose numbers raise ConfigError. Raises ConfigError for a
+    name that means no run.
+    """
+    if run == people_report.RUN:
+        return people_report.PeopleReport()
+    try:
+        meant = find(run)
+    except ConfigError:
+        if imported := find_imported(run):
+            return imported
+        raise
+    if has_report(meant):
+        return _trained(meant)
+    finished = [candidate for candidate in all_runs() if has_report(candidate)] if run == "latest" else []
+    return replace(_trained(finished[-1]), newer=meant) if finished else UnfinishedRun(meant)
+
+
+def _trained(run: Run) -> TrainedRun:
+    return TrainedRun(run.id, run.folder, read_report(run))

@@ -1,0 +1,48 @@
+"""What every report can do: it is printed, written as a page, read as JSON and as a data frame.
+
+The command `userrl report`, a notebook and `userrl.report` render the same objects. There are four kinds: a trained run, an
+imported run, people beside simulated users, and a run that has no report yet.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from userrl.reports.document import Document
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Report(ABC):
+    """The results of a run."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self) -> Document:
+        """Return the report as a terminal shows it."""
+
+    def page(self) -> Document:
+        """Return the report as a page, with figures, intervals and cost where the kind has them."""
+        return self.document()
+
+    @abstractmethod
+    def as_json(self) -> Any:
+        """Return the report's numbers as JSON."""
+
+    @abstractmethod
+    def to_polars(self) -> pl.DataFrame:
+        """Return the report's scores, one row each."""
+
+    def write(self, path: str | Path) -> list[Path]:
+        """Write the page as HTML or Markdown, by the ending of the path, and return the paths."""
+        return list(self.page().write(Path(path)))
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    def _repr_markdown_(self) -> str:
+        return self.document().markdown()

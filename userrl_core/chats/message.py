@@ -1,0 +1,220 @@
+"""One message of a chat, in any of the forms that other tools write, and its text for a model.
+
+Read: OpenAI's content (text, null or parts), ``tool_calls``, the legacy ``function_call`` and ``refusal``; Anthropic's
+parts (``text``, ``thinking``, ``tool_use``, ``tool_result``); reasoning next to the content. Import, supervised training
+and served models read messages here, so a call has one text in all three.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from userrl_core.chats.values import broken, json_text, mapping, name_of, sequence
+from userrl_core.interact import parse_text, render_any_call
+from userrl_core.records import Message
+
+ROLES: Mapping[str, str] = {
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    "developer": "system",
+    "function": "tool",
+}
+"""The roles of OpenAI's messages, and the roles that a model reads them as."""
+MARKS = ("weight", "loss", "train")
+"""Fields that leave a message out of the loss, with the value 0 or false (OpenAI, ShareGPT, AgentGym)."""
+REASONING = ("reasoning_content", "reasoning", "thinking")
+READ = frozenset(
+    (*MARKS, *REASONING, "role", "content", "tool_calls", "function_call", "refusal", "audio", "name", "tool_call_id")
+) | {"id", "type"}
+"""The fields of a message that are read, and the ids that only connect messages."""
+TEXTS = frozenset((*REASONING, "refusal", "name"))
+"""Fields that are read where they are text."""
+
+
+@dataclass(slots=True)
+class ChatMessage:
+    """One message. A message of Anthropic may be several: its tool results are messages of the role ``tool``.
+
+    thought: reasoning apart from the text. calls: name and arguments (JSON text) of each call. unread: number of parts
+    by kind that are not text. The text shows such a part as ``[kind]``.
+    """
+
+    role: str
+    text: str = ""
+    thought: str = ""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def spoken(self) -> str:
+        """The text, and after it the calls as Hermes text."""
+        return "\n".join([*[self.text] * bool(self.text), *(render_any_call(*call) for call in self.calls)])
+
+    @property
+    def reply(self) -> str:
+        """What a model writes: its reasoning between tags as in Qwen3, the text and the calls."""
+        return f"<think>\n{self.thought}\n</think>\n\n{self.spoken}" if self.thought else self.spoken
+
+
+def read_message(message: Mapping[str, Any], where: str) -> list[ChatMessage]:
+    """Return a message as one or more messages. Raises BrokenFile for one without a role and for an unreadable call."""
+    role = message.get("role")
+    if not isinstance(role, str):
+        broken(where, "it has no role")
+    messages = _of_parts(role, _parts(message.get("content")), where)
+    last = messages[-1]
+    refusal, audio = message.get("refusal"), message.get("audio")
+    if isinstance(refusal, str) and refusal not in last.text:
+        _add(last, refusal)
+    if isinstance(audio, dict):
+        last.unread["audio"] += 1
+        _add(last, "[audio]")
+    beside = next((str(message[key]) for key in REASONING if isinstance(message.get(key), str)), "")
+    last.thought = beside or last.thought
+    last.calls += [called(call, where) for call in sequence(message.get("tool_calls"), where, "tool_calls")]
+    if message.get("function_call") is not None:
+        last.calls.append(called(message["function_call"], where))
+    return [one for one in messages if one.role != role or one.text or one.thought or one.calls] or messages[:1]
+
+
+def text_of(content: Any) -> str:
+    """Return a message's content as text. A part that is not text is shown by its kind, such as ``[image]``."""
+    return "\n".join(message.text for message in _of_parts("", _parts(content), "") if message.text)
+
+
+def called(call: Any, where: str) -> tuple[str, str]:
+    """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
+    call = mapping(call, where, "a tool call")
+    function = call.get("function") or call.get("custom")
+    holder = function if isinstance(function, dict) else call
+    name = function if isinstance(function, str) else holder.get("name")
+    if not isinstance(name, str):
+        broken(where, "a tool call has no name")
+    arguments: Any = next((holder[key] for key in ("arguments", "args", "input") if holder.get(key) is not None), {})
+    return name, (arguments or "{}") if isinstance(arguments, str) else json_text(arguments)
+
+
+def is_read(key: str, value: Any) -> bool:
+    """Return whether a field of a message is read, or has no value."""
+    return value in (None, "", [], {}) or (key in READ and (key not in TEXTS or isinstance(value, str)))
+
+
+def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | None = None) -> list[Message]:
+    """Return messages as a model reads them: roles system, user, assistant and tool, and content as text with the calls.
+
+    A user's message right after a call of our tool is the answer to the call, so its role is ``tool``, as in rollouts. A
+    reply that is left out of the loss has ``train: False``. unread: counts the fields that are not read. Raises
+    BrokenFile for a message that cannot be read as text.
+    """
+    plain: list[Message] = []
+    for index, item in enumerate(messages):
+        place = f"{where}: messages[{index}]"
+        message = mapping(item, place, "the message")
+        role = ROLES.get(str(message.get("role")))
+        if role is None:
+            broken(place, f"it has role {message.get('role')!r}. Use {', '.join(ROLES)}")
+        trained = _trained(message, place)
+        if unread is not None:
+            unread.update(_unread(message, role))
+        for part in read_message({**message, "role": role}, place):
+            plain.append(_plain(part, message, place, plain, trained=trained))
+    return plain
+
+
+def _plain(
+    part: ChatMessage, message: Mapping[str, Any], place: str, before: Sequence[Message], *, trained: bool
+) -> Message:
+    _refuse_parts(part, message, place)
+    answers = part.role == "user" and bool(before) and before[-1]["role"] == "assistant"
+    role = "tool" if answers and parse_text(before[-1]["content"]).call is not None else part.role
+    plain: Message = {"role": role, "content": part.reply if role == "assistant" else part.spoken}
+    # A template may read a name; the path of a recording belongs to our own chats.
+    plain |= {key: message[key] for key in ("name", "audio") if isinstance(message.get(key), str) and message[key]}
+    return plain if trained or role != "assistant" else {**plain, "train": False}
+
+
+def _refuse_parts(part: ChatMessage, message: Mapping[str, Any], place: str) -> None:
+    """Raise BrokenFile for a message that has no text, or parts that no model of ours reads."""
+    if part.unread:
+        broken(place, f"it has a part of kind {next(iter(part.unread))}, which is not text. Remove it")
+    content = message.get("content")
+    empty = content in (None, []) and not part.reply and part.role != "tool"
+    if empty or not (content is None or isinstance(content, str | list) or _is_part(content)):
+        broken(place, "it needs a text in 'content', or a call")
+
+
+def _trained(message: Mapping[str, Any], place: str) -> bool:
+    marks = {key: message[key] for key in MARKS if message.get(key) is not None}
+    for key, value in marks.items():
+        if value not in (0, 1):  # true and false are equal to them
+            broken(
+                place, f"its {key} is {value!r}. Use 0 or false to leave it out of the loss, 1 or true to train on it"
+            )
+    return all(marks.values())
+
+
+def _unread(message: Mapping[str, Any], role: str) -> Iterator[str]:
+    """Yield the fields with a value that are not read. Nothing but replies can be trained on."""
+    for key, value in message.items():
+        asked = key in MARKS and role != "assistant" and value
+        if asked or not is_read(key, value):
+            yield key
+
+
+def _parts(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    if isinstance(content, list):
+        return content
+    return [content] if isinstance(content, str) or _is_part(content) else [json_text(content)]
+
+
+def _is_part(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("type"), str)
+
+
+def _of_parts(role: str, parts: Sequence[Any], where: str) -> list[ChatMessage]:
+    """Return the parts of a message as messages, in their order: a new one at each tool result, and after it."""
+    messages = [ChatMessage(role)]
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "tool_result":
+            messages += [_result(part, where), ChatMessage(role)]
+        else:
+            _read_part(messages[-1], part, where)
+    return messages
+
+
+def _result(part: Mapping[str, Any], where: str) -> ChatMessage:
+    """Return a tool result of Anthropic. That it is an error is said by its text."""
+    result = ChatMessage("tool")
+    for inner in _parts(part.get("content")):
+        _read_part(result, inner, where)
+    return result
+
+
+def _read_part(message: ChatMessage, part: Any, where: str) -> None:
+    if isinstance(part, str):
+        _add(message, part)
+    elif isinstance(part, dict):
+        kind = name_of(part.get("type")) or "part"
+        text = next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None)
+        thought = next((part[key] for key in ("thinking", "reasoning") if isinstance(part.get(key), str)), None)
+        if kind in ("tool_use", "server_tool_use"):
+            message.calls.append(called(part, where))
+            message.unread.update(["result of a tool_use"] * bool(part.get("result")))
+        elif kind in ("reasoning", "thinking") and (thought or text) is not None:
+            message.thought = "\n".join(filter(None, (message.thought, thought or text)))
+        elif text is not None:
+            _add(message, text)
+        else:
+            message.unread[kind] += 1
+            _add(message, f"[{kind}]")
+    else:
+        message.unread["part"] += 1
+        _add(message, json_text(part))
+
+
+def _add(message: ChatMessage, text: str) -> None:
+    message.text = f"{message.text}\n{text}" if message.text else text

@@ -1,0 +1,83 @@
+"""Read a value of a file that another tool wrote, or refuse the file in one sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import orjson
+
+from userrl_core.errors import ConfigError
+
+NOT_FINITE = frozenset(sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
+"""Numbers that are not finite, as other tools write them as text."""
+
+
+class BrokenFile(ConfigError):
+    """A file that cannot be imported. fact: its place and the problem, for readers that do not import."""
+
+    def __init__(self, code: str, fact: str) -> None:
+        super().__init__(code, f"{fact} Nothing was imported.")
+        self.fact = fact
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.fact)
+
+
+def broken(where: str, problem: str) -> NoReturn:
+    """Raise the error of a file that cannot be imported. problem: the rest of the sentence."""
+    raise BrokenFile("import.broken_file", f"{where}: {problem}.")
+
+
+def mapping(value: Any, where: str, name: str) -> dict[str, Any]:
+    """Return a JSON object, or raise ConfigError. name: its name in the message."""
+    if not isinstance(value, dict):
+        broken(where, f"{name} is not a JSON object")
+    return value
+
+
+def sequence(value: Any, where: str, name: str) -> list[Any]:
+    """Return a JSON list, [] for null, or raise ConfigError."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        broken(where, f"{name} is not a list")
+    return value
+
+
+def number(value: Any, where: str, name: str) -> float | None:
+    """Return a finite number, or raise ConfigError. None for null and for a number that is not finite (`scored` tells
+    them apart).
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() in NOT_FINITE):
+        return None
+    if not isinstance(value, (int, float)):
+        broken(where, f"{name} is not a number")
+    try:
+        result = float(value)
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) else None
+
+
+def count(value: Any, where: str, name: str, *, most: int = 2**31 - 1) -> int | None:
+    """Return a whole number from 0 to ``most``, None for null, or raise ConfigError."""
+    result = number(value, where, name)
+    if result is None:
+        return None
+    if not result.is_integer() or not 0 <= int(value) <= most:
+        broken(where, f"{name} is not a whole number from 0 to {most}")
+    return int(value)
+
+
+def name_of(value: Any) -> str:
+    """Return an identifier as text: a string or a number of the file; "" for anything else."""
+    return value if isinstance(value, str) else "" if value is None or isinstance(value, bool) else str(value)
+
+
+def json_text(value: Any) -> str:
+    """Return the JSON text of a value that was read from JSON."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError):  # a lone surrogate, or an integer beyond 64 bits
+        return str(value).encode("utf-8", "replace").decode()

@@ -1,0 +1,1 @@
+"""What a stage of reinforcement learning needs besides its steps: start, restart, outages, clock, metrics."""
