@@ -1,8 +1,8 @@
-"""Data and page of the claims: the runs of homes go to data/claims, and docs/reproduction.md is written from there alone.
+"""Data and page of the claims: the runs of homes go to data/claims, and its README.md is written from there alone.
 
     python -m lab.pages.claims                                  # writes the page
     python -m lab.pages.claims .userrl [OTHER_HOME ...] [--only CLAIM ...]     # adds the homes' runs first
-    python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of docs/language-model.md
+    python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of data/language-model
 
 runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
 validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
@@ -37,8 +37,8 @@ from userrl_core.number_format import limits, p_value, with_limits
 from warehouse import Warehouse, open_warehouse
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
+PAGE = DATA / "README.md"
 MARK = "<!-- From here on written by lab/pages/claims.py -->"
 Row = Mapping[str, str]
 DIRECTED = ("reproduced", "above zero, delta not excluded", "below zero, delta not excluded", "the reverse", "mixed")

@@ -1,4 +1,4 @@
-"""Print the tables of docs/notes/language-model-trials.md, and that of unread answers in docs/language-model.md.
+"""Print the tables of data/language-model/trials.md, and that of unread answers in its README.md.
 
     python -m lab.pages.language_model_trials
 
