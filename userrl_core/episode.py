@@ -47,19 +47,6 @@ class EpisodeRules:
             raise ConfigError("argument.out_of_range", f"Horizon {self.horizon} allows no turn. Give 1 or more.")
 
 
-class Verifier(Protocol):
-    """A check of each step before it is executed. most: interruptions per turn. text: shown to the agent instead of
-    an observation.
-    """
-
-    most: int
-    text: str
-
-    async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
-        """Return True if the verifier objects to the step. The agent must then replace the step before it is executed."""
-        ...
-
-
 class Episode:
     """One trajectory in progress, from the opening messages to the final score. Single-use."""
 
@@ -83,8 +70,7 @@ class Episode:
         self.verifier: Verifier | None = None
         """An optional check that may interrupt a step before it is executed."""
         self._sink = sink
-        self._interrupted: list[Turn] = []
-        """Attempts at the current turn that were not executed."""
+        self._interruptions = Interruptions()
         self.trajectory = Trajectory(
             task=gym.task,
             attempt=attempt,
@@ -135,8 +121,9 @@ class Episode:
             )
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
         turn = self._new_turn(reply, parsed, policy_seconds)
-        if self.verifier is not None and await self._interrupts(self.verifier, turn):
-            return [{"role": "tool", "content": self.verifier.text}]
+        verifier = self.verifier
+        if verifier is not None and await self._interruptions.stop(verifier, self.trajectory, turn):
+            return [{"role": "tool", "content": verifier.text}]
         try:
             stop_reason, reject_reason = await self._step(turn, parsed, reply)
         except BaseException:  # cancelled: the turn never came about, its calls were paid for
@@ -170,10 +157,7 @@ class Episode:
         """End with the score so far because the conversation has reached the model's context limit."""
         if self.finished:
             return
-        if self._interrupted:  # what was sampled belongs to a turn, though none came about
-            turn = self._interrupted.pop()
-            turn.flags |= int(Flag.LENGTH)
-            turn.observation = self.verifier.text if self.verifier is not None else ""
+        if (turn := self._interruptions.unfinished(self.verifier)) is not None:
             self._record(turn)
         self._finish("length", None)
 
@@ -235,26 +219,13 @@ class Episode:
             return ("success" if self.gym.succeeded else "gave_up"), None
         return None, None
 
-    async def _interrupts(self, verifier: Verifier, turn: Turn) -> bool:
-        if turn.choice is None or len(self._interrupted) >= verifier.most:
-            return False
-        objects = await verifier.objects(self.trajectory, turn, turn.model_calls)
-        if objects:
-            self._interrupted.append(turn)
-        return objects
-
     def _unscored(self, turn: Turn, reason: str) -> tuple[StopReason, str]:
         turn.reward = None
         turn.observation = ""
         return "error", reason
 
     def _record(self, turn: Turn) -> None:
-        if self._interrupted:
-            turn.info = {**turn.info, "interrupted": [attempt.message for attempt in self._interrupted]}
-            turn.completion_tokens += sum(attempt.completion_tokens for attempt in self._interrupted)
-            turn.policy_seconds += sum(attempt.policy_seconds for attempt in self._interrupted)
-            turn.model_calls = [call for attempt in (*self._interrupted, turn) for call in attempt.model_calls]
-            self._interrupted = []
+        self._interruptions.add_to(turn)
         self.trajectory.turns.append(turn)
         if self._sink is not None:
             self._sink.turn(self.trajectory, turn)
@@ -269,6 +240,53 @@ class Episode:
             self._sink.end(self.trajectory)
         if self.on_end is not None:
             self.on_end(self.trajectory)
+
+
+class Verifier(Protocol):
+    """A check of each step before it is executed. most: interruptions per turn. text: shown to the agent instead of
+    an observation.
+    """
+
+    most: int
+    text: str
+
+    async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
+        """Return True if the verifier objects to the step. The agent must then replace the step before it is executed."""
+        ...
+
+
+class Interruptions:
+    """The attempts at the current turn that a verifier stopped. Without a verifier there are none."""
+
+    def __init__(self) -> None:
+        self._attempts: list[Turn] = []
+
+    async def stop(self, verifier: Verifier, trajectory: Trajectory, turn: Turn) -> bool:
+        """Return whether the verifier objects to the step, which is then not executed."""
+        if turn.choice is None or len(self._attempts) >= verifier.most:
+            return False
+        objects = await verifier.objects(trajectory, turn, turn.model_calls)
+        if objects:
+            self._attempts.append(turn)
+        return objects
+
+    def add_to(self, turn: Turn) -> None:
+        """Add the tokens, seconds and calls of the stopped attempts to the turn that came about."""
+        if self._attempts:
+            turn.info = {**turn.info, "interrupted": [attempt.message for attempt in self._attempts]}
+            turn.completion_tokens += sum(attempt.completion_tokens for attempt in self._attempts)
+            turn.policy_seconds += sum(attempt.policy_seconds for attempt in self._attempts)
+            turn.model_calls = [call for attempt in (*self._attempts, turn) for call in attempt.model_calls]
+            self._attempts = []
+
+    def unfinished(self, verifier: Verifier | None) -> Turn | None:
+        """Return the last stopped attempt as a turn, None without one: its tokens were sampled, and no step replaced it."""
+        if not self._attempts:
+            return None
+        turn = self._attempts.pop()
+        turn.flags |= int(Flag.LENGTH)
+        turn.observation = verifier.text if verifier is not None else ""
+        return turn
 
 
 def _reason(source: str, error: Exception) -> str:

@@ -68,19 +68,12 @@ async def run_episodes(
     horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
     rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style) for turns in horizons}
     episodes = [
-        episode
-        for task, turns in zip(tasks, horizons, strict=True)
-        for episode in build_episodes(
-            [task],
-            rules[turns],
-            n=n,
-            sink=sink,
-            user=user,
-            context=context,
-            seed=seed,
-            gym_config=gym_config,
-            skip=skip,
+        build_episode(
+            task, attempt, rules[turns], sink=sink, user=user, context=context, seed=seed, gym_config=gym_config
         )
+        for task, turns in zip(tasks, horizons, strict=True)
+        for attempt in range(n[task.gym] if isinstance(n, Mapping) else n)
+        if (task.key, attempt) not in skip
     ]
     for episode in episodes:
         episode.on_end, episode.verifier = progress, verifier
@@ -125,27 +118,6 @@ async def _play(
                 group.create_task(slot())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-def build_episodes(
-    tasks: Sequence[Task],
-    rules: EpisodeRules,
-    *,
-    n: int | Mapping[str, int] = 1,
-    sink: Sink | None = None,
-    user: Any = "rule",
-    context: RolloutContext | None = None,
-    seed: int = 0,
-    gym_config: Mapping[str, Mapping[str, Any]] | None = None,
-    skip: Collection[tuple[str, int]] = (),
-) -> list[Episode]:
-    """Create n new episodes per task, or by gym, grouped by task, not started. Episodes in ``skip`` are left out."""
-    return [
-        build_episode(task, attempt, rules, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config)
-        for task in tasks
-        for attempt in range(n[task.gym] if isinstance(n, Mapping) else n)
-        if (task.key, attempt) not in skip
-    ]
 
 
 def build_episode(

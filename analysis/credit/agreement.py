@@ -21,6 +21,7 @@ from analysis.credit.utility import gap, least_error, return_from, utilities
 from analysis.measure.interval import Interval, resampled
 from userrl_core.rewards.advantage import assign_credit
 from userrl_core.rewards.bias import MeanAdvantageBias, measure_bias
+from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.shaping import Floats
 
 RANKED_FROM = 0.3
@@ -252,9 +253,8 @@ def bias_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float)
     rewards = [row for own in groups for row in own.ragged(own.rewards)]
     tokens = [[int(n) for n in row] for own in groups for row in own.ragged(own.tokens)]
     ids = [n for n, own in enumerate(groups) for _ in own.turns]
-    return measure_bias(
-        advantages, ids, assign_credit(rewards, ids, turn_tokens=tokens, score=rule.score, gamma=gamma), tokens
-    )
+    credits = assign_credit(rewards, ids, CreditConfig.of(score=rule.score, gamma=gamma), turn_tokens=tokens)
+    return measure_bias(advantages, ids, credits, tokens)
 
 
 def reliability(worths: Sequence[Worth]) -> float:

@@ -16,12 +16,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards.advantage import EPSILON, assign_credit, formed
-from userrl_core.rewards.config import Form
+from userrl_core.rewards.advantage import assign_credit, formed
+from userrl_core.rewards.config import CreditConfig, Form, Scoring, Shaping
 from userrl_core.rewards.installed import rule_names
-from userrl_core.rewards.ragged import column_sum
-from userrl_core.rewards.scoring import Scoring, score
-from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, reward_to_go, shape
+from userrl_core.rewards.ragged import EPSILON, column_sum
+from userrl_core.rewards.scoring import score
+from userrl_core.rewards.shaping import Bools, Floats, Ints, reward_to_go, shape
 
 Aggregation = Literal["token_mean", "trajectory_mean"]
 IndexRule = Literal["index_rewards", "index_returns"]
@@ -112,30 +112,26 @@ def frozen(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: floa
 
 
 def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
-    shaping = rule.shaping
+    config = CreditConfig.of(shaping=rule.shaping, score=rule.score, gamma=gamma, k=k, form=rule.form)
     own = assign_credit(
         group.ragged(group.rewards),
         [0] * len(group.turns),
+        config,
         turn_tokens=[[int(n) for n in row] for row in group.ragged(group.tokens)],
-        shaping=shaping,
-        score=rule.score,
-        gamma=gamma,
-        k=k,
-        form=rule.form,
     )
     if not own.signal.any():
         return np.zeros_like(ways.rewards)
     mean, std = float(own.mean[0]), float(own.std[0])
-    shaped_NT = shape(shaping, ways.rewards, ways.real, gamma=gamma, k=k)
+    shaped_NT = shape(ways.rewards, ways.real, config)
     if rule.form == "released" and shaped_NT.min(initial=0.0) < 0.0:
         raise ConfigError(
             "credit.negative",
-            f"Form released inverts the sign of negative credit, and shaping {shaping} gives negative credit here.",
+            f"Form released inverts the sign of negative credit, and shaping {rule.shaping} gives negative credit here.",
         )
     ones_N = np.ones(len(ways.turns))
-    z_N = (score(rule.score, ways.rewards, ways.turns, gamma=gamma) - mean) / (std + EPSILON)
-    advantage_NT = formed(rule.form, shaping, shaped_NT, ways.tokens, mean * ones_N, std * ones_N, z_N)
-    if rule.form == "centred" and shaping != "equalized":
+    z_N = (score(ways.rewards, ways.turns, config) - mean) / (std + EPSILON)
+    advantage_NT = formed(config, shaped_NT, ways.tokens, mean * ones_N, std * ones_N, z_N)
+    if rule.form == "centred" and rule.shaping != "equalized":
         paper = (float(own.shaped[0][0]) - mean) / (std + EPSILON)
         advantage_NT = advantage_NT - (
             paper - float(own.advantages[0][0])

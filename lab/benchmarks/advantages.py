@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from userrl_core.rewards import assign_credit, spread_to_tokens
+from userrl_core.rewards import CreditConfig, assign_credit, spread_to_tokens
 
 GAMMA = 0.8
 
@@ -31,15 +31,17 @@ def main() -> None:
     for shaping in ("equalized", "r2g", "em"):
 
         def run(shaping: str = shaping) -> object:
-            return assign_credit(rewards, groups, turn_tokens=counts, shaping=shaping)
+            return assign_credit(rewards, groups, CreditConfig(shaping=shaping), turn_tokens=counts)
 
         medians[f"{shaping}, per turn"] = median_ms(run, arguments.repeats)
-    credits = assign_credit(rewards, groups, turn_tokens=counts, shaping="r2g")
+    credits = assign_credit(rewards, groups, CreditConfig(shaping="r2g"), turn_tokens=counts)
     medians["spread to 8.4 M tokens"] = median_ms(
         lambda: spread_to_tokens(credits.advantages, counts), arguments.repeats
     )
     medians["r2g, at tokens"] = median_ms(
-        lambda: spread_to_tokens(assign_credit(rewards, groups, turn_tokens=counts, shaping="r2g").advantages, counts),
+        lambda: spread_to_tokens(
+            assign_credit(rewards, groups, CreditConfig(shaping="r2g"), turn_tokens=counts).advantages, counts
+        ),
         arguments.repeats,
     )
     plain = token_loop(rewards, counts, groups)

@@ -15,7 +15,7 @@ class OneHorizon:
     def __init__(self, tasks: Sequence[Task], turns: int, seed: int = 0) -> None:
         self.tasks, self.turns, self.seed = tasks, turns, seed
 
-    def horizon(self, step: int, history: Any) -> int:
+    def horizon(self, step: int, history: Any, group: int | None = None) -> int:
         return self.turns
 
     def stage_of(self, step: int) -> str:
@@ -24,9 +24,7 @@ class OneHorizon:
     def draw(self, step: int, n: int) -> list[Task]:
         return random.Random(f"{self.seed}/{step}").sample(self.tasks, n)
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
-
-    def record(self, step: int, stats: Any) -> None: ...
+    def record(self, step: int, stats: Any, outcomes: Any = ()) -> None: ...
 
     def metrics(self) -> dict[str, float]:
         return {}

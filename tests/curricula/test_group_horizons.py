@@ -30,14 +30,18 @@ COUNTED = {
 }
 
 
-def curriculum(schedule: dict[str, Any], seed: int = 3) -> RecipeCurriculum:
-    """Return the curriculum of a run on tiny travel."""
-    recipe = curricula.load(
+def recipe_with(schedule: dict[str, Any]) -> curricula.Recipe:
+    """Return a recipe on tiny travel."""
+    return curricula.load(
         "equalized-r2g",
         profile="laptop",
         overrides={"stages": [{"steps": 6, "mix": {"travel": 1}}], "schedule": schedule, "evaluate.gyms": ["travel"]},
     )
-    return RecipeCurriculum(recipe, (), seed)
+
+
+def curriculum(schedule: dict[str, Any], seed: int = 3) -> RecipeCurriculum:
+    """Return the curriculum of a run of that recipe."""
+    return RecipeCurriculum(recipe_with(schedule), (), seed)
 
 
 def run(
@@ -130,3 +134,11 @@ def test_other_schedules_record_what_they_recorded_before() -> None:
     fixed.record(1, stats, [[(5, 4)], [], []])
     assert fixed.state_dict()["history"] == [{"step": 1.0, "success": 0.5}]
     assert [fixed.horizon(2, (), group) for group in range(3)] == [5, 5, 5]
+
+
+def test_recipe_and_curriculum_give_the_same_horizon_to_every_group() -> None:
+    for schedule in (DRAWN, PROBES, {"kind": "fixed", "turns": 5}):
+        steps, recipe = curriculum(schedule), recipe_with(schedule)
+        for group in (None, 0, 1, 2):
+            assert steps.horizon(4, (), group) == recipe.horizon(4, (), group, seed=3)
+        assert recipe.horizon(4) == recipe.schedule.horizon(4)

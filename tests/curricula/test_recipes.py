@@ -411,6 +411,7 @@ def test_branches_go_on_from_the_last_common_stage_with_stages_of_their_own() ->
     assert rows == [("rl-1", 1, 3, 6), ("rl-2-a", 4, 9, 6), ("rl-3-b", 4, 5, 10), ("rl-4-b", 6, 9, 16)]
     assert [recipe.stage_of(step, branch="b").name for step in (3, 4, 9)] == ["rl-1", "rl-3-b", "rl-4-b"]
     assert recipe.stage_of(4, branch="a").name == "rl-2-a"
+    assert [recipe.horizon(step, branch="b") for step in (3, 4, 9)] == [6, 10, 16]
     assert (recipe.total_steps, recipe.training_gyms) == (9, ("errand", "wish"))
     assert curricula.Recipe.model_validate(recipe.resolved()).planned_stages == recipe.planned_stages
 

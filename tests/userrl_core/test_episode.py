@@ -18,7 +18,7 @@ from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Flag, Message, ModelCall, PolicyReply, Task, Trajectory, Turn
-from userrl_core.rollout import build_episodes, drive, run_episodes
+from userrl_core.rollout import build_episode, drive, run_episodes
 
 FUNCTION = Task("function", "t", "train", {"rule": "a + b + c + d", "test_case": [1, 1, 1, 1], "expected": 4.0})
 CALL = render_call(InteractCall("action", "1 2 3 4"))
@@ -306,7 +306,7 @@ async def test_an_episode_that_takes_too_long_is_not_admitted():
             await asyncio.sleep(60)
             return PolicyReply(CALL)
 
-    (episode,) = build_episodes([FUNCTION], EpisodeRules(4))
+    episode = build_episode(FUNCTION, 0, EpisodeRules(4))
     await drive(episode, SlowPolicy(), 0.02)
     assert episode.trajectory.reject_reason == "policy: the conversation took longer than 0.02 s"
     assert episode.gym.done

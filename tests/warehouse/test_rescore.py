@@ -8,7 +8,7 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.records import Judgement, Trajectory
-from userrl_core.rewards import Credits, assign_credit, measure_bias, turn_advantages
+from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_bias, turn_advantages
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
 
@@ -52,11 +52,8 @@ def trained_on(members: list[Trajectory], shaping: Any, form: Any) -> Credits:
     return assign_credit(
         [t.rewards for t in members],
         [t.group for t in members],
+        CreditConfig(shaping=shaping, form=form, gamma=0.7, ddof=1),
         turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in members],
-        shaping=shaping,
-        form=form,
-        gamma=0.7,
-        ddof=1,
     )
 
 
@@ -101,8 +98,8 @@ def test_sql_and_python_agree_to_a_millionth(
     expected = assign_credit(
         [t.rewards for t in trajectories],
         [t.group for t in trajectories],
+        CreditConfig(**settings),
         turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trajectories],
-        **settings,  # type: ignore[arg-type]
     )
     rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
     assert rows["shaped"].to_list() == pytest.approx([x for row in expected.shaped for x in row], abs=1e-6)
@@ -116,8 +113,8 @@ def test_sql_reproduces_the_released_rounding(played: tuple[Warehouse, list[Traj
     expected = assign_credit(
         [t.rewards for t in trajectories],
         [t.group for t in trajectories],
+        CreditConfig(**settings),
         turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trajectories],
-        **settings,
     )
     rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
     assert rows["shaped"].to_list() == pytest.approx([x for row in expected.shaped for x in row], abs=1e-12)

@@ -10,13 +10,14 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from userrl_core.errors import ConfigError, GymError
+from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.interact import CHOICES, InteractCall
-from userrl_core.records import ModelCall, Task, Turn
+from userrl_core.records import ModelCall, Task
 
 
 class GymConfig(BaseModel):
@@ -74,45 +75,6 @@ class RewardBounds(NamedTuple):
     def of_answers(cls, *values: float) -> RewardBounds:
         """Return the bounds of a gym whose answers earn one of these values and whose other turns earn 0."""
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
-
-
-class ReferenceSolution(Protocol):
-    """The knowledge about a task that a judge of turns needs (TARL appendix C): its reference solution and rules."""
-
-    @property
-    def policy(self) -> str:
-        """The rules given to the agent."""
-        ...
-
-    @property
-    def instruction(self) -> str:
-        """The instruction given to the user, which the agent does not see."""
-        ...
-
-    @property
-    def gold(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The calls that solve the task, as pairs of name and arguments."""
-        ...
-
-    def departures(self, turns: Sequence[Turn]) -> list[int]:
-        """Return the numbers of the turns that deviate from the gold calls, ascending."""
-        ...
-
-    def deviates(self, turns: Sequence[Turn], answer: str) -> bool:
-        """Return whether an answer after these turns would deviate from the gold calls."""
-        ...
-
-    def origin(self, turns: Sequence[Turn], departure: int) -> int:
-        """Return the number of the turn that led to this deviation: an earlier turn that refused or offered it, or itself."""
-        ...
-
-    def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
-        """Return the numbers of later turns that only repeat the deviation or report it as settled."""
-        ...
-
-    def slips(self, turns: Sequence[Turn]) -> list[int]:
-        """Return the numbers of turns that broke a rule of the policy without a change to the written data."""
-        ...
 
 
 C = TypeVar("C", bound=GymConfig)

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.base import ReferenceSolution, parse_config
+from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import gym_class
+from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.judging.config import InterventionConfig
 from userrl_core.judging.served import case
 from userrl_core.records import Message, ModelCall, Trajectory, Turn

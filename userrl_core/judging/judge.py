@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.base import Gym, ReferenceSolution, parse_config
+from userrl_core.gyms.base import Gym, parse_config
 from userrl_core.gyms.registry import gym_class
+from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.judging.rule import rule_scores
 from userrl_core.judging.served import ServedJudge
 from userrl_core.records import Judgement, ModelCall, Trajectory

@@ -8,7 +8,7 @@ look-up, needless handovers. 1 marks all others. data/turn-judge/README.md gives
 
 from __future__ import annotations
 
-from userrl_core.gyms.base import ReferenceSolution
+from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.records import Flag, Trajectory, Turn
 
 MALFORMED = Flag.FORMAT_ERROR | Flag.DISALLOWED | Flag.EXTRA_CALLS

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
 
-from userrl_core.gyms.base import ReferenceSolution
+from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.records import Message, ModelCall, Trajectory, Turn
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote

@@ -2,15 +2,14 @@
 
 from userrl_core.rewards.advantage import (
     Credits,
-    Diagnostics,
     assign_credit,
-    credit,
     greedy_scores,
     spread_to_tokens,
     turn_advantages,
 )
 from userrl_core.rewards.bias import MeanAdvantageBias, measure_bias
 from userrl_core.rewards.config import CreditConfig
+from userrl_core.rewards.diagnostics import Diagnostics
 from userrl_core.rewards.optional import OptionalTerms, adjusted_rewards
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "OptionalTerms",
     "adjusted_rewards",
     "assign_credit",
-    "credit",
     "greedy_scores",
     "measure_bias",
     "spread_to_tokens",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
+from userrl_core.errors import ConfigError
 from userrl_core.rewards.installed import checked
 from userrl_core.rewards.optional import OptionalTerms
-from userrl_core.rewards.scoring import Scoring
-from userrl_core.rewards.shaping import Rounding, Shaping
 
+Shaping = Literal["naive", "equalized", "r2g", "em"]
+"""The papers' rules; packages may add others (`installed.py`)."""
+Scoring = Literal["sum", "mean", "r2g"]
 Form = Literal["released", "paper", "centred"]
+Rounding = Literal["none", "released"]
 Filter = Literal["drop", "resample", "keep"]
 
 FORM_MEANINGS: dict[str, str] = {
@@ -67,3 +70,19 @@ class CreditConfig(BaseModel):
 
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms (UserBench section 6), all off."""
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Return the settings. Raises ConfigError, with the allowed values, for an invalid one."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            refusal = first.get("ctx", {}).get("error")
+            if isinstance(refusal, ConfigError):
+                raise refusal from None
+            key, allowed = str(first["loc"][0]), first["msg"].replace("'", "")
+            sentence = f"credit.{key} {first['input']!r} is not possible. {allowed}."
+            if key in ("score", "form"):
+                raise ConfigError("credit.unknown_rule", sentence) from None
+            raise ConfigError("credit.bad_setting", sentence) from None

@@ -6,6 +6,7 @@ Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligne
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from userrl_core.rewards.shaping import Bools, Floats, Ints
 
 Rewards = Sequence[Sequence[float | None]]
 TurnTokens = Sequence[Sequence[int]]
+
+EPSILON = 1e-6
+"""Added to a standard deviation; a smaller deviation counts as zero."""
 
 MAX_REWARD = 1e100
 """Maximum absolute reward; the square of a larger one may overflow."""
@@ -101,3 +105,24 @@ def index_of(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
 def rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
     """Return the ragged rows of a padded matrix."""
     return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """Of each group: the number of its admitted trajectories, mean and deviation of their scores, whether they differ."""
+
+    count: Ints
+    mean: Floats
+    std: Floats
+    signal: Bools
+
+
+def group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: int, ddof: int) -> GroupStatistics:
+    """Return mean and deviation over the admitted trajectories of each group: two passes, summed in batch order."""
+    admitted_group = group_N[admitted_N]
+    count_G = np.bincount(admitted_group, minlength=groups)
+    total_G = np.bincount(admitted_group, weights=score_N[admitted_N], minlength=groups)
+    mean_G = total_G / np.maximum(count_G, 1)
+    square_N = (score_N - mean_G[group_N])[admitted_N] ** 2
+    std_G = np.sqrt(np.bincount(admitted_group, weights=square_N, minlength=groups) / np.maximum(count_G - ddof, 1))
+    return GroupStatistics(count_G, mean_G, std_G, (count_G >= 2) & (std_G >= EPSILON))

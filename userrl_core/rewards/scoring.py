@@ -6,19 +6,13 @@ even in its last bit, on the length of other trajectories in the batch.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
-from userrl_core.errors import ConfigError
-from userrl_core.rewards.shaping import Floats, Ints, Rounding, check_gamma, four_digits
-
-Scoring = Literal["sum", "mean", "r2g"]
+from userrl_core.rewards.config import CreditConfig
+from userrl_core.rewards.shaping import Floats, Ints, four_digits
 
 
-def score(
-    kind: Scoring, rewards_NT: Floats, turns_N: Ints, *, gamma: float = 0.8, rounding: Rounding = "none"
-) -> Floats:
+def score(rewards_NT: Floats, turns_N: Ints, config: CreditConfig) -> Floats:
     """Return the score of every trajectory, shape [N].
 
     rewards_NT: raw rewards, zero at padding. turns_N: turns of each trajectory.
@@ -26,19 +20,14 @@ def score(
     - ``sum``: r_1 + ... + r_T, a true sum.
     - ``mean``: that over T, which the released code calls Sum. Rounding ``released`` rounds it to four digits, as there.
     - ``r2g``: the sum of gamma^(t-1) r_t, which is larger for earlier rewards. gamma = 1 gives the sum to the last bit.
-
-    Raises ConfigError for an unknown kind or gamma outside [0, 1].
     """
-    if kind not in ("sum", "mean", "r2g"):
-        raise ConfigError("credit.unknown_rule", f"Unknown score {kind!r}. Use sum, mean or r2g.")
-    check_gamma(gamma)
-    factor = gamma if kind == "r2g" else 1.0
+    factor = config.gamma if config.score == "r2g" else 1.0
     score_N = np.zeros(rewards_NT.shape[0])
     weight = 1.0
     for t in range(rewards_NT.shape[1]):
         score_N += weight * rewards_NT[:, t]
         weight *= factor
-    if kind == "mean":
+    if config.score == "mean":
         score_N /= np.maximum(turns_N, 1)
-        return four_digits(score_N) if rounding == "released" else score_N
+        return four_digits(score_N) if config.rounding == "released" else score_N
     return score_N

@@ -9,16 +9,13 @@ marks the entries that are turns.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
+from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.installed import installed_credit
 
-Shaping = Literal["naive", "equalized", "r2g", "em"]
-"""The papers' rules; packages may add others (`installed.py`)."""
 MEANINGS: dict[str, str] = {
     "naive": "naive: a turn is credited with its own reward, and one without a reward with nothing",
     "equalized": "equalized: every turn gets 1; only the score tells trajectories apart",
@@ -26,47 +23,38 @@ MEANINGS: dict[str, str] = {
     "em": "em: every turn has at least 0.5, also one without a reward; small rewards count nearly as much as large ones",
 }
 """The meaning of each rule's credit, in a sentence for the reader of a chart."""
-Rounding = Literal["none", "released"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def shape(
-    kind: str,
-    rewards_NT: Floats,
-    real_NT: Bools,
-    *,
-    gamma: float = 0.8,
-    k: float = 2.0,
-    rounding: Rounding = "none",
-) -> Floats:
+def shape(rewards_NT: Floats, real_NT: Bools, config: CreditConfig) -> Floats:
     """Return the shaped credit of every turn, shape [N, T], zero at padding.
 
-    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. rounding: ``released`` rounds ``em``
-    to four digits, as the released code does. Raises ConfigError for an unknown kind, gamma outside [0, 1], k <= 0,
-    or rewards outside [0, 1] under ``em``.
+    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. Rounding ``released`` rounds ``em`` to
+    four digits, as the released code does. Raises ConfigError for rewards outside [0, 1] under ``em``, and for an
+    installed rule that is missing or gives no valid credit.
     """
-    if kind == "naive":
-        return rewards_NT.copy()
-    if kind == "equalized":
-        return real_NT.astype(np.float64)
-    if kind == "r2g":
-        return reward_to_go(rewards_NT, gamma)
-    if kind == "em":
-        mapped_NT = exponential_mapping(rewards_NT, real_NT, k)
-        return four_digits(mapped_NT) if rounding == "released" else mapped_NT
-    return installed_credit(kind, rewards_NT, real_NT, gamma=gamma, k=k)
+    match config.shaping:
+        case "naive":
+            return rewards_NT.copy()
+        case "equalized":
+            return real_NT.astype(np.float64)
+        case "r2g":
+            return reward_to_go(rewards_NT, config.gamma)
+        case "em":
+            mapped_NT = exponential_mapping(rewards_NT, real_NT, config.k)
+            return four_digits(mapped_NT) if config.rounding == "released" else mapped_NT
+    return installed_credit(config.shaping, rewards_NT, real_NT, gamma=config.gamma, k=config.k)
 
 
 def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
     """Return the discounted sum of this and all later rewards: g_t = r_t + gamma g_(t+1).
 
-    gamma = 1 gives plain suffix sums, gamma = 0 the rewards themselves. Raises ConfigError for gamma outside [0, 1].
+    gamma: in [0, 1]; 1 gives plain suffix sums, 0 the rewards themselves.
 
     A reverse scan over columns: T is at most a few dozen, and trailing padding adds exact zeros.
     """
-    check_gamma(gamma)
     credit_NT = rewards_NT.copy()
     for t in range(credit_NT.shape[1] - 2, -1, -1):
         credit_NT[:, t] += gamma * credit_NT[:, t + 1]
@@ -74,12 +62,10 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
 
 
 def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
-    """Map rewards in [0, 1] into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)). Never rounded.
+    """Map rewards in [0, 1] into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)), k > 0. Never rounded.
 
-    Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping is undefined.
+    Raises ConfigError for rewards outside [0, 1], where the mapping is undefined.
     """
-    if not (np.isfinite(k) and k > 0):
-        raise ConfigError("credit.bad_setting", f"credit.k must be above 0, not {k}. The paper uses 2.")
     if rewards_NT.size and (rewards_NT.min() < 0.0 or rewards_NT.max() > 1.0):
         raise ConfigError(
             "credit.out_of_range",
@@ -93,9 +79,3 @@ def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
 def four_digits(values: Floats) -> Floats:
     """Round as Python does: to the nearest decimal of the exact value, which NumPy's scaling occasionally misses."""
     return np.array([round(value, 4) for value in values.ravel().tolist()]).reshape(values.shape)
-
-
-def check_gamma(gamma: float) -> None:
-    """Raise ConfigError unless gamma is a number in [0, 1]."""
-    if not 0.0 <= gamma <= 1.0:
-        raise ConfigError("credit.bad_setting", f"credit.gamma must be in [0, 1], not {gamma}. The paper uses 0.8.")

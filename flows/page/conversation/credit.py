@@ -85,12 +85,14 @@ def _assigned(members: Sequence[StoredConversation], run: dict[str, Any], settin
     return assign_credit(
         [[turn["reward"] for turn in member.turns] for member in members],
         [0] * len(members),
+        CreditConfig.of(
+            shaping=settings.shaping,
+            score=settings.score,
+            gamma=settings.gamma,
+            k=run.get("k") or 2.0,
+            form=run.get("form") or "released",
+            ddof=run.get("ddof") or 0,
+        ),
         turn_tokens=_tokens(members),
-        shaping=settings.shaping,
-        score=settings.score,
-        gamma=settings.gamma,
-        k=run.get("k") or 2.0,
-        form=run.get("form") or "released",
-        ddof=run.get("ddof") or 0,
         admitted=[bool(member.trajectory["admitted"]) for member in members],
     )

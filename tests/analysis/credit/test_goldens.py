@@ -9,7 +9,7 @@ from analysis.credit.agreement import by_kind, expected, worth
 from analysis.credit.rules import AuditedRule, Padded, frozen, paid, rules
 from analysis.credit.utility import gap
 from tests.analysis.credit.games import exact_group
-from userrl_core.rewards import assign_credit
+from userrl_core.rewards import CreditConfig, assign_credit
 
 GAMBLE = [[0.5], [0.5], [0.0, 1.0], [0.0, 0.0]]
 """A: stop for 1/2, or go on for 1 or 0; every choice as likely as the other."""
@@ -132,7 +132,7 @@ def test_frozen_on_the_group_itself_a_rule_pays_what_training_pays(rule):
         assert np.abs(found[~group.real]).max() == 0.0
         return
     settings = {"shaping": rule.shaping, "score": rule.score, "form": rule.form}
-    trained = assign_credit(rewards, ["g"] * 4, turn_tokens=tokens, gamma=0.8, **settings)
+    trained = assign_credit(rewards, ["g"] * 4, CreditConfig(gamma=0.8, **settings), turn_tokens=tokens)
     for row, given, counts in zip(found, trained.advantages, tokens, strict=True):
         share = sum(counts) if rule.aggregation == "trajectory_mean" else 1
         assert row[: len(given)] == pytest.approx(given / share, abs=1e-12)

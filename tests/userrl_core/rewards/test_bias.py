@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.rewards import assign_credit, measure_bias
+from userrl_core.rewards import CreditConfig, assign_credit, measure_bias
 
 GOLDEN_D = [[0.2, 0.4], [0.2, 0.4], [0.2, 0.4], [0.2, 0.45]]
 ONE_GROUP = ["g"] * 4
@@ -26,15 +26,15 @@ def split(members):
 
 
 def pushed(rewards, groups, tokens=None, **settings):
-    credits = assign_credit(rewards, groups, turn_tokens=tokens, **settings)
+    credits = assign_credit(rewards, groups, CreditConfig(**settings), turn_tokens=tokens)
     return measure_bias(credits.advantages, groups, credits, tokens)
 
 
 def test_nearly_equal_turns_are_all_pushed_down_in_form_paper_and_compared_in_form_centred():
-    paper = assign_credit(GOLDEN_D, ONE_GROUP, shaping="r2g", form="paper")
+    paper = assign_credit(GOLDEN_D, ONE_GROUP, CreditConfig(shaping="r2g", form="paper"))
     seconds = [row[1] for row in paper.advantages]
     assert seconds == pytest.approx([-7.505120] * 3 + [-4.618536], abs=1e-6)
-    centred = assign_credit(GOLDEN_D, ONE_GROUP, shaping="r2g", form="centred")
+    centred = assign_credit(GOLDEN_D, ONE_GROUP, CreditConfig(shaping="r2g", form="centred"))
     mean = np.mean([row.mean() for row in paper.advantages])
     for row, plain in zip(centred.advantages, paper.advantages, strict=True):
         assert row == pytest.approx(plain - mean, abs=1e-12)
@@ -63,8 +63,10 @@ def test_without_any_advantage_nothing_is_pushed():
 @given(batches, st.sampled_from(["naive", "r2g", "em"]), st.sampled_from(["sum", "mean", "r2g"]))
 def test_form_centred_pushes_no_group_and_moves_all_turns_of_a_group_by_the_same(members, shaping, score):
     rewards, groups, tokens = split(members)
-    paper = assign_credit(rewards, groups, turn_tokens=tokens, shaping=shaping, score=score, form="paper")
-    centred = assign_credit(rewards, groups, turn_tokens=tokens, shaping=shaping, score=score, form="centred")
+    paper = assign_credit(rewards, groups, CreditConfig(shaping=shaping, score=score, form="paper"), turn_tokens=tokens)
+    centred = assign_credit(
+        rewards, groups, CreditConfig(shaping=shaping, score=score, form="centred"), turn_tokens=tokens
+    )
     largest = max(float(np.abs(row).max()) for row in paper.advantages)
     for group in set(groups):
         rows = [i for i, other in enumerate(groups) if other == group]

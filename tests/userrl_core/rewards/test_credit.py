@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.makers import raises
-from userrl_core.rewards import CreditConfig, assign_credit, credit, spread_to_tokens, turn_advantages
+from userrl_core.rewards import CreditConfig, assign_credit, spread_to_tokens, turn_advantages
 
 REWARDS = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
 ONE_GROUP = ["g"] * 4
@@ -38,16 +38,16 @@ def test_golden_vectors(shaping, form, ddof, expected):
 
 
 def test_scores_discount_from_the_first_turn():
-    credits = assign_credit(REWARDS, ONE_GROUP)
+    credits = assign_credit(REWARDS, ONE_GROUP, CreditConfig())
     assert credits.scores.tolist() == pytest.approx([0.64, 0.4, 0.0, 1.0])
 
 
 def test_sum_is_a_sum_and_not_the_released_mean():
-    assert assign_credit([[0.2, 0.2, 0.2]], ["g"], score="sum").scores.tolist() == pytest.approx([0.6])
+    assert assign_credit([[0.2, 0.2, 0.2]], ["g"], CreditConfig(score="sum")).scores.tolist() == pytest.approx([0.6])
 
 
 def test_exponential_mapping_keeps_its_ends_and_is_not_rounded():
-    credits = assign_credit([[0.0, 1.0, 1 / 3]], ["g"], shaping="em", k=2.0)
+    credits = assign_credit([[0.0, 1.0, 1 / 3]], ["g"], CreditConfig(shaping="em", k=2.0))
     assert credits.shaped[0].tolist() == pytest.approx([0.5, 1.0, 0.781370843], abs=1e-9)
 
 
@@ -61,7 +61,7 @@ def test_token_counts_weight_the_released_form():
 @given(batch, shapings)
 def test_the_released_form_only_redistributes_z_between_turns(members, shaping):
     rewards, groups = split(members)
-    credits = assign_credit(rewards, groups, shaping=shaping)
+    credits = assign_credit(rewards, groups, CreditConfig(shaping=shaping))
     for row, shaped, z in zip(credits.advantages, credits.shaped, credits.z, strict=True):
         counted = shaped != 0
         if counted.any():
@@ -90,7 +90,7 @@ def test_a_groups_advantages_do_not_depend_on_other_groups(members, others, shap
 def test_equalized_is_plain_grpo_for_all_token_counts(members, tokens):
     rewards, groups = split(members)
     counts = [[tokens + t for t in range(len(row))] for row in rewards]
-    credits = assign_credit(rewards, groups, turn_tokens=counts, score="sum")
+    credits = assign_credit(rewards, groups, CreditConfig(score="sum"), turn_tokens=counts)
     totals = np.array([sum(row) for row in rewards])
     for i, row in enumerate(credits.advantages):
         group = totals[[g == groups[i] for g in groups]]
@@ -102,16 +102,18 @@ def test_equalized_is_plain_grpo_for_all_token_counts(members, tokens):
 @given(batch, shapings)
 def test_with_gamma_one_the_r2g_score_equals_the_sum_to_the_last_bit(members, shaping):
     rewards, groups = split(members)
-    r2g = assign_credit(rewards, groups, shaping=shaping, score="r2g", gamma=1.0)
-    total = assign_credit(rewards, groups, shaping=shaping, score="sum", gamma=1.0)
+    r2g = assign_credit(rewards, groups, CreditConfig(shaping=shaping, score="r2g", gamma=1.0))
+    total = assign_credit(rewards, groups, CreditConfig(shaping=shaping, score="sum", gamma=1.0))
     assert r2g.scores.tolist() == total.scores.tolist()
 
 
 @given(batch, st.sampled_from([0.25, 4.0, 100.0]), st.sampled_from(["naive", "equalized", "r2g"]), forms)
 def test_scaling_all_rewards_changes_advantages_only_through_epsilon(members, factor, shaping, form):
     rewards, groups = split(members)
-    plain = assign_credit(rewards, groups, shaping=shaping, form=form)
-    scaled = assign_credit([[r * factor for r in row] for row in rewards], groups, shaping=shaping, form=form)
+    plain = assign_credit(rewards, groups, CreditConfig(shaping=shaping, form=form))
+    scaled = assign_credit(
+        [[r * factor for r in row] for row in rewards], groups, CreditConfig(shaping=shaping, form=form)
+    )
     for i in np.flatnonzero(plain.signal & scaled.signal):
         if min(plain.std[i], scaled.std[i]) > 0.01:
             assert scaled.advantages[i] == pytest.approx(plain.advantages[i], rel=1e-3, abs=1e-3)
@@ -136,7 +138,7 @@ def test_turns_without_tokens_do_not_change_other_turns(members, shaping, form):
 
 
 def test_a_null_reward_excludes_its_trajectory_from_all_statistics():
-    credits = assign_credit([[0, None], [1], [0]], ["g"] * 3)
+    credits = assign_credit([[0, None], [1], [0]], ["g"] * 3, CreditConfig())
     assert credits.advantages[0].tolist() == [0.0, 0.0]
     assert credits.diagnostics.null == (0,)
     assert np.isnan(credits.scores[0])
@@ -145,16 +147,16 @@ def test_a_null_reward_excludes_its_trajectory_from_all_statistics():
 
 
 def test_rejected_trajectories_are_excluded_even_with_all_rewards_present():
-    credits = assign_credit([[5.0], [1], [0]], ["g"] * 3, admitted=[False, True, True])
+    credits = assign_credit([[5.0], [1], [0]], ["g"] * 3, CreditConfig(), admitted=[False, True, True])
     assert credits.mean[1] == 0.5
     assert credits.advantages[0].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("form", ["released", "paper", "centred"])
 def test_without_a_signal_every_advantage_is_zero_in_every_form(form):
-    equal = assign_credit([[0, 1], [0, 1]], ["g", "g"], shaping="r2g", form=form)
-    one_admitted = assign_credit([[0, 1], [None]], ["g", "g"], shaping="r2g", form=form)
-    single = assign_credit([[0, 1]], ["g"], shaping="r2g", form=form)
+    equal = assign_credit([[0, 1], [0, 1]], ["g", "g"], CreditConfig(shaping="r2g", form=form))
+    one_admitted = assign_credit([[0, 1], [None]], ["g", "g"], CreditConfig(shaping="r2g", form=form))
+    single = assign_credit([[0, 1]], ["g"], CreditConfig(shaping="r2g", form=form))
     for credits in (equal, one_admitted, single):
         assert all((row == 0).all() for row in credits.advantages)
     assert equal.diagnostics.zero_variance == ("g",)
@@ -163,7 +165,7 @@ def test_without_a_signal_every_advantage_is_zero_in_every_form(form):
 
 
 def test_a_failure_without_reward_has_no_gradient_in_the_released_form_and_is_counted():
-    credits = assign_credit([[0, 1], [0, 0]], ["g", "g"], shaping="r2g")
+    credits = assign_credit([[0, 1], [0, 0]], ["g", "g"], CreditConfig(shaping="r2g"))
     assert credits.z[1] < 0
     assert credits.advantages[1].tolist() == [0.0, 0.0]
     assert credits.diagnostics.zero_credit == (1,)
@@ -172,9 +174,11 @@ def test_a_failure_without_reward_has_no_gradient_in_the_released_form_and_is_co
 def test_groups_are_counted_as_good_bad_and_mixed():
     rewards = [[1], [1], [0], [0], [0], [1]]
     groups = ["won", "won", "lost", "lost", "mixed", "mixed"]
-    by_score = assign_credit(rewards, groups).diagnostics
+    by_score = assign_credit(rewards, groups, CreditConfig()).diagnostics
     assert (by_score.all_good, by_score.all_bad, by_score.mixed) == (1, 1, 1)
-    by_success = assign_credit(rewards, groups, good=[True, True, False, False, False, False]).diagnostics
+    by_success = assign_credit(
+        rewards, groups, CreditConfig(), good=[True, True, False, False, False, False]
+    ).diagnostics
     assert (by_success.all_good, by_success.all_bad, by_success.mixed) == (1, 2, 0)
     assert by_score.metrics()["groups/zero_variance/share"] == pytest.approx(2 / 3)
 
@@ -236,14 +240,14 @@ def test_tiny_credits_do_not_overflow_and_huge_rewards_are_refused():
 
 def test_empty_batches_and_trajectories_without_turns_are_accepted():
     assert turn_advantages([], []) == []
-    credits = assign_credit([[], [1], [0]], ["g"] * 3)
+    credits = assign_credit([[], [1], [0]], ["g"] * 3, CreditConfig())
     assert credits.diagnostics.null == (0,)
     assert credits.advantages[0].tolist() == []
 
 
 def test_the_credit_block_of_a_recipe_equals_keyword_arguments():
     config = CreditConfig(shaping="r2g", form="paper", ddof=1)
-    credits = credit(REWARDS, ONE_GROUP, config)
+    credits = assign_credit(REWARDS, ONE_GROUP, config)
     assert [row.tolist() for row in credits.advantages] == turn_advantages(
         REWARDS, ONE_GROUP, shaping="r2g", form="paper", ddof=1
     )

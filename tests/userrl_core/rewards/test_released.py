@@ -15,7 +15,7 @@ import curricula
 from tests.makers import raises
 from userrl.run.tasks import gym_config
 from userrl_core.gyms import make
-from userrl_core.rewards import CreditConfig, assign_credit, credit, turn_advantages
+from userrl_core.rewards import CreditConfig, assign_credit, turn_advantages
 
 RELEASED = {"score": "mean", "rounding": "released", "ddof": 1, "form": "released"}
 rewards = st.lists(st.integers(0, 20).map(lambda twentieths: twentieths / 20), min_size=1, max_size=15)
@@ -75,13 +75,21 @@ def test_golden_vectors_of_the_released_mean(
 
 def test_the_mean_is_rounded_only_where_the_rounding_is_reproduced() -> None:
     group = [[0, 0, 1], [0.5, 0, 0]]
-    assert assign_credit(group, ["g", "g"], score="mean").scores.tolist() == pytest.approx([1 / 3, 1 / 6], abs=1e-15)
-    assert assign_credit(group, ["g", "g"], score="mean", rounding="released").scores.tolist() == [0.3333, 0.1667]
+    assert assign_credit(group, ["g", "g"], CreditConfig(score="mean")).scores.tolist() == pytest.approx(
+        [1 / 3, 1 / 6], abs=1e-15
+    )
+    assert assign_credit(group, ["g", "g"], CreditConfig(score="mean", rounding="released")).scores.tolist() == [
+        0.3333,
+        0.1667,
+    ]
 
 
 def test_rounding_is_that_of_python_to_the_last_bit() -> None:
     # 0.00015 lies below its decimal: scaled by 10,000 it would round up.
-    assert assign_credit([[0.0003, 0.0], [0.0]], ["g"] * 2, score="mean", rounding="released").scores[0] == 0.0001
+    assert (
+        assign_credit([[0.0003, 0.0], [0.0]], ["g"] * 2, CreditConfig(score="mean", rounding="released")).scores[0]
+        == 0.0001
+    )
 
 
 def test_another_rounding_is_refused() -> None:
@@ -105,7 +113,7 @@ def test_the_recipe_has_the_credit_and_the_loss_of_the_released_run(recipe: curr
     )
     assert [stage.horizon for stage in recipe.stages] == [15]
     group = [[0, 0.25, 1], [0.15, 0.5], [0, 0, 0]]
-    found = credit(group, ["g"] * 3, recipe.credit).advantages
+    found = assign_credit(group, ["g"] * 3, recipe.credit).advantages
     for row, expected in zip(
         found, released_code(group, [[1] * len(turns) for turns in group], "equalized"), strict=True
     ):

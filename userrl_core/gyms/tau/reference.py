@@ -25,7 +25,7 @@ LOOKED_UP = ("order_id", "reservation_id", "item", "booking_id")
 
 @dataclass(frozen=True, slots=True)
 class TauReference:
-    """Implements `gyms.base.ReferenceSolution`. gold: the gold actions, reads too. base: the records before them."""
+    """Implements `gyms.solution.ReferenceSolution`. gold: the gold actions, reads too. base: the records before them."""
 
     domain: Domain
     instruction: str

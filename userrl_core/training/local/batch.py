@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.records import Trajectory
-from userrl_core.rewards import CreditConfig, Credits, adjusted_rewards, credit, spread_to_tokens
+from userrl_core.rewards import CreditConfig, Credits, adjusted_rewards, assign_credit, spread_to_tokens
 from userrl_core.training.local.samples import Sample
 
 Tokens = NDArray[np.float32]
@@ -65,7 +65,7 @@ class Batch:
 
     def credits(self, config: CreditConfig) -> Credits:
         """Return shaped credit, scores and grouped advantages under a recipe's credit block."""
-        return credit(
+        return assign_credit(
             [adjusted_rewards(trajectory, config.terms) for trajectory in self.trajectories],
             self.groups,
             config,

@@ -33,7 +33,7 @@ from userrl_core.errors import ConfigError, PolicyError, TrainingError
 from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge
 from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
-from userrl_core.rewards import credit
+from userrl_core.rewards import assign_credit
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
@@ -171,7 +171,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         """Play the group's task greedily, and send the score to the credit actor before verl sees the group."""
         trajectory, tokens = await self._conversation(task, 0, where, horizon, sampling_params | GREEDY)
         rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
-        score = float(credit([rewards], [uid], self.stage.job.credit).scores[0])
+        score = float(assign_credit([rewards], [uid], self.stage.job.credit).scores[0])
         actor = find_credit_actor()
         if actor is not None:
             await actor.baseline.remote(uid, None if math.isnan(score) else score)
@@ -340,7 +340,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                     "Another conversation of the group could not be played. The log contains its error.",
                 )
             await asyncio.sleep(GROUP_PAUSE)
-        z = credit(group, [uid] * len(group), self.stage.job.credit).z[place]
+        z = assign_credit(group, [uid] * len(group), self.stage.job.credit).z[place]
         return [0.0] * (len(rewards) - 1) + [float(z)] if rewards else []
 
     def _output(self, trajectory: Trajectory, tokens: _Tokens, rewards: list[float]) -> TurnRewards:

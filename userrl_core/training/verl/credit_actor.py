@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards import CreditConfig, credit
+from userrl_core.rewards import CreditConfig, assign_credit
 from userrl_core.training.verl.job import StageFile, read_stage_file
 
 ACTOR = "userrl_credit_actor"
@@ -168,7 +168,7 @@ def record_credits(
 def record_step(stage: StageFile, by_group: ByGroup) -> None:
     """Record the numbers of a step whose advantages are not reported to us. Its groups are compared by their sums of rewards."""
     rows = [(uid, trajectory) for uid, trajectories in by_group.items() for trajectory in trajectories]
-    credits = credit(
+    credits = assign_credit(
         [[reward for reward, _ in trajectory.signature] for _, trajectory in rows],
         [uid for uid, _ in rows],
         CreditConfig(score="sum"),

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards import CreditConfig, Credits, credit, measure_bias
+from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_bias
 from userrl_core.training.verl.credit_actor import record_credits
 
 NAME = "userrl"
@@ -111,7 +111,7 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
         spans=[spans[i] for i in rows],
         rewards=rewards,
         tokens=tokens,
-        credits=credit(rewards, groups, settings, turn_tokens=tokens),
+        credits=assign_credit(rewards, groups, settings, turn_tokens=tokens),
         stage_file=stage_file,
     )
 
