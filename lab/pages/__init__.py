@@ -1,1 +1,1 @@
-"""Pages beside their data that are written from data/."""
+"""Pages of data/ that are written from the data beside them."""

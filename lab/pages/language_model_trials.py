@@ -1,4 +1,4 @@
-"""Print the tables of data/language-model/trials.md, and that of unread answers in data/language-model/README.md.
+"""Print the tables of data/language-model/trials.md, and that of unread answers in its README.md.
 
     python -m lab.pages.language_model_trials
 

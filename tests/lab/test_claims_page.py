@@ -14,16 +14,16 @@ from tests.userrl.claims.test_claims import ended, trained, written
 from userrl.claims.register import registered
 from warehouse import open_warehouse
 
-DATA = ROOT / "data"
+PAGE = claims.PAGE
 
 
 def test_the_claims_of_the_page_are_those_of_its_data() -> None:
-    page = (DATA / "claims" / "README.md").read_text()
+    page = PAGE.read_text()
     assert page == claims.page(page, claims.DATA)
 
 
 def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
-    page = (DATA / "claims" / "README.md").read_text()
+    page = PAGE.read_text()
     names = claims.withdrawn(page)
     assert names == {"long-leads-early", "long-collapses-late", "scaling-cheaper"}
     for name in names:
@@ -34,7 +34,7 @@ def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
 
 @pytest.mark.parametrize("name", ["claims", "credit"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
-    page = (DATA / name / "README.md").read_text()
+    page = (ROOT / "data" / name / "README.md").read_text()
     assert page == data_tables.with_tables(page)
     assert "<!-- table data/" in page
 

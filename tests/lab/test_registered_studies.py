@@ -49,7 +49,7 @@ def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None
 
 def test_the_page_shows_the_tables_that_the_data_give() -> None:
     rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.FOLDER / "runs.csv"))
-    page = (collapses.DATA.parent / "data" / "what-collapses" / "README.md").read_text(encoding="utf-8")
+    page = (collapses.FOLDER / "README.md").read_text(encoding="utf-8")
     families = len(registered.read_plan(collapses.PLAN)["families"])
     for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
         assert "\n".join(table) in page
@@ -135,7 +135,7 @@ def test_the_figures_of_the_page_are_drawn_from_its_data(tmp_path: Path) -> None
     collapses.draw_differences(collapses.primary(rows), tmp_path / "what-collapses-families.svg")
     collapses.draw_cells(rows, tmp_path / "what-collapses-cells.svg")
     for figure in tmp_path.iterdir():
-        assert figure.read_bytes() == (registered.DATA / "what-collapses" / figure.name).read_bytes()
+        assert figure.read_bytes() == (collapses.FOLDER / figure.name).read_bytes()
 
 
 def scores(**arms: Any) -> dict[str, dict[int, float]]:
