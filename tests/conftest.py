@@ -69,6 +69,11 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the end of the process collect everything: DuckDB's bindings list what is left."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files, and leave out tests with the marker full unless they are asked for."""
     place = {f"tests/{name}": number for number, name in enumerate(LONGEST)}
