@@ -1,1 +1,1 @@
-"""Studies, benchmarks and checks whose figures docs/ cites. It may import every room, and no room imports it."""
+"""Studies, benchmarks and checks whose figures the pages cite. It may import every room, and no room imports it."""

@@ -31,7 +31,7 @@ def main() -> None:
     for shaping in ("equalized", "r2g", "em"):
 
         def run(shaping: str = shaping) -> object:
-            return assign_credit(rewards, groups, CreditConfig(shaping=shaping), turn_tokens=counts)  # type: ignore[arg-type]
+            return assign_credit(rewards, groups, CreditConfig(shaping=shaping), turn_tokens=counts)
 
         medians[f"{shaping}, per turn"] = median_ms(run, arguments.repeats)
     credits = assign_credit(rewards, groups, CreditConfig(shaping="r2g"), turn_tokens=counts)

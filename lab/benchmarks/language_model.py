@@ -84,7 +84,7 @@ def child(dtype: str, threads: int, loop: str, arguments: argparse.Namespace) ->
     return row
 
 
-def measured(dtype: str, threads: int, loop: str, conversations: int, turns: int) -> dict[str, float]:
+def measured(dtype: Any, threads: int, loop: str, conversations: int, turns: int) -> dict[str, float]:
     """Measure one loop in this process. Rates are tokens per second."""
     import torch
 

@@ -161,7 +161,7 @@ def common_word(root: Path) -> str:
     with open_warehouse(root) as warehouse:
         rows = warehouse.rows("SELECT content FROM turns WHERE run_id = 'r1' AND content IS NOT NULL LIMIT 1000")
     counts = Counter(word for row in rows for word in set(row["content"].split()) if word.isalpha())
-    return counts.most_common(1)[0][0]
+    return str(counts.most_common(1)[0][0])
 
 
 if __name__ == "__main__":

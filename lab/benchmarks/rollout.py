@@ -107,7 +107,7 @@ def measure(
         log.tasks(problems)  # as a trainer does before it plays a batch
     played = asyncio.run(
         run_episodes(problems, policy, horizon=20 if mixed else turns, concurrency=concurrency, sink=log)
-    )  # type: ignore[arg-type]
+    )
     wall = time.perf_counter() - began
     if log is not None:
         log.close()

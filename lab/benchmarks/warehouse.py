@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ GROUP, BATCH = 8, 16
 
 def write(root: Path, run: str, writer: int, turns: int) -> None:
     """Run one writer process: whole groups, steps spread over the run, credits at the end of each step."""
-    from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
+    from userrl_core.records import ModelCall, Phase, RolloutContext, Task, Trajectory, Turn
     from warehouse import TurnLog
 
     draw = random.Random(writer)
@@ -52,7 +54,7 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
     spent, waited, turn_count, step, calls = 0.0, 0.0, 0, 0, 0
     while turn_count < turns:
         step += 1
-        phase = "evaluate" if step % 10 == 0 else "distill" if step % 10 == 1 else "train"
+        phase: Phase = "evaluate" if step % 10 == 0 else "distill" if step % 10 == 1 else "train"
         done = []
         for task_no in range(BATCH):
             gym = GYMS[task_no % len(GYMS)]
@@ -257,7 +259,7 @@ def queries(root: Path) -> dict[str, float]:
         report({name: figures[name]})
 
     for name in names:
-        cold(name, lambda w, name=name: w.query(name))
+        cold(name, methodcaller("query", name))
     cold("rescore_trajectories, gamma 0.9", lambda w: w.query("rescore_trajectories", run="r1", gamma=0.9))
     cold("rescore, equalized, gamma 0.9", lambda w: w.query("rescore", run="r1", gamma=0.9))
     cold("rescore, r2g, gamma 0.9", lambda w: w.query("rescore", run="r1", shaping="r2g", gamma=0.9))
@@ -285,7 +287,7 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
 
     for name in ("from the disk", "from the page cache"):
         with open_warehouse(root) as warehouse:
-            asks = [lambda traj_id=traj_id: warehouse.query("trajectory", id=traj_id) for traj_id in ids]  # type: ignore[misc]
+            asks: list[Callable[[], Any]] = [partial(warehouse.query, "trajectory", id=traj_id) for traj_id in ids]
             asks[0]()
             median(f"one trajectory, {name}, median", asks[1:])
             if name == "from the page cache":
@@ -301,7 +303,7 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
             ("phrase of two words", [f'"{some[2]} {some[3]}"' for some in word_lists]),
             ("phrase of four words", [f'"{" ".join(some[2:6])}"' for some in word_lists]),
         ):
-            asks = [lambda text=text: warehouse.search(text) for text in texts]  # type: ignore[misc]
+            asks = [partial(warehouse.search, text) for text in texts]
             median(f"search, {name}, median of {len(texts)} not asked before", asks)
             median(f"search, {name}, asked again", asks)
     return figures

@@ -1,1 +1,1 @@
-"""Tables of docs/ that are written from data/."""
+"""Pages of data/ that are written from the data beside them."""

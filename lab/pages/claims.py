@@ -1,8 +1,8 @@
-"""Data and page of the claims: the runs of homes go to data/claims, and docs/reproduction.md is written from there alone.
+"""Data and page of the claims: the runs of homes go to data/claims, and its README.md is written from there alone.
 
     python -m lab.pages.claims                                  # writes the page
     python -m lab.pages.claims .userrl [OTHER_HOME ...] [--only CLAIM ...]     # adds the homes' runs first
-    python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of docs/language-model.md
+    python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of data/language-model
 
 runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
 validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import polars as pl
 from scipy import stats
@@ -36,8 +37,8 @@ from userrl_core.number_format import limits, p_value, with_limits
 from warehouse import Warehouse, open_warehouse
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reproduction.md"
 DATA = ROOT / "data" / "claims"
+PAGE = DATA / "README.md"
 MARK = "<!-- From here on written by lab/pages/claims.py -->"
 Row = Mapping[str, str]
 DIRECTED = ("reproduced", "above zero, delta not excluded", "below zero, delta not excluded", "the reverse", "mixed")
@@ -119,7 +120,8 @@ def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
     """Add rows to a file. A row with the same key is replaced."""
     if path.is_file():
         earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
-        rows = pl.concat([earlier.cast(dict(rows.schema), strict=False), rows], how="diagonal_relaxed")
+        types: Any = dict(rows.schema)
+        rows = pl.concat([earlier.cast(types, strict=False), rows], how="diagonal_relaxed")
     rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
     if path.suffix == ".csv":
         rows.write_csv(path)
@@ -234,9 +236,9 @@ def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Ite
     for arm in claim.arms:
         if arm_results := [result for result in results if result.arm == arm]:
             intervals = arm_intervals(arm_results, claim.metric)
-            scores = [value for result in arm_results if (value := result.value("score")) is not None]
+            by_seed = [value for result in arm_results if (value := result.value("score")) is not None]
             cells = [str(len(arm_results)), with_limits(intervals.score), with_limits(intervals.collapsed)]
-            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in scores)]
+            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in by_seed)]
             yield f"| `{arm}` | {' | '.join(cells)} |"
     verdict = verdict_of(claim, results)
     yield ""
@@ -352,9 +354,8 @@ def shown(row: Row, name: str, metric: str = "score") -> str:
 
 def published_limits(row: Row) -> str:
     """Return the published difference with its limits."""
-    return with_limits(
-        Interval(*(float(row[f"paired_98{end}"]) for end in ("", "_low", "_high")), int(row["seeds"]), "t")
-    )
+    estimate, low, high = (float(row[f"paired_98{end}"]) for end in ("", "_low", "_high"))
+    return with_limits(Interval(estimate, low, high, int(row["seeds"]), "t"))
 
 
 def turns_table(claim: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Print the tables of docs/notes/language-model-trials.md, and that of unread answers in docs/language-model.md.
+"""Print the tables of data/language-model/trials.md, and that of unread answers in its README.md.
 
     python -m lab.pages.language_model_trials
 
 They come from data/language-model/steps.csv: training and validation of a pretrained language model of 135 M parameters on an
-English gym, step by step. A finished script collected the rows (docs/finished-studies.md).
+English gym, step by step. A finished script collected the rows (data/finished-studies.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     python -m lab.studies.what_collapses errand --seeds 901-902
     python -m lab.studies.what_collapses errand --audit          # audits of the cold starts of the plan's audit seed
     python -m lab.studies.what_collapses --tables                # the tables, from data/what-collapses
-    python -m lab.studies.what_collapses --figures docs          # two SVG files
+    python -m lab.studies.what_collapses --figures data/what-collapses      # two SVG files
 
 Each cell and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
 Each finished run adds its row to data/what-collapses/runs.csv, and each audited cell one to audits.csv. The cells of a seed have

@@ -14,16 +14,16 @@ from tests.userrl.claims.test_claims import ended, trained, written
 from userrl.claims.register import registered
 from warehouse import open_warehouse
 
-DOCS = ROOT / "docs"
+PAGE = claims.PAGE
 
 
 def test_the_claims_of_the_page_are_those_of_its_data() -> None:
-    page = (DOCS / "reproduction.md").read_text()
+    page = PAGE.read_text()
     assert page == claims.page(page, claims.DATA)
 
 
 def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
-    page = (DOCS / "reproduction.md").read_text()
+    page = PAGE.read_text()
     names = claims.withdrawn(page)
     assert names == {"long-leads-early", "long-collapses-late", "scaling-cheaper"}
     for name in names:
@@ -32,9 +32,9 @@ def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
         assert not [word for word in claims.DIRECTED if f"| {word} |" in section], name
 
 
-@pytest.mark.parametrize("name", ["reproduction.md", "results-credit.md"])
+@pytest.mark.parametrize("name", ["claims", "credit"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
-    page = (DOCS / name).read_text()
+    page = (ROOT / "data" / name / "README.md").read_text()
     assert page == data_tables.with_tables(page)
     assert "<!-- table data/" in page
 

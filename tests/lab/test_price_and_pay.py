@@ -75,9 +75,9 @@ def test_arms_are_named_by_price_and_pay() -> None:
 def test_the_page_has_the_grounded_success_and_the_picture_of_the_data(tmp_path: Path) -> None:
     plan, rows = load_plan(), load_rows(ROOT / "data" / "users" / "price_and_pay.csv")
     draw(plan, rows, tmp_path / "picture.svg")
-    assert (tmp_path / "picture.svg").read_bytes() == (ROOT / "docs" / "price-and-pay.svg").read_bytes()
+    assert (tmp_path / "picture.svg").read_bytes() == (ROOT / "data" / "users" / "price-and-pay.svg").read_bytes()
     curves = curves_of(rows)
-    page = (ROOT / "docs" / "users.md").read_text(encoding="utf-8")
+    page = (ROOT / "data" / "users" / "README.md").read_text(encoding="utf-8")
     for price in plan.prices:
         cells = [
             with_limits(score_interval(np.array(ends_of_seeds(curves, (price, pay))["grounded"])), 2)

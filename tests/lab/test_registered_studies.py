@@ -12,7 +12,6 @@ from lab.pages import claims, language_model_trials
 from lab.studies import horizon_rules as horizons
 from lab.studies import language_model, registered
 from lab.studies import what_collapses as collapses
-from tests.places import ROOT
 
 FAMILIES = ("errand", "wish", "travel", "textcraft", "tau", "searchqa")
 
@@ -50,7 +49,7 @@ def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None
 
 def test_the_page_shows_the_tables_that_the_data_give() -> None:
     rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.FOLDER / "runs.csv"))
-    page = (collapses.DATA.parent / "docs" / "what-collapses.md").read_text(encoding="utf-8")
+    page = (collapses.FOLDER / "README.md").read_text(encoding="utf-8")
     families = len(registered.read_plan(collapses.PLAN)["families"])
     for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
         assert "\n".join(table) in page
@@ -136,7 +135,7 @@ def test_the_figures_of_the_page_are_drawn_from_its_data(tmp_path: Path) -> None
     collapses.draw_differences(collapses.primary(rows), tmp_path / "what-collapses-families.svg")
     collapses.draw_cells(rows, tmp_path / "what-collapses-cells.svg")
     for figure in tmp_path.iterdir():
-        assert figure.read_bytes() == (registered.DATA.parent / "docs" / figure.name).read_bytes()
+        assert figure.read_bytes() == (collapses.FOLDER / figure.name).read_bytes()
 
 
 def scores(**arms: Any) -> dict[str, dict[int, float]]:
@@ -166,7 +165,7 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
 
 def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
     plan = registered.read_plan(horizons.PLAN)
-    page = (registered.DATA.parent / "docs" / "horizons.md").read_text(encoding="utf-8")
+    page = (registered.DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
     table, sentences = "\n".join(horizons.tables(plan, registered.read_rows(horizons.RUNS))).split("\n\n")
     assert table in page
     assert all(sentence in page for sentence in sentences.splitlines())
@@ -207,9 +206,9 @@ def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> Non
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    docs = ROOT / "docs"
-    page = (docs / "language-model.md").read_text(encoding="utf-8")
-    trials = (docs / "notes" / "language-model-trials.md").read_text(encoding="utf-8")
+    folder = registered.DATA / "language-model"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    trials = (folder / "trials.md").read_text(encoding="utf-8")
     for table in language_model_trials.page():
         assert "\n".join(table) in trials
     for claim in ("elicitation-pay", "unpaid-search"):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lab.benchmarks.gpu.local_backend import SIZES, matrix_ceiling, print_rows
@@ -68,7 +69,7 @@ def plain(device: str, size: str) -> dict[str, Any]:
         if more and not cuda:
             continue
         generate(**more)  # warms up, and compiles
-        figures[f"generate tokens/s, {name}"] = rows * reply / seconds(lambda more=more: generate(**more), cuda)
+        figures[f"generate tokens/s, {name}"] = rows * reply / seconds(partial(generate, **more), cuda)
 
     batch = torch.randint(5, vocabulary, (8 if cuda else 2, length), device=device)
     model.train()

@@ -18,7 +18,7 @@ from typing import Any
 
 from userrl_core.training.local.threads import quiet_threads
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "mlp": 384},
     "0.6b": {"hidden_size": 1024, "layers": 28, "heads": 16, "kv_heads": 8, "head_dim": 128, "mlp": 3072},
     "1.7b": {"hidden_size": 2048, "layers": 28, "heads": 16, "kv_heads": 8, "head_dim": 128, "mlp": 6144},

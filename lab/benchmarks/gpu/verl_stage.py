@@ -18,7 +18,7 @@ from pathlib import Path
 from lab.benchmarks.gpu.local_backend import make_model, print_rows
 from lab.benchmarks.stand_ins import Nowhere, OneHorizon
 from userrl_core.gyms.registry import tasks
-from userrl_core.training.config import AlgorithmConfig, Cluster
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.job import VerlJob
 from userrl_core.training.verl.rl import run_rl
 
@@ -38,6 +38,7 @@ def main() -> int:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
         job = VerlJob(
+            model=ModelConfig(),
             out_dir=folder / "rl-1",
             init=folder / "model",
             algorithm=AlgorithmConfig(
@@ -48,14 +49,15 @@ def main() -> int:
             last_step=arguments.steps,
             checkpoint_every=arguments.steps,
         )
-        began, last = time.perf_counter(), {}
+        last: dict[str, float] = {}
+        began = time.perf_counter()
 
         def progress(step: int, total: int, metrics: Mapping[str, float]) -> None:
             last.clear()
             last.update(metrics)
             print(f"{time.perf_counter() - began:.0f} s: step {step} of {total}", file=sys.stderr)
 
-        run_rl(job, OneHorizon(list(tasks("travel", "train", tier="tiny")), 8), Nowhere(), progress)  # type: ignore[arg-type]
+        run_rl(job, OneHorizon(list(tasks("travel", "train", tier="tiny")), 8), Nowhere(), progress)
     print_rows({name: value for name, value in sorted(last.items()) if any(part in name for part in SHOWN)})
     return 0
 
