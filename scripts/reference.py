@@ -48,7 +48,7 @@ and holds where no recipe and no profile gives a value.
 
 - [Recipe](#recipe): keys of a recipe, and of `--set` and `overrides`
 - [Gym configuration](#gym-configuration): keys of `gyms.NAME.config`
-- [Sweep](#sweep): keys of a [sweep](../sweeps.md) file
+- [Sweep](#sweep): keys of a [sweep](../recipes.md#sweeps) file
 - [Deployment parameters](#deployment-parameters): parameters of Prefect deployments
 """
 

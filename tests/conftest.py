@@ -7,11 +7,13 @@ pytest` searches for new examples; add a failing one to the test as an `@example
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,6 +57,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Times())
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Leave modules and collected tests out of garbage collection, which would look through a million objects each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the end of the process collect everything: DuckDB's bindings list what is left."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

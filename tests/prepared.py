@@ -47,6 +47,9 @@ THREADED = ("prefect", "polars", "pyarrow")
 READ_BY_IMPORTS = ("PYTHON", "HF_", "TRANSFORMERS_", "OMP_", "GOMP_", "MKL_", "TORCH_", "CUDA_", "TZ")
 """First letters of environment variables."""
 
+SANDBOX = ["-I", "-m", "warehouse.query.sandboxed"]
+"""Options of the process that answers one SQL question."""
+
 _MOST = 1 << 20
 _SUBREAPER = 36
 _one_at_a_time = threading.Lock()
@@ -74,7 +77,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         words = [] if isinstance(args, (str, bytes, os.PathLike)) or shell else [os.fsdecode(word) for word in args]
         environment = {**(os.environ if env is None else env)}
         is_plain = executable in (None, sys.executable) and preexec_fn in (None, die_with_parent) and group == -1
-        if _server is None or not is_plain or not _is_ours(words) or _read(environment) != _read(os.environ):
+        if _server is None or not is_plain or not _is_ours(words) or not _imports_alike(words, environment):
             given = (args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell)
             super()._execute_child(*given, *rest)  # type: ignore[misc]
             return
@@ -121,11 +124,18 @@ def server() -> Iterator[None]:
 
 
 def _is_ours(words: Sequence[str]) -> bool:
+    if words[1:] == SANDBOX:
+        return words[0] == sys.executable
     options = words[1:] if words[1:2] != ["-u"] else words[2:]
     module = options[1] if options[:1] == ["-m"] and len(options) > 1 else None
     return words[:1] == [sys.executable] and (
         options[:1] == ["-c"] or (module or "").startswith(("flows.", "userrl.", "tests."))
     )
+
+
+def _imports_alike(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether what the process imports reads the same variables as here. The SQL process imports nothing that reads any."""
+    return words[1:] == SANDBOX or _read(environment) == _read(os.environ)
 
 
 def _read(environment: Mapping[str, str]) -> dict[str, str]:
@@ -261,6 +271,8 @@ def _place(descriptors: Sequence[int], places: Sequence[int]) -> None:
 
 def _run(words: list[str]) -> None:
     """Run ``-m MODULE`` or ``-c PROGRAM`` as ``__main__``."""
+    if words == SANDBOX:
+        words = words[1:]
     if words[0] == "-u":
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
         words = words[1:]

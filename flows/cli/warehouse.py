@@ -131,7 +131,7 @@ def export(
     policy: Annotated[str | None, typer.Option(help="With --format: only this policy.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy new rows as Parquet for another engine (docs/scale.md), or a run's conversations for another tool.
+    """Copy new rows as Parquet for another engine (docs/reference/engines.md), or a run's conversations for another tool.
 
     Example: userrl warehouse export conversations.jsonl --format messages --run latest
     """

@@ -4,8 +4,8 @@
 
 CHECKOUT is a clone of SalesforceAIResearch/UserRL. Its gym plays our tasks, because its own option databases are not
 public. The released judge and user are models; here our rule user judges for both gyms. A sequence is clean: it avoids the
-departures listed in docs/departures.md (a volunteered preference, an id of another trip, a partly refused answer). Exits with 1
-if more than one sequence in 240 differs.
+departures listed in docs/reference/departures.md (a volunteered preference, an id of another trip, a partly refused answer). Exits
+with 1 if more than one sequence in 240 differs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m lab.pages.language_model_trials
 
 They come from data/language-model/steps.csv: training and validation of a pretrained language model of 135 M parameters on an
-English gym, step by step. A finished script collected the rows (docs/finished-studies.md).
+English gym, step by step. A finished script collected the rows (data/finished-studies.md).
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_every_command_is_on_the_page_of_commands() -> None:
 
 
 def test_the_page_about_security_names_every_server_and_what_the_browser_writes() -> None:
-    text = (ROOT / "docs" / "security.md").read_text()
+    text = (ROOT / "docs" / "reference" / "security.md").read_text()
     ports = text[text.index("## Open ports") : text.index("## Rights")]
     table, door = ports.split("**The front door**")[0], ports.split("**The front door**")[1].split("\n\n")[0]
     servers = [name for name in COMMANDS if name.startswith("serve-")]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.migrated import migrate
 from warehouse import open_warehouse
 
 OVERRIDES: dict[str, Any] = {
@@ -70,6 +71,8 @@ def environment(home: Path) -> dict[str, str]:
 def start(home: Path, *, flow: bool = False, **parameters: Any) -> subprocess.Popen[str]:
     """Start a run in a process. flow: as a Prefect flow with a temporary server."""
     home.mkdir(parents=True, exist_ok=True)
+    if flow:
+        migrate(home / "prefect")
     given = {"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off", **parameters}
     return subprocess.Popen(
         [sys.executable, "-c", FLOW if flow else PROGRAM, json.dumps(given)],

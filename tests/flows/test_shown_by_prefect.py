@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from flows.server.settings import _stopped
+from tests.migrated import migrate
 
 SHOWN = """
 import json, runpy, sys
@@ -50,6 +51,7 @@ runpy.run_module("flows.train", run_name="__main__", alter_sys=True)  # while th
 def done(tmp_path_factory):
     """The process that showed a run and then refused another."""
     home = tmp_path_factory.mktemp("home")
+    migrate(home / "prefect")
     given = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
     given |= {"USERRL_HOME": str(home), "PREFECT_HOME": str(home / "prefect"), "PREFECT_API_URL": "", "NO_COLOR": "1"}
     return subprocess.run([sys.executable, "-c", SHOWN], env=given, capture_output=True, text=True, check=False)

@@ -80,7 +80,7 @@ def test_an_engine_answers_the_five_questions_as_the_warehouse_does(engine: str,
 @pytest.mark.parametrize("call", [r"pl\.scan_parquet\([^)]*\)", r"spark\.read[^\n]*"])
 def test_the_page_shows_the_python_that_is_run(call: str) -> None:
     code = (SCRIPTS / "answers.py").read_text()
-    page = (ROOT / "docs" / "scale.md").read_text()
+    page = (ROOT / "docs" / "reference" / "engines.md").read_text()
     shown, run = (re.search(call, text) for text in (page, code))
     assert shown is not None
     assert run is not None

@@ -1,4 +1,4 @@
-"""The simulations of the gate: false passes at the bound, and the tables of docs/comparing.md."""
+"""The simulations of the gate: false passes at the bound, and the tables of data/gate/README.md."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_families_at_the_bound_pass_at_most_as_often_as_the_level() -> None:
 
 
 def test_the_tables_of_the_docs_are_the_committed_ones() -> None:
-    page = (FOLDER.parents[1] / "docs" / "comparing.md").read_text()
+    page = (FOLDER / "README.md").read_text()
     costs, seeds, families = stored("costs"), stored("seeds"), stored("families")
 
     def cell(rows: list[dict[str, str]], column: str) -> str:

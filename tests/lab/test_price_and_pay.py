@@ -77,7 +77,7 @@ def test_the_page_has_the_grounded_success_and_the_picture_of_the_data(tmp_path:
     draw(plan, rows, tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").read_bytes() == (ROOT / "data" / "users" / "price-and-pay.svg").read_bytes()
     curves = curves_of(rows)
-    page = (ROOT / "docs" / "users.md").read_text(encoding="utf-8")
+    page = (ROOT / "data" / "users" / "README.md").read_text(encoding="utf-8")
     for price in plan.prices:
         cells = [
             with_limits(score_interval(np.array(ends_of_seeds(curves, (price, pay))["grounded"])), 2)

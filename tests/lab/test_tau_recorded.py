@@ -32,7 +32,7 @@ def test_pass_hat_k_of_the_recorded_conversations_under_each_verdict(
 
 
 def test_every_disagreement_with_a_recorded_reward_is_known(scored: list[Recorded]):
-    """docs/tau.md explains each of them."""
+    """data/tau/README.md explains each of them."""
     differing = {(o.task, o.trial) for o in scored if RULES["writes (TARL)"](o) != o.reward}
     assert differing == {(5, 1), (44, 1), (44, 3)}
     assert all(RULES["database and outputs (tau-bench)"](one) == one.reward for one in scored)

@@ -19,6 +19,7 @@ import psutil
 import yaml
 
 from flows.server.password import CLIENT, locked, password
+from tests.migrated import migrate
 from tests.places import ROOT
 from tests.ports import free_port as free_port
 
@@ -77,6 +78,7 @@ class Machine:
         self.port = free_port()
         self.logs = home / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
+        migrate(home / "prefect")
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")},
             "USERRL_HOME": str(home),

@@ -1,4 +1,4 @@
-"""The job script of a Prefect worker, run for real by a stand-in for SLURM's `sbatch` (docs/prefect.md has the real one)."""
+"""The job script of a Prefect worker, run for real by a stand-in for SLURM's `sbatch` (docs/operations.md has the real one)."""
 
 from __future__ import annotations
 

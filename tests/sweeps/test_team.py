@@ -3,7 +3,7 @@ shared home, and a queue of real runs.
 
 Six runs: three trainings of a sweep and three collections of demonstrations. Twenty trainings would take minutes on two quiet
 cores, since Prefect, torch and the stages of each start anew: 19 CPU-seconds a training, 8 a collection.
-docs/sweeps.md has figures of hundreds.
+docs/recipes.md has figures of hundreds.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_refused_in_one_sentence_and_changes_no_file(root: Path, name: str) -> None:
     out = root.parent / "stolen"
@@ -117,6 +118,7 @@ def test_python_variables_are_out_of_reach(root: Path) -> None:
         ask(root, "SELECT * FROM secret")
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize(
     "text",
     [
@@ -142,6 +144,7 @@ def test_packed_sealed_and_live_rows_are_all_in_the_answer(root: Path) -> None:
     assert ask(root, "SELECT count(*) FROM turns").rows == [[5]]
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize(
     "text",
     [
@@ -182,6 +185,7 @@ def test_every_view_of_the_engine_either_is_closed_or_holds_no_setting() -> None
         assert con.execute("SELECT current_setting('allowed_paths')").fetchall() == [(None,)]
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,7 +2,7 @@
 
     python lab/checks/engines/answers.py clickhouse TARGET/home=ID
 
-It reads the tables as docs/scale.md says, with the folder in place of the bucket, and prints JSON: the rows and the
+It reads the tables as docs/reference/engines.md says, with the folder in place of the bucket, and prints JSON: the rows and the
 seconds of every question. It needs the engine alone: duckdb, polars, chdb-core, or pyspark with Java.
 """
 
@@ -33,10 +33,10 @@ def questions() -> dict[str, str]:
 
 
 def documented(engine: str, folder: Path, table: str) -> str:
-    """Return the SQL of docs/scale.md with which the engine reads a table, for a folder instead of the bucket."""
-    page = (HERE.parents[2] / "docs" / "scale.md").read_text().split("## Statements for each engine")[1]
+    """Return the SQL of docs/reference/engines.md with which the engine reads a table, for a folder instead of the bucket."""
+    page = (HERE.parents[1] / "docs" / "reference" / "engines.md").read_text().split("## Statements for each engine")[1]
     block = re.search(rf"^{engine}[^\n]*:\n.*?```\w+\n(.*?)```", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
-    assert block is not None, f"docs/scale.md has no statement for {engine}"
+    assert block is not None, f"docs/reference/engines.md has no statement for {engine}"
     text = block[1].replace("s3://bucket/userrl/HOME", str(folder))
     text = re.sub(r"s3\('https://[^/]*/userrl/HOME/([^']*)', 'KEY', 'SECRET', ", rf"file('{folder}/\1', ", text)
     return re.sub(r"\bturns\b", table, text)

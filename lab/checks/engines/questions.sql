@@ -1,6 +1,6 @@
 -- Five questions to the exported rows, in SQL that DuckDB, Polars, ClickHouse and Spark understand. Polars takes `hidden` from
 -- answers.py, since its SQL has no regexp_replace.
--- turns, trajectories, events and runs are the exported tables, as docs/scale.md reads them. The other names are views.
+-- turns, trajectories, events and runs are the exported tables, as docs/reference/engines.md reads them. The other names are views.
 
 -- name: hidden
 -- Conversations that a rewind hides, and rejected ones that were played again (replay). A stage rl-2-a is of branch a, and a

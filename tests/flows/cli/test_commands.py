@@ -114,6 +114,7 @@ def test_the_command_that_goes_on_repeats_every_parameter():
     assert again("train/equalized-r2g", {"profile": "laptop-lm"}) == "make run profile=laptop-lm"
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_recipe_shown_names_the_command_that_trains_it(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("name: own\nsource: ours\nextends: equalized-r2g\n")
@@ -122,16 +123,19 @@ def test_a_recipe_shown_names_the_command_that_trains_it(tmp_path):
         assert said.splitlines()[-1] == f"Next: userrl train {name} --profile laptop"
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_sweep_that_is_not_there_is_one_sentence(tmp_path):
     done = run("flows.cli.main", "sweep", "run", "nosuch", home=tmp_path)
     assert (done.returncode, done.stderr.count("\n"), done.stdout) == (1, 1, "")
     assert "There is no sweep 'nosuch'. Known: em-k, gamma" in done.stderr
 
 
+@pytest.mark.usefixtures("prepared")
 def test_no_runs_says_where_it_looked(tmp_path):
     assert f"no runs yet in {tmp_path}" in run("flows.cli.main", "runs", "list", home=tmp_path).stdout
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", free_port()))

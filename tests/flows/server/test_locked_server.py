@@ -29,11 +29,30 @@ import yaml
 
 from flows.server.password import CLIENT, password, write_dotenv
 from flows.server.provision import TEMPLATE
+from tests.migrated import migrate
 from tests.places import ROOT
 from tests.ports import free_port
 
 REPOSITORY = ROOT
 PROGRAMS = Path(sys.executable).parent
+
+
+EACH = """
+import contextlib, io, json, sys
+from flows.cli.start import main
+
+answers = []
+for sys.argv in json.loads(sys.argv[1]):
+    said, errors, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    answers.append([code, said.getvalue(), errors.getvalue()])
+print(json.dumps(answers))
+"""
+"""Several commands in one process: each would import Prefect, which takes seconds."""
 
 
 @dataclass
@@ -52,6 +71,13 @@ class Server:
     @property
     def secret(self) -> str:
         return (self.folder / ".userrl" / "server.password").read_text().strip()
+
+    def userrl(self, *commands: str) -> list[tuple[int, str, str]]:
+        """The exit status, output and errors of commands that one process calls one after another."""
+        calls = [["userrl", *command.split()] for command in commands]
+        done = self.prefect("python", "-c", EACH, json.dumps(calls))
+        assert done.returncode == 0, done.stderr
+        return [(code, said, errors) for code, said, errors in json.loads(done.stdout)]
 
     def prefect(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command as a person types it in the folder, with nothing in the environment: not even the port, an unusual one."""
@@ -132,6 +158,7 @@ def test_prefect_s_own_start_command_asks_nothing_and_serves_with_the_folder_s_p
     """A terminal, an empty home and no profile: what used to open a wizard, with nothing listening meanwhile."""
     for name in ("prefect.toml", ".env"):
         shutil.copy(server.folder / name, tmp_path)
+    migrate(tmp_path / ".prefect")
     port, (ours, theirs) = free_port(), pty.openpty()
     own = {
         "HOME": str(tmp_path),
@@ -235,9 +262,15 @@ def test_commands_in_the_folder_go_on_without_a_step(server: Server) -> None:
     assert environment.read_text().count(server.secret) == 2
 
 
-def test_a_deployment_may_choose_no_command_and_no_variable_that_loads_code(server: Server) -> None:
-    done = server.prefect("prefect", "--no-prompt", "deploy", "--name", "maintain/warehouse")
+@pytest.fixture(scope="module")
+def deployed(server: Server) -> None:
+    names = ("--name", "sweep/horizon", "--name", "maintain/warehouse")
+    done = server.prefect("prefect", "deploy", "--no-prompt", *names)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("deployed")
+def test_a_deployment_may_choose_no_command_and_no_variable_that_loads_code(server: Server) -> None:
     with server.client() as client:
         deployment = client.get("/deployments/name/maintain/warehouse").json()
         path = f"/deployments/{deployment['id']}/create_flow_run"
@@ -455,23 +488,28 @@ def test_the_doctor_finds_a_server_from_any_folder_and_looks_behind_it(server: S
         assert findings["worker"]["said"].startswith("none online")
 
 
+@pytest.mark.usefixtures("deployed")
 def test_sweeps_are_started_by_no_clock_until_someone_says_so(server: Server) -> None:
-    names = ("--name", "sweep/horizon", "--name", "maintain/warehouse")
-    deployed = server.prefect("prefect", "deploy", "--no-prompt", *names)
-    assert deployed.returncode == 0, deployed.stderr
+    listing = "schedule list --json"
+    answers = server.userrl(
+        listing,
+        "schedule on sweep/horizon",
+        listing,
+        "schedule off sweep/horizon",
+        listing,
+        "schedule on sweep/horizn",
+    )
 
-    def active() -> dict[str, bool]:
-        shown = server.prefect("userrl", "schedule", "list", "--json")
-        return {row["deployment"]: row["active"] for row in json.loads(shown.stdout)}
+    def active(listed: tuple[int, str, str]) -> dict[str, bool]:
+        return {row["deployment"]: row["active"] for row in json.loads(listed[1])}
 
-    assert active() == {"maintain/warehouse": True, "sweep/horizon": False}
-    assert server.prefect("userrl", "schedule", "on", "sweep/horizon").stdout == "sweep/horizon is on: 0 1 * * * UTC\n"
-    assert active()["sweep/horizon"]
-    server.prefect("userrl", "schedule", "off", "sweep/horizon")
-    assert active() == {"maintain/warehouse": True, "sweep/horizon": False}
-    wrong = server.prefect("userrl", "schedule", "on", "sweep/horizn")
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
-    assert "did you mean 'sweep/horizon'?" in wrong.stderr
+    assert active(answers[0]) == {"maintain/warehouse": True, "sweep/horizon": False}
+    assert answers[1][1] == "sweep/horizon is on: 0 1 * * * UTC\n"
+    assert active(answers[2])["sweep/horizon"]
+    assert active(answers[4]) == {"maintain/warehouse": True, "sweep/horizon": False}
+    code, _, sentence = answers[5]
+    assert (code, sentence.count("\n")) == (1, 1)
+    assert "did you mean 'sweep/horizon'?" in sentence
 
 
 def test_every_deployment_says_what_it_does_and_only_upkeep_is_scheduled() -> None:

@@ -8,9 +8,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from prefect.server.api.server import SubprocessASGIServer
 
 from flows.server.own_server import takes
 from flows.server.password import SERVER, made
@@ -18,6 +18,9 @@ from flows.server.temporary_server import PORTS, TRIES, meet_no_other_server
 from tests.flows.server.locked_stand_in import locked_server
 from tests.makers import raises
 from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from prefect.server.api.server import SubprocessASGIServer
 
 STAND_IN = Path(__file__).with_name("locked_stand_in.py")
 
@@ -37,6 +40,8 @@ def other() -> Iterator[int]:
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[SubprocessASGIServer]:
     """A temporary server whose program starts quickly."""
+    from prefect.server.api.server import SubprocessASGIServer  # takes seconds, and every worker imports this module
+
     secret = made()
     monkeypatch.setenv(SERVER, secret)
     for name in ("_port_range", "start"):
@@ -76,7 +81,8 @@ def test_without_a_port_of_its_own_a_flow_says_so(
 
 
 def test_ports_of_temporary_servers_are_wide_and_set_once(temporary: SubprocessASGIServer) -> None:
-    start = SubprocessASGIServer.__dict__["start"]
+    kind = type(temporary)
+    start = kind.__dict__["start"]
     meet_no_other_server()
-    assert SubprocessASGIServer.__dict__["start"] is start
-    assert SubprocessASGIServer._port_range is PORTS
+    assert kind.__dict__["start"] is start
+    assert kind._port_range is PORTS

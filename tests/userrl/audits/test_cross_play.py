@@ -78,7 +78,7 @@ def test_the_documentation_has_the_numbers_of_the_committed_study() -> None:
     committed = json.loads((ROOT / "data" / "users" / "user_populations.json").read_text())
     report = report_of(load_cross_play(STUDY), committed)
     assert (report.complete, committed["hash"]) == (True, load_cross_play(STUDY).hash)
-    page = (ROOT / "docs" / "users.md").read_text()
+    page = (ROOT / "data" / "users" / "README.md").read_text()
     for row, cells in {**committed["cells"], "cold start": committed["cold_start"]}.items():
         shown = (f"{cell['estimate']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells.values())
         assert f"| {row} | {' | '.join(shown)} |".replace("0.", ".") in page

@@ -275,7 +275,7 @@ def test_mistakes_in_a_policy_name_the_nearest_word(home: Path, tmp_path: Path) 
 
 
 def test_the_script_of_the_docs_ends_with_the_exit_status_of_the_gate(home: Path, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "comparing.md").read_text()
+    page = (ROOT / "docs" / "evaluation.md").read_text()
     policy, workflow = re.findall(r"```yml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "policy.yaml").write_text(policy)
     run = re.search(r"        run: \|\n((?:          .*\n)+)", workflow)

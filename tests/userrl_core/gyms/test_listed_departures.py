@@ -1,4 +1,4 @@
-"""Departures from the released gyms that docs/departures.md lists, each as a behaviour."""
+"""Departures from the released gyms that docs/reference/departures.md lists, each as a behaviour."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 from userrl_gym_agentgym.protocols import PROTOCOLS
 
-DEPARTURES = ROOT / "docs" / "departures.md"
-SERVERS = ROOT / "docs" / "gym-servers.md"
+DEPARTURES = ROOT / "docs" / "reference" / "departures.md"
+SERVERS = ROOT / "docs" / "reference" / "gym-servers.md"
 LISTED = (
     "test_only_action_is_allowed_and_another_choice_earns_nothing",
     "test_duplicate_indices_count_once",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,8 +35,9 @@ def make_model(seed: int = 0, **changes: Any) -> Any:
     return build_model(TINY.model_copy(update=changes), TOKENIZER, seed)
 
 
-def make_speaker() -> Any:
-    """A model trained on just enough demonstrations to write readable calls."""
+@cache
+def speaker() -> Any:
+    """Return a model trained on just enough demonstrations to write readable calls."""
     model = make_model()
     examples = encode_chats(FORMAT, CHATS, 256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -48,9 +50,6 @@ def make_speaker() -> Any:
     return model.eval()
 
 
-SPEAKER = make_speaker()
-
-
 def play(policy: LocalPolicy, count: int = 6, n: int = 2, horizon: int = 5) -> list[Trajectory]:
     return asyncio.run(
         run_episodes(
@@ -60,7 +59,7 @@ def play(policy: LocalPolicy, count: int = 6, n: int = 2, horizon: int = 5) -> l
 
 
 def test_the_local_policy_is_a_batch_policy() -> None:
-    assert isinstance(LocalPolicy(SPEAKER, TOKENIZER), BatchPolicy)
+    assert isinstance(LocalPolicy(speaker(), TOKENIZER), BatchPolicy)
 
 
 def make_llama() -> Any:
@@ -148,10 +147,10 @@ def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> fl
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (0.0, 1.0)])
 def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top_p: float) -> None:
-    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=temperature, top_p=top_p, max_tokens=24, keep_samples=True)
+    policy = LocalPolicy(speaker(), TOKENIZER, temperature=temperature, top_p=top_p, max_tokens=24, keep_samples=True)
     trajectories = play(policy, n=3)
     assert max(len(t.turns) for t in trajectories) > 2
-    assert largest_gap(SPEAKER, policy, temperature or 1.0) < 1e-4
+    assert largest_gap(speaker(), policy, temperature or 1.0) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -173,14 +172,14 @@ def test_a_model_whose_logits_are_no_numbers_is_refused_and_not_scored(temperatu
 @pytest.mark.parametrize("extreme", [{"top_p": 1e-300}, {"temperature": 1e-300}])
 def test_sampling_with_a_number_too_small_for_float32_is_greedy(extreme: dict[str, float]) -> None:
     greedy, sampled = (
-        play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, **settings), count=2, n=1)
+        play(LocalPolicy(speaker(), TOKENIZER, max_tokens=24, **settings), count=2, n=1)
         for settings in ({"temperature": 0.0}, {"temperature": 1.0, **extreme})
     )
     assert [[turn.token_ids for turn in t.turns] for t in sampled] == [[x.token_ids for x in t.turns] for t in greedy]
 
 
 def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:
-    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
+    policy = LocalPolicy(speaker(), TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
     trajectories = play(policy)
     for trajectory, sample in zip(trajectories, policy.take_samples(), strict=True):
         assert len(sample.ids) == len(sample.turns) == len(sample.logprobs) == len(sample.entropies)
@@ -204,7 +203,7 @@ class Objection:
 
 
 def test_interrupted_attempts_are_tokens_of_the_turn_that_follows() -> None:
-    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
+    policy = LocalPolicy(speaker(), TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
     played = asyncio.run(
         run_episodes(
             travel(count=4), policy, horizon=3, prompt_style="brief", on_format_error="continue", verifier=Objection()
@@ -222,7 +221,7 @@ def test_the_same_seed_samples_the_same_tokens_and_the_global_generator_is_uncha
     first, second, third = (
         [
             turn.token_ids
-            for t in play(LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, seed=seed))
+            for t in play(LocalPolicy(speaker(), TOKENIZER, temperature=1.0, max_tokens=24, seed=seed))
             for turn in t.turns
         ]
         for seed in (5, 5, 6)
@@ -235,8 +234,8 @@ def test_the_same_seed_samples_the_same_tokens_and_the_global_generator_is_uncha
 def test_greedy_rollouts_use_no_generator_and_do_not_depend_on_the_batch() -> None:
     generator = torch.Generator().manual_seed(3)
     state = generator.get_state()
-    one_batch = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, generator=generator))
-    batches = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, max_batch=5))
+    one_batch = play(LocalPolicy(speaker(), TOKENIZER, max_tokens=24, generator=generator))
+    batches = play(LocalPolicy(speaker(), TOKENIZER, max_tokens=24, max_batch=5))
     assert torch.equal(generator.get_state(), state)
     assert [t.turns[-1].message for t in one_batch] == [t.turns[-1].message for t in batches]
     assert [t.stop_reason for t in one_batch] == [t.stop_reason for t in batches]
@@ -252,7 +251,7 @@ def test_a_conversation_that_fills_the_context_ends_with_its_score_so_far() -> N
 
 def make_speaker_with_context(limit: int) -> Any:
     model = make_model(max_context=limit)
-    model.load_state_dict(SPEAKER.state_dict())
+    model.load_state_dict(speaker().state_dict())
     return model
 
 
@@ -262,7 +261,9 @@ def test_an_opening_longer_than_the_context_ends_the_episode_before_the_first_tu
 
 
 def test_max_response_tokens_counts_replies_and_observations() -> None:
-    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, max_response_tokens=30, keep_samples=True)
+    policy = LocalPolicy(
+        speaker(), TOKENIZER, temperature=1.0, max_tokens=24, max_response_tokens=30, keep_samples=True
+    )
     for trajectory, sample in zip(play(policy, n=4), policy.take_samples(), strict=True):
         opening = sample.turns.index(0)
         assert len(sample.ids) - opening <= 30, trajectory.stop_reason
@@ -282,21 +283,21 @@ def test_a_reply_without_an_end_token_is_cut_and_closed_by_the_template() -> Non
 @pytest.mark.parametrize("settings", [{"temperature": -0.1}, {"top_p": 0.0}, {"max_tokens": 0}, {"max_batch": 0}])
 def test_invalid_sampling_settings_are_refused(settings: dict[str, Any]) -> None:
     with raises("argument.out_of_range"):
-        LocalPolicy(SPEAKER, TOKENIZER, **settings)
+        LocalPolicy(speaker(), TOKENIZER, **settings)
 
 
 def test_continuations_of_a_greedy_conversation_are_its_own_rest_whoever_reads_the_beginning() -> None:
-    stored = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24), n=1)
+    stored = play(LocalPolicy(speaker(), TOKENIZER, max_tokens=24), n=1)
     longest = max(stored, key=lambda one: len(one.turns))
     assert len(longest.turns) > 2
     prefixes = [Prefix(longest, turns) for turns in range(len(longest.turns))]
     setting = Setting(on_format_error="continue", prompt_style="brief")
-    shared = LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, share_openings=True)
+    shared = LocalPolicy(speaker(), TOKENIZER, max_tokens=24, share_openings=True)
     for ways in asyncio.run(continuations(prefixes, shared, 3, setting)):
         for way in ways:
             assert [turn.token_ids for turn in way.turns] == [turn.token_ids for turn in longest.turns]
             assert (way.score, way.stop_reason) == (longest.score, longest.stop_reason)
-    sampled = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, share_openings=True)
+    sampled = LocalPolicy(speaker(), TOKENIZER, temperature=1.0, max_tokens=24, share_openings=True)
     (ways,) = asyncio.run(continuations([Prefix(longest, 1)], sampled, 8, setting))
     assert {tuple(way.turns[0].token_ids or ()) for way in ways} == {tuple(longest.turns[0].token_ids or ())}
     assert len({tuple(way.turns[1].token_ids or ()) for way in ways}) > 1

@@ -1,7 +1,7 @@
 """The database of an episode: a layer over shared records, or its own copy in SQLite.
 
 Both answer every call alike. ``memory`` is for training: starting an episode is free. ``sqlite`` is the store of each
-session of `userrl serve-tools` (TARL 2.1); docs/tau.md has its costs.
+session of `userrl serve-tools` (TARL 2.1); data/tau/README.md has its costs.
 """
 
 from __future__ import annotations
