@@ -19,57 +19,9 @@ ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl"
 PER_THOUSAND = 5.0
 """The budget: names of this kind for each thousand assigned names."""
 DIALECT = frozenset(
-    [
-        "alone",
-        "apart",
-        "asked",
-        "begun",
-        "beside",
-        "each",
-        "ended",
-        "foretold",
-        "former",
-        "found",
-        "given",
-        "heard",
-        "held",
-        "here",
-        "kept",
-        "known",
-        "latter",
-        "least",
-        "made",
-        "meant",
-        "most",
-        "named",
-        "one",
-        "ones",
-        "own",
-        "place",
-        "places",
-        "said",
-        "seen",
-        "shown",
-        "spoken",
-        "taken",
-        "talk",
-        "there",
-        "these",
-        "thing",
-        "things",
-        "those",
-        "told",
-        "wanted",
-        "way",
-        "ways",
-        "what",
-        "whole",
-        "whom",
-        "whose",
-        "wished",
-        "word",
-        "words",
-    ]
+    "alone apart asked begun beside each ended foretold former found given heard held here kept known latter least made meant "
+    "most named one ones own place places said seen shown spoken taken talk there these thing things those told wanted way ways "
+    "what whole whom whose wished word words".split()  # noqa: SIM905  a list of these would fill the screen
 )
 
 

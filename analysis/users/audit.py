@@ -40,9 +40,9 @@ class UserAudit:
     @classmethod
     def of(cls, rows: Iterable[Audited]) -> UserAudit:
         """Return the audit of these conversations."""
-        kept = tuple(rows)
-        without = _score([row for row in kept if not shows_certain_error(row.user)])
-        return cls(kept, _score(kept), without, {row.task: row.suspect for row in kept if row.suspect})
+        rows = tuple(rows)
+        without = _score([row for row in rows if not shows_certain_error(row.user)])
+        return cls(rows, _score(rows), without, {row.task: row.suspect for row in rows if row.suspect})
 
     def by_sides(self) -> dict[tuple[str, str], UserAudit]:
         """Return the audit of each pair of an agent and a user, by their names."""
@@ -86,65 +86,67 @@ def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -
 
     policy: tau-bench's airline with its data, for the rules that gold writes may break; without it they are not checked.
     """
-    talks = [_keyed(trajectory) for trajectory in trajectories]
-    suspects = _suspects(talks, policy)
+    conversations = [_keyed(trajectory) for trajectory in trajectories]
+    suspects = _suspects(conversations, policy)
     return UserAudit.of(
         replace(
-            audited(talk),
-            suspect=suspects.get(talk.task.key, ()),
-            rules_checked=policy is not None and has_rules(talk.task),
+            audited(conversation),
+            suspect=suspects.get(conversation.task.key, ()),
+            rules_checked=policy is not None and has_rules(conversation.task),
         )
-        for talk in talks
+        for conversation in conversations
     )
 
 
-def audited(talk: Conversation) -> Audited:
+def audited(conversation: Conversation) -> Audited:
     """Return the errors of one conversation, with the verdict if it failed."""
-    found = _found(talk)
-    failed = found is not None and not talk.solved
-    found = found or Findings()
+    findings = _findings(conversation)
+    failed = findings is not None and not conversation.solved
+    findings = findings or Findings()
     return Audited(
-        talk.key,
-        talk.task.key,
-        talk.task.gym,
-        talk.score,
-        talk.solved,
-        talk.stopped,
-        found.identifiers,
-        found.user,
-        found.agent,
-        found.goal,
-        verdict(found) if failed else None,
-        policy=talk.policy,
-        user_name=talk.user,
+        conversation.key,
+        conversation.task.key,
+        conversation.task.gym,
+        conversation.score,
+        conversation.solved,
+        conversation.stopped,
+        findings.identifiers,
+        findings.user,
+        findings.agent,
+        findings.goal,
+        verdict(findings) if failed else None,
+        policy=conversation.policy,
+        user_name=conversation.user,
     )
 
 
-def _found(talk: Conversation) -> Findings | None:
-    if talk.task.gym in GAMES:
-        return GAMES[talk.task.gym](talk) if holds_truth(talk.task) else None
-    return tau.audited(talk) if tau.readable(talk.task.payload) else None
+def _findings(conversation: Conversation) -> Findings | None:
+    if conversation.task.gym in GAMES:
+        return GAMES[conversation.task.gym](conversation) if holds_truth(conversation.task) else None
+    return tau.audited(conversation) if tau.readable(conversation.task.payload) else None
 
 
 def _keyed(trajectory: Trajectory) -> Conversation:
     return conversation(trajectory, str(trajectory.traj_id) if trajectory.traj_id is not None else "")
 
 
-def _suspects(talks: list[Conversation], policy: Domain | None) -> dict[str, tuple[str, ...]]:
+def _suspects(conversations: list[Conversation], policy: Domain | None) -> dict[str, tuple[str, ...]]:
     by_task: dict[str, list[Conversation]] = {}
-    for talk in talks:
-        by_task.setdefault(talk.task.key, []).append(talk)
+    for attempt in conversations:
+        by_task.setdefault(attempt.task.key, []).append(attempt)
     reasons = {}
     for key, attempts in by_task.items():
-        found = [UNSOLVED] if len(attempts) >= MIN_ATTEMPTS and not any(talk.solved for talk in attempts) else []
+        task_reasons = (
+            [UNSOLVED] if len(attempts) >= MIN_ATTEMPTS and not any(attempt.solved for attempt in attempts) else []
+        )
         task = attempts[0].task
         if policy is not None and has_rules(task):
             try:
-                found += broken_rules(policy, task.payload["actions"])
+                task_reasons += broken_rules(policy, task.payload["actions"])
             except (KeyError, TypeError, ValueError, AttributeError):
-                found.append("its gold writes cannot be read")
-        if found:
-            reasons[key] = tuple(found)
+                task_reasons.append("its gold writes cannot be read")
+        if task_reasons:
+            reasons[key] = tuple(task_reasons)
     return reasons
 
 

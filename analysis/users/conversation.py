@@ -57,9 +57,9 @@ class Conversation:
 
     def utterances(self) -> list[str]:
         """Return the user's words, one text per turn. Parting words with a stop token do not count."""
-        said = [message for message in self.messages() if message.speaker == "user"]
-        parting = self.stopped and said and said[-1].turn == self.turns[-1].number
-        return [message.text for message in (said[:-1] if parting else said)]
+        user_messages = [message for message in self.messages() if message.speaker == "user"]
+        parting = self.stopped and user_messages and user_messages[-1].turn == self.turns[-1].number
+        return [message.text for message in (user_messages[:-1] if parting else user_messages)]
 
 
 def conversation(trajectory: Trajectory, key: str = "") -> Conversation:

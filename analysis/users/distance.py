@@ -136,10 +136,10 @@ def clustered(all_users: Sequence[Users]) -> tuple[int, list[np.ndarray]]:
     return clusters, np.split(labels_N, np.cumsum([len(users.features) for users in all_users])[:-1])
 
 
-def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int = TREES) -> ClassifierTest:
+def told_apart(user: Users, reference: Users, *, with_features: bool = True, trees: int = TREES) -> ClassifierTest:
     """Train a random forest to tell the two apart, split by task, and return its AUC on the tasks left out.
 
-    named: find the most telling features too, by permutation, which takes most of the time.
+    with_features: find the most telling features too, by permutation, which takes most of the time.
     """
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.inspection import permutation_importance
@@ -159,20 +159,22 @@ def told_apart(user: Users, reference: Users, *, named: bool = True, trees: int 
             return ClassifierTest(float("nan"), float("nan"), float("nan"), ())
         forest.fit(features_NF[train], label_N[train])
         scores_N[test] = forest.predict_proba(features_NF[test])[:, 1]
-        if named and len(set(label_N[test])) > 1:
-            found = permutation_importance(
+        if with_features and len(set(label_N[test])) > 1:
+            importance = permutation_importance(
                 forest, features_NF[test], label_N[test], n_repeats=1, random_state=SEED, scoring="roc_auc"
             )
-            importance_F += found.importances_mean
+            importance_F += importance.importances_mean
     rng, drawn = np.random.default_rng(SEED), []
     of_task = {name: np.flatnonzero(tasks_N == name) for name in names}
-    for _ in range(FLOOR_DRAWS if named else 1):
+    for _ in range(FLOOR_DRAWS if with_features else 1):
         rows = np.concatenate([of_task[name] for name in rng.choice(names, len(names))])
         if len(set(label_N[rows])) > 1:
             drawn.append(roc_auc_score(label_N[rows], scores_N[rows]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     more_F = user.features.mean(0) > reference.features.mean(0)
-    telling = tuple((FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MAX_TELLING if named else 0])
+    telling = tuple(
+        (FEATURES[i], bool(more_F[i])) for i in np.argsort(-importance_F)[: MAX_TELLING if with_features else 0]
+    )
     return ClassifierTest(float(roc_auc_score(label_N, scores_N)), float(low), float(high), telling)
 
 
@@ -183,16 +185,16 @@ def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
     rng = np.random.default_rng(SEED)
     half = min(len(reference.features) // 2, len(user.features))
     floor: dict[str, list[float]] = {}
-    found: dict[str, list[float]] = {}
+    distances: dict[str, list[float]] = {}
     clusters, (labels_N, user_labels_N) = clustered([reference, user])
 
-    def measure(into: dict[str, list[float]], one: Users, one_labels_N: np.ndarray, part: np.ndarray) -> None:
-        """Measure a part of one's conversations from the first half of the reference."""
-        half_user = _part(one, part)
+    def measure(into: dict[str, list[float]], measured: Users, measured_labels_N: np.ndarray, part: np.ndarray) -> None:
+        """Measure a part of a user's conversations from the first half of the reference."""
+        half_user = _part(measured, part)
         numbers = feature_dice(half_user, first)
         numbers["coverage"] = coverage(half_user.features, first.features)
         numbers["js"] = jensen_shannon(
-            histogram(labels_N[order[:half]], clusters), histogram(one_labels_N[part], clusters)
+            histogram(labels_N[order[:half]], clusters), histogram(measured_labels_N[part], clusters)
         )
         for key, value in numbers.items():
             into.setdefault(key, []).append(value)
@@ -201,8 +203,8 @@ def distance(user: Users, reference: Users, *, trees: int = TREES) -> Distance:
         order = rng.permutation(len(reference.features))
         first = _part(reference, order[:half])
         measure(floor, reference, labels_N, order[half : 2 * half])
-        measure(found, user, user_labels_N, rng.permutation(len(user.features))[:half])
-    mean = {key: float(np.mean(values)) for key, values in found.items()}
+        measure(distances, user, user_labels_N, rng.permutation(len(user.features))[:half])
+    mean = {key: float(np.mean(values)) for key, values in distances.items()}
     return Distance(
         user.name,
         reference.name,
@@ -222,12 +224,12 @@ def _part(users: Users, rows: np.ndarray) -> Users:
 
 
 def _forest_floor(reference: Users, trees: int) -> float:
-    rng, found = np.random.default_rng(SEED), [0.5]
+    rng, aucs = np.random.default_rng(SEED), [0.5]
     for _ in range(FLOOR_FORESTS):
         order = rng.permutation(len(reference.features))
         first, second = (_part(reference, part) for part in np.array_split(order, 2))
-        found.append(told_apart(first, second, named=False, trees=trees).auc)
-    return float(np.nanmax(found))
+        aucs.append(told_apart(first, second, with_features=False, trees=trees).auc)
+    return float(np.nanmax(aucs))
 
 
 def histogram(labels_N: np.ndarray, clusters: int) -> np.ndarray:

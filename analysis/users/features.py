@@ -44,12 +44,12 @@ WORDS: Mapping[str, str] = {
 _IDENTIFIER = re.compile(r"\b([A-Z0-9]*\d[A-Z0-9]{3,}|#?W\d{6,}|\w+_\w+_\d+|[A-Z]{3}\d{3})\b", re.I)
 
 
-def fingerprint(utterances: Sequence[str], words: Mapping[str, str] = WORDS) -> dict[str, float]:
+def fingerprint(utterances: Sequence[str], patterns: Mapping[str, str] = WORDS) -> dict[str, float]:
     """Return the 19 features of one conversation. words: the word lists. Raises ValueError without utterances."""
     if not utterances:
         raise ValueError("A fingerprint needs at least one utterance.")
     tokens = [text.split() for text in utterances]
-    lengths = [len(one) for one in tokens]
+    lengths = [len(utterance_tokens) for utterance_tokens in tokens]
     mean, turns = statistics.fmean(lengths), len(utterances)
     identifiers = [len(set(_IDENTIFIER.findall(text))) for text in utterances]
     numbers = {
@@ -61,7 +61,7 @@ def fingerprint(utterances: Sequence[str], words: Mapping[str, str] = WORDS) -> 
         "identifiers_per_turn": sum(identifiers) / turns,
         "opening_length": float(lengths[0]),
     }
-    for name, pattern in words.items():
+    for name, pattern in patterns.items():
         numbers[name] = sum(bool(re.search(pattern, text, re.I)) for text in utterances) / turns
     return {name: numbers[name] for name in FEATURES}
 
@@ -81,11 +81,11 @@ def typical(conversations: Sequence[Sequence[str]], n: int = 3) -> list[str]:
 
 def _repeated(tokens: Sequence[Sequence[str]]) -> int:
     """Return the number of utterances with a passage that was said before."""
-    seen: set[tuple[str, ...]] = set()
+    earlier_grams: set[tuple[str, ...]] = set()
     repeated = 0
-    for words in tokens:
-        lower = [word.lower() for word in words]
+    for utterance_tokens in tokens:
+        lower = [token.lower() for token in utterance_tokens]
         grams = {tuple(lower[i : i + GRAM]) for i in range(len(lower) - GRAM + 1)}
-        repeated += bool(grams & seen)
-        seen |= grams
+        repeated += bool(grams & earlier_grams)
+        earlier_grams |= grams
     return repeated

@@ -144,17 +144,17 @@ class Findings:
         self.agent = [*(self.agent or []), Finding(kind, turn, detail[:200], harmful)]
 
 
-def verdict(found: Findings) -> Verdict:
+def verdict(findings: Findings) -> Verdict:
     """Return whose harmful errors a failed conversation shows. Errors of the user count if they are certain."""
-    agent = any(one.harmful for one in found.agent or ())
-    if shows_certain_error(found.user):
+    agent = any(finding.harmful for finding in findings.agent or ())
+    if shows_certain_error(findings.user):
         return "both" if agent else "user"
     return "agent" if agent else "neither seen"
 
 
 def shows_certain_error(user: Mapping[str, Iterable[Finding]]) -> bool:
     """Return whether errors of the user, by kind, hold one that can explain a failure and is not only possible."""
-    return any(one.harmful for kind, findings in user.items() if not possible(kind) for one in findings)
+    return any(finding.harmful for kind, findings in user.items() if not possible(kind) for finding in findings)
 
 
 def possible(kind: str) -> bool:

@@ -23,86 +23,86 @@ from userrl_core.gyms.wish.tasks import COLOURS, GARMENTS
 from userrl_core.records import Task, Turn
 
 
-def wish(talk: Conversation) -> Findings:
+def wish(conversation: Conversation) -> Findings:
     """Compare the colours that the user said with those it has in mind."""
-    found, payload = Findings(agent=[]), talk.task.payload
-    wished: Mapping[str, str] = payload["wished"]
-    found.checked("ungrounded", "leaked", "unanswered")
-    told: set[str] = set()
-    asked: list[str] = []
+    findings, payload = Findings(agent=[]), conversation.task.payload
+    target_colours: Mapping[str, str] = payload["wished"]
+    findings.checked("ungrounded", "leaked", "unanswered")
+    told_garments: set[str] = set()
+    asked_garments: list[str] = []
     again = 0
-    for turn in _talk(talk):
-        named = [word for word in _words(turn.content) if word in GARMENTS]
-        said = set(_words(turn.observation))
-        garment = named[0] if len(set(named)) == 1 else None
-        for colour in sorted(said & set(COLOURS)):
-            if colour != wished.get(garment or ""):
-                found.add("ungrounded", turn.number, f"{colour} for {garment or 'no garment'}")
-        for option in sorted(said & {payload["best"], *payload["wrong"].values()}):
-            found.add("leaked", turn.number, option)
-        if garment is None or garment not in wished:
+    for turn in _action_turns(conversation):
+        named_garments = [name for name in _words(turn.content) if name in GARMENTS]
+        reply_words = set(_words(turn.observation))
+        garment = named_garments[0] if len(set(named_garments)) == 1 else None
+        for colour in sorted(reply_words & set(COLOURS)):
+            if colour != target_colours.get(garment or ""):
+                findings.add("ungrounded", turn.number, f"{colour} for {garment or 'no garment'}")
+        for option in sorted(reply_words & {payload["best"], *payload["wrong"].values()}):
+            findings.add("leaked", turn.number, option)
+        if garment is None or garment not in target_colours:
             continue
-        again += garment in told
-        asked.append(garment)
-        if wished[garment] in said:
-            told.add(garment)
-        elif garment not in told:
-            found.add("unanswered", turn.number, garment, harmful=False)
-    for garment in wished:
+        again += garment in told_garments
+        asked_garments.append(garment)
+        if target_colours[garment] in reply_words:
+            told_garments.add(garment)
+        elif garment not in told_garments:
+            findings.add("unanswered", turn.number, garment, harmful=False)
+    for garment in target_colours:
         # One refusal is a manner, which the agent can ask through. Two without an answer leave the agent nothing to do.
-        if garment not in told and asked.count(garment) > 1:
-            turns = [one.turn for one in found.user["unanswered"] if one.detail == garment]
-            found.add("unanswered", turns[-1], f"{garment} was never told")
-    _answered(found, talk, payload["best"])
-    found.goal = Goal(len(wished), len(told), again, 1, int(talk.solved))
-    return found
+        if garment not in told_garments and asked_garments.count(garment) > 1:
+            turns = [finding.turn for finding in findings.user["unanswered"] if finding.detail == garment]
+            findings.add("unanswered", turns[-1], f"{garment} was never told")
+    _answered(findings, conversation, payload["best"])
+    findings.goal = Goal(len(target_colours), len(told_garments), again, 1, int(conversation.solved))
+    return findings
 
 
-def errand(talk: Conversation) -> Findings:
+def errand(conversation: Conversation) -> Findings:
     """Compare the things that the user named with the chain."""
-    found, chain = Findings(agent=[]), list(talk.task.payload["chain"])
-    found.checked("ungrounded", "leaked", "unanswered")
-    told, again, mentioned = {chain[0]}, 0, {chain[0]}
-    for turn in _talk(talk):
-        asked = next((word for word in _words(turn.content) if word in mentioned), None)
-        said = {word for word in _words(turn.observation) if word in NAMES} - {asked}
-        if asked is None:
+    findings, chain = Findings(agent=[]), list(conversation.task.payload["chain"])
+    findings.checked("ungrounded", "leaked", "unanswered")
+    told_parts, again, mentioned = {chain[0]}, 0, {chain[0]}
+    for turn in _action_turns(conversation):
+        asked_name = next((name for name in _words(turn.content) if name in mentioned), None)
+        reply_names = {name for name in _words(turn.observation) if name in NAMES} - {asked_name}
+        if asked_name is None:
             continue
-        place = chain.index(asked)
-        part = chain[place + 1] if place + 1 < len(chain) else None
-        again += part in told if part else 0
-        for thing in sorted(said - {part} - mentioned):
-            found.add("leaked" if thing in chain else "ungrounded", turn.number, thing)
-        if part in said and part is not None:
-            told.add(part)
+        index = chain.index(asked_name)
+        part = chain[index + 1] if index + 1 < len(chain) else None
+        again += part in told_parts if part else 0
+        for other_name in sorted(reply_names - {part} - mentioned):
+            findings.add("leaked" if other_name in chain else "ungrounded", turn.number, other_name)
+        if part in reply_names and part is not None:
+            told_parts.add(part)
             mentioned.add(part)
-        elif part is not None and part not in told:
-            found.add("unanswered", turn.number, asked)
-    if not talk.solved:
-        found.blame("unfinished", _last(talk), talk.ending)
-    found.goal = Goal(len(chain) - 1, len(told) - 1, again, 1, int(talk.solved))
-    return found
+        elif part is not None and part not in told_parts:
+            findings.add("unanswered", turn.number, asked_name)
+    if not conversation.solved:
+        findings.blame("unfinished", _last(conversation), conversation.ending)
+    findings.goal = Goal(len(chain) - 1, len(told_parts) - 1, again, 1, int(conversation.solved))
+    return findings
 
 
-def travel(talk: Conversation) -> Findings:
+def travel(conversation: Conversation) -> Findings:
     """Compare the user's words with its trip and preferences, and the agent's choices with the best options."""
-    found = Findings(agent=[])
+    findings = Findings(agent=[])
     try:
-        world = World.of(talk.task.payload)
+        world = World.of(conversation.task.payload)
     except TaskError:
         return Findings()
-    found.checked("ungrounded", "leaked", "unanswered")
-    known = " ".join([world.scenario, *(f"{p.implicit} {p.preference}" for p in world.preferences.values())])
-    for message, identifier, is_known in said_identifiers(talk.messages(), known):
-        found.identifiers += 1
+    findings.checked("ungrounded", "leaked", "unanswered")
+    known_text = " ".join([world.scenario, *(f"{p.implicit} {p.preference}" for p in world.preferences.values())])
+    for message, identifier, is_known in said_identifiers(conversation.messages(), known_text):
+        findings.identifiers += 1
         if not is_known:
-            found.add("ungrounded", message.turn, identifier)
+            findings.add("ungrounded", message.turn, identifier)
     elicited: set[str] = set()
     again = 0
     best = {aspect.best for aspect in world.aspects.values()}
     chosen: set[str] = set()
     agent_words = ""
-    for turn in talk.turns:
+    for turn in conversation.turns:
         if turn.choice == "answer":
             chosen |= set((turn.info.get("choices") or {}).keys())
         if turn.choice != "action":
@@ -112,66 +112,68 @@ def travel(talk: Conversation) -> Findings:
         again += preference in elicited
         if preference is not None:
             if turn.info.get("utterance") == "held" and not words_of(turn.observation):
-                found.add("unanswered", turn.number, str(preference))
+                findings.add("unanswered", turn.number, str(preference))
             elicited.add(str(preference))
         for option in sorted(best):
             if re.search(rf"\b{option}\b", turn.observation) and option not in agent_words:
-                found.add("leaked", turn.number, option)
-    if not talk.solved:
+                findings.add("leaked", turn.number, option)
+    if not conversation.solved:
         wrong = sorted(chosen - best)
         if wrong:
-            found.blame("wrong answer", _last(talk), ", ".join(wrong))
+            findings.blame("wrong answer", _last(conversation), ", ".join(wrong))
         elif not chosen:
-            found.blame("no answer", _last(talk), talk.ending)
+            findings.blame("no answer", _last(conversation), conversation.ending)
         else:
-            found.blame("unfinished", _last(talk), talk.ending)
-    found.goal = Goal(len(world.preferences), len(elicited), again, len(best), len(best & chosen))
-    return found
+            findings.blame("unfinished", _last(conversation), conversation.ending)
+    findings.goal = Goal(len(world.preferences), len(elicited), again, len(best), len(best & chosen))
+    return findings
 
 
-def intention(talk: Conversation) -> Findings:
+def intention(conversation: Conversation) -> Findings:
     """Count the details that the agent asked for. The user decides its own preferences, so none of its facts can be wrong."""
-    found, details = Findings(agent=[]), details_of(talk.task)
-    found.checked("unanswered")
+    findings, details = Findings(agent=[]), details_of(conversation.task)
+    findings.checked("unanswered")
     covered = 0
-    for turn in _talk(talk):
+    for turn in _action_turns(conversation):
         covered += int(turn.info.get("covered", 0))
         if turn.info.get("covered") and not words_of(turn.observation):
-            found.add("unanswered", turn.number, "an empty answer")
-    if not talk.solved:
-        found.blame("unfinished", _last(talk), f"{covered} of {len(details)} details asked for")
-    found.goal = Goal(len(details), covered, 0, len(details), covered)
-    return found
+            findings.add("unanswered", turn.number, "an empty answer")
+    if not conversation.solved:
+        findings.blame("unfinished", _last(conversation), f"{covered} of {len(details)} details asked for")
+    findings.goal = Goal(len(details), covered, 0, len(details), covered)
+    return findings
 
 
-def turtle(talk: Conversation) -> Findings:
+def turtle(conversation: Conversation) -> Findings:
     """Compare the user's answers with the story: Yes to a criterion's question, Yes and No to the story's own patterns."""
-    found, story = Findings(agent=[]), talk.task.payload
-    found.checked("ungrounded", "leaked")
-    asked: set[int] = set()
+    findings, story = Findings(agent=[]), conversation.task.payload
+    findings.checked("ungrounded", "leaked")
+    asked_criteria: set[int] = set()
     again = 0
-    hidden = set(words(full_explanation(talk.task))) - set(words(f"{story['title']} {story['surface']}"))
+    hidden = set(words(full_explanation(conversation.task))) - set(words(f"{story['title']} {story['surface']}"))
     agent_words: set[str] = set()
-    for turn in _talk(talk):
+    for turn in _action_turns(conversation):
         question, reply = turn.content or "", words_of(turn.observation)
         agent_words |= set(words(question))
         right = _answer(story, question)
-        verdict = next((one for one in ("yes", "no", "maybe") if re.match(rf"{one}\b", reply, re.I)), None)
+        verdict = next((answer for answer in ("yes", "no", "maybe") if re.match(rf"{answer}\b", reply, re.I)), None)
         if right is not None and verdict in ("yes", "no") and verdict != right:
-            found.add("ungrounded", turn.number, f"{reply[:40]} to: {question[:120]}")
-        for word in sorted((set(words(reply)) & hidden) - agent_words):
-            found.add("leaked", turn.number, word)
-        matching = {i for i, one in enumerate(story["criteria"]) if normalise(one["ask"]) == normalise(question)}
-        again += len(matching & asked)
-        asked |= matching
-    answers = [turn for turn in talk.turns if turn.choice == "answer"]
+            findings.add("ungrounded", turn.number, f"{reply[:40]} to: {question[:120]}")
+        for hidden_word in sorted((set(words(reply)) & hidden) - agent_words):
+            findings.add("leaked", turn.number, hidden_word)
+        matching = {
+            i for i, criterion in enumerate(story["criteria"]) if normalise(criterion["ask"]) == normalise(question)
+        }
+        again += len(matching & asked_criteria)
+        asked_criteria |= matching
+    answers = [turn for turn in conversation.turns if turn.choice == "answer"]
     best = max((float(turn.info.get("score", 0.0)) for turn in answers), default=0.0)
-    if not talk.solved:
-        found.blame("wrong answer" if answers else "no answer", _last(talk), talk.ending)
-    found.goal = Goal(
-        len(story["criteria"]), len(asked), again, len(story["criteria"]), round(best * len(story["criteria"]))
+    if not conversation.solved:
+        findings.blame("wrong answer" if answers else "no answer", _last(conversation), conversation.ending)
+    findings.goal = Goal(
+        len(story["criteria"]), len(asked_criteria), again, len(story["criteria"]), round(best * len(story["criteria"]))
     )
-    return found
+    return findings
 
 
 GAMES: Mapping[str, Callable[[Conversation], Findings]] = {
@@ -211,23 +213,23 @@ def _answer(story: Mapping[str, Any], question: str) -> str | None:
     return None if yes == no else "yes" if yes > no else "no"
 
 
-def _answered(found: Findings, talk: Conversation, best: str) -> None:
-    answers = [turn for turn in talk.turns if turn.choice == "answer" and turn.observation]
-    if talk.solved:
+def _answered(findings: Findings, conversation: Conversation, best: str) -> None:
+    answers = [turn for turn in conversation.turns if turn.choice == "answer" and turn.observation]
+    if conversation.solved:
         return
-    if talk.ending == "gave_up" and answers:
-        found.blame("wrong answer", answers[-1].number, f"{answers[-1].content} for {best}")
+    if conversation.ending == "gave_up" and answers:
+        findings.blame("wrong answer", answers[-1].number, f"{answers[-1].content} for {best}")
     else:
-        found.blame("no answer", _last(talk), talk.ending)
+        findings.blame("no answer", _last(conversation), conversation.ending)
 
 
-def _talk(talk: Conversation) -> list[Turn]:
-    return [turn for turn in talk.turns if turn.choice == "action"]
+def _action_turns(conversation: Conversation) -> list[Turn]:
+    return [turn for turn in conversation.turns if turn.choice == "action"]
 
 
 def _words(text: str | None) -> list[str]:
     return re.findall(r"[a-z]+", (text or "").lower())
 
 
-def _last(talk: Conversation) -> int:
-    return talk.turns[-1].number if talk.turns else 0
+def _last(conversation: Conversation) -> int:
+    return conversation.turns[-1].number if conversation.turns else 0

@@ -18,7 +18,7 @@ _ORDINAL = re.compile(r"\d+(st|nd|rd|th)", re.IGNORECASE)
 
 def identifiers(text: str) -> set[str]:
     """Return the different identifiers in a text."""
-    return {found for found in _IDENTIFIER.findall(text) if not _ORDINAL.fullmatch(found)}
+    return {identifier for identifier in _IDENTIFIER.findall(text) if not _ORDINAL.fullmatch(identifier)}
 
 
 def normalised(text: str) -> str:
@@ -28,13 +28,13 @@ def normalised(text: str) -> str:
 
 def said_identifiers(messages: Iterable[Message], facts: str) -> Iterator[tuple[Message, str, bool]]:
     """Yield each identifier of a user's message, once a message, and whether the user could know it."""
-    known = normalised(facts)
+    known_text = normalised(facts)
     for message in messages:
         if message.speaker == "agent":
-            known += normalised(message.text)
+            known_text += normalised(message.text)
             continue
         for identifier in sorted(identifiers(message.text)):
-            yield message, identifier, normalised(identifier) in known
+            yield message, identifier, normalised(identifier) in known_text
 
 
 def leaves(value: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """The mixture of users that is nearest to a reference: which populations to train with, and in which shares.
 
-Array suffixes: U users, K clusters.
+Array suffixes: N conversations, U users, K clusters.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Mixture:
 
 def mixture(reference: Users, users: Sequence[Users]) -> Mixture:
     """Return the nearest mixture. Raises ValueError for fewer than two users or too few conversations."""
-    if len(users) < 2 or min(len(one.features) for one in (reference, *users)) < MIN_CONVERSATIONS:
+    if len(users) < 2 or min(len(user.features) for user in (reference, *users)) < MIN_CONVERSATIONS:
         raise ValueError(f"A mixture needs two users, and {MIN_CONVERSATIONS} conversations of each.")
     clusters, labels = clustered([reference, *users])
-    target_K, *parts = (histogram(one, clusters) for one in labels)
+    target_K, *parts = (histogram(labels_N, clusters) for labels_N in labels)
     shares_UK = np.array([part / part.sum() for part in parts])
     best_U = _weights(target_K, shares_UK)
     rng, drawn = np.random.default_rng(SEED), []
     for _ in range(DRAWS):
-        again_K, *again = (histogram(rng.choice(one, len(one)), clusters) for one in labels)
+        again_K, *again = (histogram(rng.choice(labels_N, len(labels_N)), clusters) for labels_N in labels)
         drawn.append(_weights(again_K, np.array([part / part.sum() for part in again])))
     low_U, high_U = np.quantile(drawn, [0.025, 0.975], axis=0)
-    named = zip(users, best_U, low_U, high_U, strict=True)
+    weighted = zip(users, best_U, low_U, high_U, strict=True)
     return Mixture(
         reference.name,
-        {one.name: (float(weight), float(low), float(high)) for one, weight, low, high in named},
+        {user.name: (float(weight), float(low), float(high)) for user, weight, low, high in weighted},
         jensen_shannon(target_K, best_U @ shares_UK),
-        {one.name: jensen_shannon(target_K, share_K) for one, share_K in zip(users, shares_UK, strict=True)},
+        {user.name: jensen_shannon(target_K, share_K) for user, share_K in zip(users, shares_UK, strict=True)},
     )
 
 
@@ -57,12 +57,12 @@ def _weights(target_K: np.ndarray, shares_UK: np.ndarray) -> np.ndarray:
     from scipy.optimize import minimize
 
     users = len(shares_UK)
-    found = minimize(
+    optimum = minimize(
         lambda weights_U: jensen_shannon(target_K, np.clip(weights_U, 0, None) @ shares_UK + 1e-12),
         np.full(users, 1 / users),
         bounds=[(0.0, 1.0)] * users,
         constraints={"type": "eq", "fun": lambda weights_U: weights_U.sum() - 1.0},
         method="SLSQP",
     )
-    weights_U = np.clip(found.x, 0.0, 1.0)
+    weights_U = np.clip(optimum.x, 0.0, 1.0)
     return np.asarray(weights_U / weights_U.sum())

@@ -99,7 +99,7 @@ _ASKED_FOR: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class MadeWrite:
+class AgentWrite:
     """A write that the agent made. turn: its number."""
 
     turn: int
@@ -118,46 +118,52 @@ def readable(payload: Mapping[str, Any]) -> bool:
     )
 
 
-def audited(talk: Conversation) -> Findings:
+def audited(conversation: Conversation) -> Findings:
     """Return the errors of a conversation about a task with an instruction and gold actions."""
-    found, payload = Findings(agent=[]), talk.task.payload
-    instruction, messages = str(payload["instruction"]), list(talk.messages())
+    findings, payload = Findings(agent=[]), conversation.task.payload
+    instruction, messages = str(payload["instruction"]), list(conversation.messages())
     domain = _domain(payload)
-    gold, made, calls = _gold(payload, domain), _made(talk, domain), _calls(talk, domain)
-    found.checked(
+    gold, agent_writes, calls = (
+        _gold(payload, domain),
+        _agent_writes(conversation, domain),
+        _calls(conversation, domain),
+    )
+    findings.checked(
         "ungrounded", "leaked", "coached", "stopped early", "never stopped", "gave in", "unanswered", "untold"
     )
-    _facts(found, messages, instruction, gold, payload.get("outputs", ()), calls)
-    _tools(found, messages, instruction, {name for name, _ in gold})
-    early = _stops(found, talk)
+    _facts(findings, messages, instruction, gold, payload.get("outputs", ()), calls)
+    _tools(findings, messages, instruction, {name for name, _ in gold})
+    early = _stops(findings, conversation)
     asked_again, unanswered = _questions(messages, instruction)
     for turn, name, ever in unanswered:
-        found.add("unanswered", turn, f"{name} was asked for", harmful=not ever)
-    still_open, settled = _compare(found, talk, instruction, gold, made)
-    never_mentioned = _untold(talk, instruction, gold, calls)
+        findings.add("unanswered", turn, f"{name} was asked for", harmful=not ever)
+    still_open, settled = _compare(findings, conversation, instruction, gold, agent_writes)
+    never_mentioned = _untold(conversation, instruction, gold, calls)
     untold = [write for write in still_open if write in never_mentioned]
     for write in untold:
-        found.add("untold", talk.turns[-1].number, exact(write), harmful=not talk.solved)
+        findings.add("untold", conversation.turns[-1].number, exact(write), harmful=not conversation.solved)
     for write in still_open:
-        found.blame(
+        findings.blame(
             "missing",
-            talk.turns[-1].number if talk.turns else 0,
+            conversation.turns[-1].number if conversation.turns else 0,
             exact(write),
             harmful=not early and write not in untold,
         )
-    _told(found, talk, payload.get("outputs", ()), early)
-    _claims(found, messages, made)
+    _told(findings, conversation, payload.get("outputs", ()), early)
+    _claims(findings, messages, agent_writes)
     if not any(name == TRANSFER for name, _ in _actions(payload)):
         for turn, (name, _) in calls:
             if name == TRANSFER:
-                found.blame("handed over", turn, name, harmful=False)
-    if talk.ending in ("horizon", "length") and not found.user["never stopped"]:
-        found.blame("unfinished", talk.turns[-1].number if talk.turns else 0, talk.ending)
+                findings.blame("handed over", turn, name, harmful=False)
+    if conversation.ending in ("horizon", "length") and not findings.user["never stopped"]:
+        findings.blame("unfinished", conversation.turns[-1].number if conversation.turns else 0, conversation.ending)
     facts = identifiers(instruction)
-    said = {normalised(i) for message in messages if message.speaker == "user" for i in identifiers(message.text)}
-    told = sum(normalised(fact) in said for fact in facts)
-    found.goal = Goal(len(facts), told, asked_again, len(gold), settled)
-    return found
+    user_identifiers = {
+        normalised(i) for message in messages if message.speaker == "user" for i in identifiers(message.text)
+    }
+    told_count = sum(normalised(fact) in user_identifiers for fact in facts)
+    findings.goal = Goal(len(facts), told_count, asked_again, len(gold), settled)
+    return findings
 
 
 def _domain(payload: Mapping[str, Any]) -> Domain | None:
@@ -184,9 +190,9 @@ def _gold(payload: Mapping[str, Any], domain: Domain | None) -> list[Write]:
     return [write for write in _actions(payload) if write[0] in _writes(None)]
 
 
-def _calls(talk: Conversation, domain: Domain | None) -> list[tuple[int, Write]]:
+def _calls(conversation: Conversation, domain: Domain | None) -> list[tuple[int, Write]]:
     calls: list[tuple[int, Write]] = []
-    for turn in talk.turns:
+    for turn in conversation.turns:
         if turn.choice == "answer" and domain is not None:
             try:
                 calls.append((turn.number, domain.read(turn.content or "")))
@@ -197,19 +203,19 @@ def _calls(talk: Conversation, domain: Domain | None) -> list[tuple[int, Write]]
     return calls
 
 
-def _made(talk: Conversation, domain: Domain | None) -> list[MadeWrite]:
-    by_number = {turn.number: turn for turn in talk.turns}
-    made = []
-    for number, call in _calls(talk, domain):
+def _agent_writes(conversation: Conversation, domain: Domain | None) -> list[AgentWrite]:
+    by_number = {turn.number: turn for turn in conversation.turns}
+    agent_writes = []
+    for number, call in _calls(conversation, domain):
         turn = by_number[number]
         failed = turn.info.get("tool_error") or turn.observation.lstrip().startswith("Error")
         if call[0] in _writes(domain) and not failed:
-            made.append(MadeWrite(number, call))
-    return made
+            agent_writes.append(AgentWrite(number, call))
+    return agent_writes
 
 
 def _facts(
-    found: Findings,
+    findings: Findings,
     messages: Sequence[Message],
     instruction: str,
     gold: Sequence[Write],
@@ -219,21 +225,21 @@ def _facts(
     """Find what the user said and could not know. It did harm if a later call used it."""
     answers = {normalised(leaf) for _, arguments in gold for leaf in leaves(arguments)}
     answers |= {normalised(text) for text in outputs}
-    for message, identifier, known in said_identifiers(messages, instruction):
-        found.identifiers += 1
-        if known:
+    for message, identifier, could_know in said_identifiers(messages, instruction):
+        findings.identifiers += 1
+        if could_know:
             continue
-        word = normalised(identifier)
+        normalised_id = normalised(identifier)
         used = any(
-            turn > message.turn and any(word in normalised(leaf) for leaf in leaves(arguments))
+            turn > message.turn and any(normalised_id in normalised(leaf) for leaf in leaves(arguments))
             for turn, (_, arguments) in calls
         )
-        if word in answers:
-            found.add("leaked", message.turn, identifier)
-        found.add("ungrounded", message.turn, identifier, harmful=used and word not in answers)
+        if normalised_id in answers:
+            findings.add("leaked", message.turn, identifier)
+        findings.add("ungrounded", message.turn, identifier, harmful=used and normalised_id not in answers)
 
 
-def _tools(found: Findings, messages: Sequence[Message], instruction: str, names: set[str]) -> None:
+def _tools(findings: Findings, messages: Sequence[Message], instruction: str, names: set[str]) -> None:
     agent_words = ""
     for message in messages:
         if message.speaker == "agent":
@@ -241,24 +247,24 @@ def _tools(found: Findings, messages: Sequence[Message], instruction: str, names
             continue
         for name in sorted(names):
             if "_" in name and name in message.text and name not in agent_words and name not in instruction:
-                found.add("leaked", message.turn, name)
+                findings.add("leaked", message.turn, name)
         coached = _COACHED.search(message.text)
         if coached and coached[0].lower() not in instruction.lower():
-            found.add("coached", message.turn, coached[0])
+            findings.add("coached", message.turn, coached[0])
 
 
-def _stops(found: Findings, talk: Conversation) -> bool:
+def _stops(findings: Findings, conversation: Conversation) -> bool:
     """Find a stop at the wrong time, or leave taken twice without a stop. Return whether the user stopped early."""
-    if talk.stopped:
-        last = talk.turns[-1]
+    if conversation.stopped:
+        last = conversation.turns[-1]
         early = not may_stop(last.content or "")
         if early:
-            found.add("stopped early", last.number, (last.content or "")[-200:])
+            findings.add("stopped early", last.number, (last.content or "")[-200:])
         return early
-    ends = [turn for turn in talk.turns if turn.choice in TALK][-2:]
+    ends = [turn for turn in conversation.turns if turn.choice in TALK][-2:]
     leaves_taken = [_FAREWELL.search(words_of(turn.observation)) and not asks(turn.content or "") for turn in ends]
-    if len(ends) == 2 and all(leaves_taken) and talk.ending in ("horizon", "length", "ended"):
-        found.add("never stopped", ends[-1].number, words_of(ends[-1].observation))
+    if len(ends) == 2 and all(leaves_taken) and conversation.ending in ("horizon", "length", "ended"):
+        findings.add("never stopped", ends[-1].number, words_of(ends[-1].observation))
     return False
 
 
@@ -269,27 +275,27 @@ def _questions(messages: Sequence[Message], instruction: str) -> tuple[int, list
     fact, and whether the user told it later.
     """
     again, unanswered = 0, []
-    told: set[str] = set()
+    told_facts: set[str] = set()
     pairs = zip(messages, [*messages[1:], None], strict=True)
     for message, reply in pairs:
         if message.speaker == "user":
-            told |= {name for name, _, form in HELD if _held(form, instruction) & _held(form, message.text)}
+            told_facts |= {name for name, _, form in HELD if _held(form, instruction) & _held(form, message.text)}
             continue
-        asked = [
+        asked_facts = [
             (name, _held(form, instruction))
-            for name, words, form in HELD
-            if words.search(message.text) and ("?" in message.text or "provide" in message.text.lower())
+            for name, question, form in HELD
+            if question.search(message.text) and ("?" in message.text or "provide" in message.text.lower())
         ]
-        asked = [(name, values) for name, values in asked if values and not _named(values, message.text)]
-        again += sum(name in told for name, _ in asked)
-        asked = [(name, values) for name, values in asked if name not in told]
-        if not asked or _FORGOTTEN.search(instruction):
+        asked_facts = [(name, values) for name, values in asked_facts if values and not _named(values, message.text)]
+        again += sum(name in told_facts for name, _ in asked_facts)
+        asked_facts = [(name, values) for name, values in asked_facts if name not in told_facts]
+        if not asked_facts or _FORGOTTEN.search(instruction):
             continue
         text = reply.text if reply is not None and reply.speaker == "user" else ""
-        if not any(_named(values, text) for _, values in asked):
+        if not any(_named(values, text) for _, values in asked_facts):
             later = [m.text for m in messages if m.speaker == "user" and m.turn > message.turn]
-            ever = any(_named(values, text) for _, values in asked for text in later)
-            unanswered.append((message.turn, asked[0][0], ever))
+            ever = any(_named(values, text) for _, values in asked_facts for text in later)
+            unanswered.append((message.turn, asked_facts[0][0], ever))
     return again, unanswered
 
 
@@ -302,30 +308,43 @@ def _named(values: Iterable[str], text: str) -> bool:
 
 
 def _compare(
-    found: Findings, talk: Conversation, instruction: str, gold: Sequence[Write], made: Sequence[MadeWrite]
+    findings: Findings,
+    conversation: Conversation,
+    instruction: str,
+    gold: Sequence[Write],
+    agent_writes: Sequence[AgentWrite],
 ) -> tuple[list[Write], int]:
     """Blame wrong and extra writes. Return the gold writes without any counterpart, and the number made exactly."""
     still_open = list(gold)
     wrong = []
-    for one in made:
-        match = next((write for write in still_open if exact(write) == exact(one.write)), None)
+    for agent_write in agent_writes:
+        match = next((write for write in still_open if exact(write) == exact(agent_write.write)), None)
         if match is None:
-            wrong.append(one)
+            wrong.append(agent_write)
         else:
             still_open.remove(match)
     settled = len(gold) - len(still_open)
-    for one in wrong:
-        meant = _meant(one.write, still_open)
-        if meant is not None:
-            still_open.remove(meant)
-        misled = _misled(found, one)
-        found.blame("extra" if meant is None else "wrong argument", one.turn, exact(one.write), harmful=not misled)
-        if (reason := _agreed(talk, one, meant)) and _against(instruction, one.write, meant):
-            found.add("gave in", one.turn, f"{reason} -> {exact(one.write)}", harmful=not talk.solved)
+    for agent_write in wrong:
+        gold_write = _matching_gold(agent_write.write, still_open)
+        if gold_write is not None:
+            still_open.remove(gold_write)
+        misled = _misled(findings, agent_write)
+        findings.blame(
+            "extra" if gold_write is None else "wrong argument",
+            agent_write.turn,
+            exact(agent_write.write),
+            harmful=not misled,
+        )
+        if (reason := _agreed(conversation, agent_write, gold_write)) and _against(
+            instruction, agent_write.write, gold_write
+        ):
+            findings.add(
+                "gave in", agent_write.turn, f"{reason} -> {exact(agent_write.write)}", harmful=not conversation.solved
+            )
     return still_open, settled
 
 
-def _meant(write: Write, still_open: Sequence[Write]) -> Write | None:
+def _matching_gold(write: Write, still_open: Sequence[Write]) -> Write | None:
     """Return the open gold write of the same tool and object, or None."""
     name, arguments = write
     same = [gold for gold in still_open if gold[0] == name]
@@ -335,47 +354,47 @@ def _meant(write: Write, still_open: Sequence[Write]) -> Write | None:
     return max(same, key=lambda gold: sum(gold[1].get(k) == v for k, v in arguments.items()), default=None)
 
 
-def _misled(found: Findings, one: MadeWrite) -> bool:
+def _misled(findings: Findings, agent_write: AgentWrite) -> bool:
     """Return whether a write uses a fact that the user made up."""
-    used = {normalised(leaf) for leaf in leaves(one.write[1])}
+    used = {normalised(leaf) for leaf in leaves(agent_write.write[1])}
     return any(
-        finding.turn < one.turn and any(normalised(finding.detail) in leaf for leaf in used)
-        for finding in found.user.get("ungrounded", [])
+        finding.turn < agent_write.turn and any(normalised(finding.detail) in leaf for leaf in used)
+        for finding in findings.user.get("ungrounded", [])
         if finding.harmful
     )
 
 
-def _agreed(talk: Conversation, made: MadeWrite, meant: Write | None) -> str:
+def _agreed(conversation: Conversation, agent_write: AgentWrite, gold_write: Write | None) -> str:
     """Return the user's words if the last ones before a wrong write agree to a proposal that states it, else ""."""
-    before = [turn for turn in talk.turns[: made.turn - 1] if turn.choice in TALK]
+    before = [turn for turn in conversation.turns[: agent_write.turn - 1] if turn.choice in TALK]
     if not before:
         return ""
-    proposal, words = before[-1].content or "", words_of(before[-1].observation)
+    proposal, reply = before[-1].content or "", words_of(before[-1].observation)
     if "?" not in proposal and "confirm" not in proposal.lower():
         return ""
-    agreed = _YES.search(words) and not _OBJECTS_TO.search(words) and _proposes(proposal, made.write, meant)
-    return words[:80] if agreed else ""
+    agreed = _YES.search(reply) and not _OBJECTS_TO.search(reply) and _proposes(proposal, agent_write.write, gold_write)
+    return reply[:80] if agreed else ""
 
 
-def _proposes(proposal: str, write: Write, meant: Write | None) -> bool:
+def _proposes(proposal: str, write: Write, gold_write: Write | None) -> bool:
     """Return whether a message states what is wrong with a write: the values that gold lacks, or the whole extra write."""
     name, arguments = write
-    if meant is None and not _wants(name, proposal):
+    if gold_write is None and not _wants(name, proposal):
         return False
-    right = () if meant is None else leaves(meant[1])
+    right = () if gold_write is None else leaves(gold_write[1])
     wrong = [leaf for leaf in leaves(arguments) if leaf not in right]
     return all(_states(proposal, leaf) for leaf in wrong)
 
 
-def _against(instruction: str, write: Write, meant: Write | None) -> bool:
+def _against(instruction: str, write: Write, gold_write: Write | None) -> bool:
     """Return whether the instruction speaks against a wrong write.
 
     Against another argument: it states gold's value and not the written one. Against an extra write: it asks for nothing of the
     kind.
     """
-    if meant is None:
+    if gold_write is None:
         return not _wants(write[0], instruction)
-    for key, value in meant[1].items():
+    for key, value in gold_write[1].items():
         right, wrong = set(leaves(value)), set(leaves(write[1].get(key)))
         stated = [leaf for leaf in right - wrong if _states(instruction, leaf)]
         if stated and wrong - right and not any(_states(instruction, leaf) for leaf in wrong - right):
@@ -384,37 +403,39 @@ def _against(instruction: str, write: Write, meant: Write | None) -> bool:
 
 
 def _states(instruction: str, leaf: str) -> bool:
-    word = leaf.replace("_", " ").lower()
-    return len(word) > 1 and bool(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", instruction.replace("_", " ").lower()))
+    value_text = leaf.replace("_", " ").lower()
+    return len(value_text) > 1 and bool(
+        re.search(rf"(?<!\w){re.escape(value_text)}(?!\w)", instruction.replace("_", " ").lower())
+    )
 
 
 def _wants(tool: str, text: str) -> bool:
-    words = next(words for name, words in _ASKED_FOR if re.search(name, tool))
-    return bool(re.search(words, text, re.I))
+    pattern = next(pattern for name, pattern in _ASKED_FOR if re.search(name, tool))
+    return bool(re.search(pattern, text, re.I))
 
 
 def _untold(
-    talk: Conversation, instruction: str, gold: Sequence[Write], calls: Sequence[tuple[int, Write]]
+    conversation: Conversation, instruction: str, gold: Sequence[Write], calls: Sequence[tuple[int, Write]]
 ) -> list[Write]:
     """Return the gold writes that the instruction asks for, that the user never mentioned and could have told.
 
     A user that stopped could tell them if the agent's last message left it the word, or if an earlier one did and it told nothing.
     """
-    user_words = " ".join(message.text for message in talk.messages() if message.speaker == "user")
-    wanted = [write for write in gold if _wants(write[0], instruction)]
-    untold = [write for write in wanted if not _wants(write[0], user_words)]
-    left = _word_left(talk, calls)
-    could_tell = talk.stopped and any(left) and (left[-1] or len(untold) == len(wanted))
+    user_words = " ".join(message.text for message in conversation.messages() if message.speaker == "user")
+    requested_writes = [write for write in gold if _wants(write[0], instruction)]
+    untold = [write for write in requested_writes if not _wants(write[0], user_words)]
+    left = _word_left(conversation, calls)
+    could_tell = conversation.stopped and any(left) and (left[-1] or len(untold) == len(requested_writes))
     return untold if could_tell else []
 
 
-def _word_left(talk: Conversation, calls: Sequence[tuple[int, Write]]) -> list[bool]:
+def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]]) -> list[bool]:
     """Return whether each message of the agent left the user the word.
 
     It does so by an invitation, or if it neither asks, announces nor refuses and no hand-over was called before.
     """
-    handed_over = min((turn for turn, (name, _) in calls if name == TRANSFER), default=len(talk.turns) + 1)
-    messages = [(turn.number, turn.content or "") for turn in talk.turns if turn.choice in TALK]
+    handed_over = min((turn for turn, (name, _) in calls if name == TRANSFER), default=len(conversation.turns) + 1)
+    messages = [(turn.number, turn.content or "") for turn in conversation.turns if turn.choice in TALK]
     return [
         number < handed_over
         and (bool(_INVITES.search(text)) or not (asks(text) or announces(text) or bool(_DECLINES.search(text))))
@@ -422,19 +443,24 @@ def _word_left(talk: Conversation, calls: Sequence[tuple[int, Write]]) -> list[b
     ]
 
 
-def _told(found: Findings, talk: Conversation, outputs: Iterable[str], early: bool) -> None:
-    agent_words = [m.text.lower().replace(",", "") for m in talk.messages() if m.speaker == "agent"]
+def _told(findings: Findings, conversation: Conversation, outputs: Iterable[str], early: bool) -> None:
+    agent_words = [m.text.lower().replace(",", "") for m in conversation.messages() if m.speaker == "agent"]
     for text in outputs:
-        if not any(text.lower().replace(",", "") in words for words in agent_words):
-            found.blame("not told", talk.turns[-1].number if talk.turns else 0, text, harmful=not early)
+        if not any(text.lower().replace(",", "") in agent_text for agent_text in agent_words):
+            findings.blame(
+                "not told", conversation.turns[-1].number if conversation.turns else 0, text, harmful=not early
+            )
 
 
-def _claims(found: Findings, messages: Sequence[Message], made: Sequence[MadeWrite]) -> None:
+def _claims(findings: Findings, messages: Sequence[Message], agent_writes: Sequence[AgentWrite]) -> None:
     for message in messages:
         if message.speaker != "agent" or REFUSES.search(message.text):
             continue
         for claim in _CLAIM.finditer(message.text):
             tools = _VERBS[claim[1].lower()]
-            if not any(one.turn <= message.turn and one.write[0].startswith(tools) for one in made):
-                found.blame("claimed", message.turn, claim[0])
+            if not any(
+                agent_write.turn <= message.turn and agent_write.write[0].startswith(tools)
+                for agent_write in agent_writes
+            ):
+                findings.blame("claimed", message.turn, claim[0])
                 break
