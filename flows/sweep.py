@@ -41,14 +41,19 @@ def flow_run_name() -> str:
 def sweep(request: SweepRequest) -> dict[str, Any]:
     """Run a named space to the end of its budget. Run again, it continues where it stopped."""
     launcher_of = DeploymentLauncher if request.workers == "deployments" else ProcessLauncher
-    ended = run_sweep(request, launcher_of, get_run_logger().info, _ShownTrials)
-    _ShownTrials(ended.space, ended.study)(over=True)
-    _show_pictures(ended.space.name, ended.pictures)
-    return {"sweep": ended.space.name, "best": ended.best.overrides, "claim": ended.best.claim, "trials": ended.trials}
+    result = run_sweep(request, launcher_of, get_run_logger().info, _TrialsArtifact)
+    _TrialsArtifact(result.space, result.study)(over=True)
+    _show_pictures(result.space.name, result.pictures)
+    return {
+        "sweep": result.space.name,
+        "best": result.best.overrides,
+        "claim": result.best.claim,
+        "trials": result.trials,
+    }
 
 
 @dataclass(slots=True)
-class _ShownTrials:
+class _TrialsArtifact:
     """The table of trials in Prefect, updated when a row changes. over: show the final document of the finished sweep."""
 
     space: Space
@@ -59,12 +64,12 @@ class _ShownTrials:
         rows = table(self.space, self.study, at_work=True)
         if over or rows != self.rows:
             self.rows = rows
-            shown = (
+            document = (
                 sweep_document(self.space, self.study, at_work=False, address=_address)
                 if over
                 else trials_document(self.space, self.study, _address)
             )
-            show_markdown(f"sweep-{self.space.name}", shown.markdown(), f"sweep {self.space.name}")
+            show_markdown(f"sweep-{self.space.name}", document.markdown(), f"sweep {self.space.name}")
 
 
 def _address(handle: str) -> str | None:

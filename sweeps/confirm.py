@@ -93,7 +93,7 @@ class Confirmation:
         overrides = rerun.trial.user_attrs["overrides"]
         label = self.label(f"{rerun.key}-attempt{rerun.starts}")
         display_name = f"{shown_name(rerun.trial)}, fresh seed {rerun.seed}"
-        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label, shown=display_name)
+        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label, display_name=display_name)
         self._keep(rerun)
         self._running.append(rerun)
         self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")

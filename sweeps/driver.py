@@ -156,16 +156,16 @@ class Sweep:
         return None
 
     def _start(
-        self, trial: optuna.Trial, overrides: Mapping[str, Any], starts: int = 1, known: Sequence[Point] = ()
+        self, trial: optuna.Trial, overrides: Mapping[str, Any], starts: int = 1, points: Sequence[Point] = ()
     ) -> _Active | None:
         """Start a trial; return None if the recipe refuses the configuration, which marks the trial as failed."""
         trial.set_user_attr("configuration", self.space.configuration(overrides))
         trial.set_user_attr("overrides", dict(overrides))
         trial.set_user_attr("handle", None)  # an earlier start's; a death from here on repeats this start's label
         trial.set_user_attr("attempts", starts)
-        label, shown = self._label(f"{trial.number}-attempt{starts}"), shown_name(self._stored(trial))
+        label, display_name = self._label(f"{trial.number}-attempt{starts}"), shown_name(self._stored(trial))
         try:
-            started = self.launcher.start(overrides, seed=self.space.seed, label=label, shown=shown)
+            started = self.launcher.start(overrides, seed=self.space.seed, label=label, display_name=display_name)
         except ConfigError as error:
             self._fail(trial, str(error))
             return None
@@ -173,7 +173,7 @@ class Sweep:
         trial.set_user_attr("handle", started.handle)
         self._record(trial.number)
         self.say(f"trial {trial.number} start {starts}: run {started.run_id} {self._found(trial)}")
-        return _Active(trial, started, list(known))
+        return _Active(trial, started, list(points))
 
     def _take_up(self, active: list[_Active]) -> None:
         """Take over an earlier driver's trials: still running, ended in between, or dead."""
@@ -284,9 +284,9 @@ class Sweep:
         self.say(f"trial {item.trial.number}: its run failed; starting it again")
         return self._start(item.trial, attrs["overrides"], int(attrs.get("attempts", 1)) + 1, item.points)
 
-    def _label(self, what: str) -> str:
+    def _label(self, suffix: str) -> str:
         began = int(float(self.study.user_attrs["began"]))
-        return f"{self.space.name}-{began}-{what}"
+        return f"{self.space.name}-{began}-{suffix}"
 
     def _fail(self, trial: optuna.Trial, why: str, *, cancelled: bool = False) -> None:
         trial.set_user_attr("failed", why)

@@ -126,9 +126,9 @@ def _trial_misfit(space: Space, trial: FrozenTrial) -> str | None:
                 return f"trial {trial.number} ran with {key}={overrides.get(key)}"
     if trial.user_attrs.get("configuration") != space.configuration(overrides):
         return f"trial {trial.number} ran with another recipe, profile or seed"
-    found = space.found(trial)
-    common = {key: value for key, value in overrides.items() if key not in found}
-    expected = {key: value for key, value in space.overrides.items() if key not in found}
+    searched_overrides = space.found(trial)
+    common = {key: value for key, value in overrides.items() if key not in searched_overrides}
+    expected = {key: value for key, value in space.overrides.items() if key not in searched_overrides}
     differs = [key for key in common | expected if label_of(common.get(key)) != label_of(expected.get(key))]
     return f"trial {trial.number} ran with {differs[0]}={common.get(differs[0])}" if differs else None
 
@@ -167,9 +167,9 @@ def _more(key: str, old: Any, new: Any, *, grid: bool) -> list[str] | None:
     if old["kind"] == "range" and not grid:
         return None
     before, now = _settings(old), _settings(new)
-    kept = all(now.get(label) == overrides for label, overrides in before.items())
+    unchanged = all(now.get(label) == overrides for label, overrides in before.items())
     more = [label for label in now if label not in before]
-    return more if kept and (grid or not more) else None
+    return more if unchanged and (grid or not more) else None
 
 
 def _settings(dumped: Mapping[str, Any]) -> dict[str, Any]:

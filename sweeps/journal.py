@@ -101,10 +101,10 @@ def _end_last_line(file: BinaryIO, start: int) -> None:
     file.seek(start)
     rest = file.read()
     if last := rest[rest.rfind(b"\n") + 1 :]:
-        whole = _whole_length(last)
-        file.seek(start + len(rest) - len(last) + whole)
+        length = _whole_length(last)
+        file.seek(start + len(rest) - len(last) + length)
         file.truncate()
-        file.write(b"\n" if whole else b"")
+        file.write(b"\n" if length else b"")
 
 
 def _whole_length(line: bytes) -> int:

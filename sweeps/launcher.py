@@ -21,11 +21,11 @@ class StartedTrial:
 class Launcher(Protocol):
     """Starts runs of a recipe somewhere: child processes of this machine, or flow runs for any worker."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
         """Start (or continue) the run of this configuration and return at once.
 
         label: permanent name of this start of this trial of this sweep; a repeated label starts nothing new.
-        shown: the displayed name, after the trial's parameters.
+        display_name: the displayed name, after the trial's parameters.
         Raises ConfigError if the recipe refuses the overrides.
         """
         ...

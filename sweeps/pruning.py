@@ -19,16 +19,16 @@ TIE = 1e-9
 
 
 def should_prune(
-    own: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
+    points: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
 ) -> str | None:
     """Return the reason why this trial should stop as a sentence, or None.
 
-    own: the trial's validations so far. others: those of every other trial, finished or running. Only the trial's latest
+    points: the trial's validations so far. others: those of every other trial, finished or running. Only the trial's latest
     point counts. Ties are kept.
     """
-    if not rule.enabled or not own or own[-1].step < max(1, rule.warmup_steps):
+    if not rule.enabled or not points or points[-1].step < max(1, rule.warmup_steps):
         return None
-    last = own[-1]
+    last = points[-1]
     peers = [p.value for validations in others for p in validations if p.place == last.place]
     if len(peers) < rule.min_trials:
         return None

@@ -30,7 +30,7 @@ MIN_TRIALS = 4
 class Winner:
     """The best configuration.
 
-    overrides: all that its run had. fresh: first-objective values on the confirmation seeds, in their order. found: the overrides
+    overrides: all that its run had. fresh: first-objective values on the confirmation seeds, in their order. chosen: the overrides
     that the sweep chose.
     """
 
@@ -38,7 +38,7 @@ class Winner:
     overrides: dict[str, Any]
     value: float
     fresh: list[float]
-    found: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
 
     @property
     def claim(self) -> str:

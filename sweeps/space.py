@@ -189,10 +189,10 @@ class Space(Settings):
             raise ConfigError("sweep.bad_space", "objectives is empty: a sweep needs at least one objective")
         for query in [o.query for o in self.objectives] + [c.query for c in self.constraints]:
             if not (QUERIES / f"{query}.sql").is_file():
-                known = sorted(p.stem for p in QUERIES.glob("*.sql"))
+                queries = sorted(p.stem for p in QUERIES.glob("*.sql"))
                 raise ConfigError(
                     "warehouse.unknown_query",
-                    f"there is no query '{query}'{nearest(query, known)}; known: {', '.join(known)}",
+                    f"there is no query '{query}'{nearest(query, queries)}; known: {', '.join(queries)}",
                 )
         return self
 
@@ -224,8 +224,8 @@ class Space(Settings):
         """Yield what is contradictory here, each as part of a sentence. A stored space may have such faults."""
         for name, parameter in self.parameters.items():
             yield from (f"parameters.{name}: {fault}" for fault in parameter.faults())
-        for (first, one), (second, other) in combinations(self.parameters.items(), 2):
-            if both := sorted(_keys(one) & _keys(other)):
+        for (first, left), (second, right) in combinations(self.parameters.items(), 2):
+            if both := sorted(_keys(left) & _keys(right)):
                 yield f"parameters {first} and {second} both set {both[0]}; a trial has one value of it"
         try:
             json.dumps(self.overrides, sort_keys=True, allow_nan=False)
@@ -240,10 +240,10 @@ class Space(Settings):
         if self.seed in self.confirm.seeds:
             yield f"confirm.seeds has {self.seed}, the seed of the trials; a fresh seed is another one"
 
-    def refuse_faults(self, what: str) -> Space:
-        """Return this space. Raises ConfigError in one sentence that begins with ``what`` if it is contradictory."""
+    def refuse_faults(self, subject: str) -> Space:
+        """Return this space. Raises ConfigError in one sentence that begins with ``subject`` if it is contradictory."""
         for fault in self.faults():
-            raise ConfigError("sweep.bad_space", f"{what}: {fault}.")
+            raise ConfigError("sweep.bad_space", f"{subject}: {fault}.")
         return self
 
 
@@ -258,10 +258,10 @@ def load_space(name_or_path: str | Path) -> Space:
     if path.suffix not in (".yaml", ".yml"):
         path = SPACES / f"{name_or_path}.yaml"
     if not path.is_file():
-        known = sorted(p.stem for p in SPACES.glob("*.yaml"))
+        names = sorted(p.stem for p in SPACES.glob("*.yaml"))
         raise ConfigError(
             "sweep.no_such_sweep",
-            f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}.",
+            f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), names)}. Known: {', '.join(names)}.",
         )
     values = {"name": path.stem, "source": "ours", **yaml_files.read(path)}
     if missing := [key for key in ("recipe", "parameters") if key not in values]:

@@ -28,11 +28,11 @@ class Spending:
     now: Callable[[], float]
     _since: float = 0.0
     _before: float = 0.0
-    _kept: float = 0.0
+    _saved_at: float = 0.0
 
     def begin(self) -> None:
         """Start the clock of a driver."""
-        self._since = self._kept = self.now()
+        self._since = self._saved_at = self.now()
         self._before = float(self.study.user_attrs.get("hours", 0.0))
 
     def search_share(self) -> float:
@@ -44,9 +44,9 @@ class Spending:
         """Return the first reached limit as part of a sentence; None while the budget lasts."""
         budget, time = self.space.budget, self.now()
         hours = self._before + (time - self._since) / 3600
-        if time - self._kept >= KEEP_SECONDS:
+        if time - self._saved_at >= KEEP_SECONDS:
             self.study.set_user_attr("hours", hours)
-            self._kept = time
+            self._saved_at = time
         if budget.hours is not None and hours >= budget.hours * share:
             return f"{hours:.2f} of {budget.hours:g} hours"
         if budget.money is None and budget.gpu_hours is None:

@@ -76,11 +76,11 @@ def patient_storage(address: str) -> RDBStorage:
     return storage
 
 
-def _connect(dialect: Any, record: Any, arguments: Any, named: Any) -> Any:
+def _connect(dialect: Any, record: Any, arguments: Any, keywords: Any) -> Any:
     deadline, announced = time.monotonic() + OUTAGE_SECONDS, False
     while True:
         try:
-            return dialect.connect(*arguments, **named)
+            return dialect.connect(*arguments, **keywords)
         except dialect.loaded_dbapi.OperationalError:
             if time.monotonic() > deadline:
                 raise

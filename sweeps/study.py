@@ -124,11 +124,11 @@ def _name_objectives(space: Space, study: optuna.Study) -> None:
 
 
 def _enqueue_grid(space: Space, study: optuna.Study) -> None:
-    known = {_point(params_of(trial)) for trial in study.get_trials(deepcopy=False)}
+    points = {_point(params_of(trial)) for trial in study.get_trials(deepcopy=False)}
     for params in _grid(space):
-        if _point(params) not in known:
+        if _point(params) not in points:
             study.enqueue_trial(params)
-            known.add(_point(params))
+            points.add(_point(params))
 
 
 def _grid(space: Space) -> Iterator[dict[str, Any]]:

@@ -32,9 +32,9 @@ class UserRLError(Exception):
         return type(self), (self.code, *self.args), {k: v for k, v in vars(self).items() if k != "code"}
 
     @property
-    def told(self) -> Told:
+    def told(self) -> ErrorReport:
         """Code and message, for a caller in another process."""
-        return Told(self.code, str(self))
+        return ErrorReport(self.code, str(self))
 
     @property
     def line(self) -> str:
@@ -43,18 +43,18 @@ class UserRLError(Exception):
         return "\n".join([f"{LINE}{first} [{self.code}]", *rest])
 
 
-class Told(NamedTuple):
+class ErrorReport(NamedTuple):
     """The code and the message of an error of another process."""
 
     code: str
     sentence: str
 
 
-def read_line(line: str) -> Told:
+def read_line(line: str) -> ErrorReport:
     """Return the code and the message of one `UserRLError.line`; ``process.failed`` for a line without a code."""
     match = _LINE.fullmatch(line)
     assert match is not None  # every text has this form
-    return Told(match["code"] or "process.failed", match["sentence"])
+    return ErrorReport(match["code"] or "process.failed", match["sentence"])
 
 
 class ConfigError(UserRLError, ValueError):

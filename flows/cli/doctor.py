@@ -112,18 +112,18 @@ def _version(package: str) -> str | None:
 
 
 def _disk() -> list[Finding]:
-    place = home()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free / 1e9
+    folder = home()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free / 1e9
     ok = free >= FREE_GB
     text = f"{free:.1f} GB free for {home()}" + (
         "" if ok else f"; free some, or set USERRL_HOME ({FREE_GB:g} GB needed)"
     )
-    writable = os.access(place, os.W_OK)
+    writable = os.access(folder, os.W_OK)
     findings = [Finding("disk", ok, text)]
     if not writable:
-        findings.append(Finding("home", False, f"{place} cannot be written to; set USERRL_HOME", fatal=True))
+        findings.append(Finding("home", False, f"{folder} cannot be written to; set USERRL_HOME", fatal=True))
     return findings
 
 

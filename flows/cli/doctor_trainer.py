@@ -101,7 +101,7 @@ def _host_memory(recipe: Recipe) -> Row:
 def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
     """Check the trainer's interpreter and the packages in it."""
     hardware = recipe.hardware
-    asked = {
+    request = {
         "model": recipe.model.path,
         "engine": hardware.engine,
         "device": hardware.device,
@@ -111,7 +111,7 @@ def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
         "sequence_parallel": hardware.sequence_parallel,
         "ray_address": hardware.ray_address,
     }
-    command = [python, "-m", "userrl_core.training.verl.machine.probe", json.dumps(asked)]
+    command = [python, "-m", "userrl_core.training.verl.machine.probe", json.dumps(request)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     except OSError as error:
@@ -163,10 +163,10 @@ def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
 
 def _disk(recipe: Recipe) -> Row:
     name, weights = "disk for checkpoints", _weights(recipe)
-    place = home()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free / 1e9
+    folder = home()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free / 1e9
     if weights is None:
         return name, True, f"{free:.0f} GB free at {home()}; the needs of the model are not known", False
     checkpoint_gb = CHECKPOINT_BYTES * weights / 1e9

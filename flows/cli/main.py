@@ -122,8 +122,8 @@ class Commands(TyperGroup):
         commands = inner.commands.values() if isinstance(inner, TyperGroup) else ()
         for below in commands:
             below.short_help = first_sentence(below.help)  # otherwise cut at the end of the line
-        for each in (inner, *commands) if ctx is not None else ():
-            _ungiven_is_false(each, ctx)
+        for nested in (inner, *commands) if ctx is not None else ():
+            _ungiven_is_false(nested, ctx)
         return inner
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -154,8 +154,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         from userrl.machine.code_version import code_version

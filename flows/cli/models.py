@@ -30,7 +30,7 @@ def fetch(
     from userrl.machine.pretrained import fetched, models_dir
 
     with refusals(OSError):
-        known = name in fetched()
+        already_fetched = name in fetched()
         record = fetch_model(name, source, lambda text: typer.echo(plain(text), err=True))
     if as_json:
         typer.echo(plain_json(record, indent=2))
@@ -41,7 +41,7 @@ def fetch(
             f"{record['licence']}, perplexity {record['perplexity']:.1f}, in {models_dir() / name}"
         )
     )
-    typer.echo("it was there already" if known else plain(f"it answers: {record['greedy_answer']}"))
+    typer.echo("it was there already" if already_fetched else plain(f"it answers: {record['greedy_answer']}"))
     typer.echo(f"Next: userrl train equalized-r2g --profile laptop-lm   or: --set model.path={name}")
 
 
@@ -52,13 +52,13 @@ def list_models(as_json: Json = False) -> None:
 
     have = fetched()
     if as_json:
-        there = [{**record, "fetched": True} for record in have.values()]
+        fetched_records = [{**record, "fetched": True} for record in have.values()]
         missing = [
             {"name": name, "title": wheel.title, "licence": wheel.licence, "fetched": False}
             for name, wheel in WHEELS.items()
             if name not in have
         ]
-        typer.echo(plain_json([*there, *missing], indent=2))
+        typer.echo(plain_json([*fetched_records, *missing], indent=2))
         return
     for name, record in have.items():
         typer.echo(

@@ -174,8 +174,8 @@ def request_of(deployment: str, parameters: Mapping[str, Any]) -> Any:
         "evaluate": requests.EvaluateRequest,
         "sweep": requests.SweepRequest,
     }
-    flow, own = deployment.partition("/")[0], deployments().get(deployment, {})
-    return requests.requested(models[flow], {**own, **parameters}, flow) if flow in models else None
+    flow, defaults = deployment.partition("/")[0], deployments().get(deployment, {})
+    return requests.requested(models[flow], {**defaults, **parameters}, flow) if flow in models else None
 
 
 @contextlib.contextmanager
@@ -213,7 +213,7 @@ def _begin(running: Services, deployment: str, port: int) -> None:
     # A sweep's trials are runs of a train deployment.
     also = ("train/equalized-r2g",) if deployment.startswith("sweep/") else ()
     deploying = running.begin("deploy", PYTHON, "-m", "flows.server.deployments", deployment, *also)
-    queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
+    queues = [option for queue in (running.queue, *QUEUES) for option in ("--work-queue", queue)]
     # Only the worker's flows read it.
     running.environment[ENDS_WITH_WORKER] = "1"
     worker = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")

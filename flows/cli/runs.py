@@ -39,8 +39,8 @@ def list_runs(as_json: Json = False) -> None:
         return
     if imports:
         print(f"{'imported conversations':44} name")
-        for each in imports:
-            print(f"{each.run:44} {plain(each.name)}")
+        for imported in imports:
+            print(f"{imported.run:44} {plain(imported.name)}")
         print()
     if not rows and imports:
         return
@@ -84,12 +84,12 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     status, stages = target_run.status, stage_results(target_run.folder)
     if as_json:
         results = {name: result.model_dump(mode="json") for name, result in stages.items()}
-        shown = {
+        summary = {
             "about": asdict(target_run.info),
             "status": status.known(),
             "stages": results,
         }
-        print(plain_json(shown, indent=1))
+        print(plain_json(summary, indent=1))
         return
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
     print(f"{target_run.id}: {status.state} {status.stage or ''}".rstrip() + died)
@@ -152,7 +152,7 @@ def delete_run(
     from userrl.run.run import delete, find
     from warehouse.files.runs import retire_run
 
-    imports = [each.run for each in listed_imports() if run in (each.run, each.name)]
+    imports = [imported.run for imported in listed_imports() if run in (imported.run, imported.name)]
     if imports:
         if not yes and not typer.confirm(f"Remove the imported run {imports[-1]} from the lists?"):
             raise typer.Exit(1)

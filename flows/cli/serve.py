@@ -148,11 +148,11 @@ def serve_model(
         completer = Completer(*load_checkpoint(Path(folder), config, "cpu"))
         server = ModelServer(completer, (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
         door = guarded(app_of(server), host, name or [], home())
-        told = (
+        message = (
             f"{model_title(model)}: base_url=http://{(name or [host])[0]}:{port}/v1 model={model}{_token(door, home())} "
             "(Ctrl-C stops it)"
         )
-        serve(door, door_socket, lambda: typer.echo(told))
+        serve(door, door_socket, lambda: typer.echo(message))
 
 
 @app.command(name="serve-gym")
@@ -187,9 +187,9 @@ def serve_gym(
     served_gym = app_of(server)
     served_gym.include_router(openenv.routes(server))
     door = guarded(served_gym, host, name or [], home())
-    told = f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
+    message = f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
     with bound(host, port) as door_socket:
-        serve(door, door_socket, lambda: typer.echo(told))
+        serve(door, door_socket, lambda: typer.echo(message))
 
 
 @app.command(name="serve-tools")
@@ -221,12 +221,12 @@ def serve_tools(
     tasks, folder = domain_tasks(domain, root / "tau-bench")
     server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
     door = guarded(app_of(server), host, name or [], home())
-    told = (
+    message = (
         f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks at http://{host}:{port}{_token(door, home())} "
         "(POST /sessions starts a session, Ctrl-C stops the server)"
     )
     with bound(host, port) as door_socket:
-        serve(door, door_socket, lambda: typer.echo(told))
+        serve(door, door_socket, lambda: typer.echo(message))
 
 
 def _token(door: FrontDoor, home: Path) -> str:

@@ -47,12 +47,12 @@ def synthesise(
 
     with refusals(OSError):
         folder = data or published_data() / "tau-bench"
-        made = synthesis.synthesise(source, domain, variant, folder, server_of(model, base_url), limit)
-        write_tasks(out, made.tasks)
+        result = synthesis.synthesise(source, domain, variant, folder, server_of(model, base_url), limit)
+        write_tasks(out, result.tasks)
     if model is not None:
-        typer.echo(f"{made.calls:,} calls of {model}.")
-    typer.echo(f"{len(made.tasks):,} of {made.found:,} tasks in {out}.")
-    for reason, count in made.lost.most_common(5):
+        typer.echo(f"{result.calls:,} calls of {model}.")
+    typer.echo(f"{len(result.tasks):,} of {result.found:,} tasks in {out}.")
+    for reason, count in result.lost.most_common(5):
         typer.echo(plain(f"  dropped: {count:,} x {reason}"))
     typer.echo(f"Next: train on them with gyms.tau.published: {out} in a recipe")
 
@@ -84,7 +84,7 @@ def filter_by_difficulty(
             read_tasks(tasks), server, attempts=attempts, least=least, most=most, horizon=horizon
         )
         write_tasks(out, filtered.tasks)
-    kept, total = len(filtered.tasks), filtered.found
-    typer.echo(f"{kept:,} of {total:,} tasks in {out}: the pass rate of {model} is between {least:g} and {most:g}.")
+    count, total = len(filtered.tasks), filtered.found
+    typer.echo(f"{count:,} of {total:,} tasks in {out}: the pass rate of {model} is between {least:g} and {most:g}.")
     if filtered.unscored:
         typer.echo(f"  dropped: {filtered.unscored:,} without a score")

@@ -154,17 +154,17 @@ def generate(
 
     with refusals(OSError):
         try:
-            made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
+            tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
         except TypeError as error:
             raise ConfigError(
                 "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."
             ) from None
         if out is None:
-            for task in made:
+            for task in tasks:
                 typer.echo(plain_json(asdict(task), default=dict))
             return
-        write_tasks(out, made)
-    typer.echo(f"{len(made):,} tasks in {out}.")
+        write_tasks(out, tasks)
+    typer.echo(f"{len(tasks):,} tasks in {out}.")
 
 
 @app.command(name="import")

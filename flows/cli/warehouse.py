@@ -168,12 +168,12 @@ def objects(
     from warehouse.upkeep.exported import exported_objects
 
     with refusals():
-        found = exported_objects(target, table, options=_options(option))
-    for path in found.paths:
+        listing = exported_objects(target, table, options=_options(option))
+    for path in listing.paths:
         typer.echo(plain(path))
-    for sentence in found.damaged:
+    for sentence in listing.damaged:
         typer.echo(plain(sentence), err=True)
-    raise typer.Exit(1 if found.damaged else 0)
+    raise typer.Exit(1 if listing.damaged else 0)
 
 
 @app.command("import")
@@ -212,20 +212,20 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
                 "argument.unknown_value",
                 f"There is no format '{form}'{nearest(form, writers)}. Use one of {', '.join(writers)}.",
             )
-        found = list(conversations.conversations(warehouse, run, phase=phase, policy=policy))
-        if not found:
+        exported = list(conversations.conversations(warehouse, run, phase=phase, policy=policy))
+        if not exported:
             raise ConfigError(
                 "run.no_conversations", f"Run {run} has no such conversation. --phase all takes those of every phase."
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        writers[form](found, target)
-    typer.echo(f"Wrote {len(found):,} conversations to {target}.")
+        writers[form](exported, target)
+    typer.echo(f"Wrote {len(exported):,} conversations to {target}.")
     if form == "inspect":
         typer.echo(f"Next: inspect view --log-dir {target}")
 
 
-def _options(given: list[str] | None) -> dict[str, str]:
-    return {key: value for key, _, value in (text.partition("=") for text in given or [])}
+def _options(texts: list[str] | None) -> dict[str, str]:
+    return {key: value for key, _, value in (text.partition("=") for text in texts or [])}
 
 
 def _root(root: Path | None) -> Path:

@@ -65,7 +65,7 @@ async def follow(
         )  # may differ from the deployment's own
         screen.say(f"run      {deployment}{recipe} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
         try:
-            ended = await _watch(client, started.id, worker, log, screen)
+            flow_run = await _watch(client, started.id, worker, log, screen)
         except (asyncio.CancelledError, KeyboardInterrupt):
             screen.say("stopping ...")
             with contextlib.suppress(*AWAY):
@@ -73,10 +73,10 @@ async def follow(
             raise KeyboardInterrupt from None
         screen.end()
         run = of_flow_run(str(started.id))
-        if ended.state is not None and ended.state.is_completed():
+        if flow_run.state is not None and flow_run.state.is_completed():
             show_result(run, deployment, parameters)
             return 0
-        message = ended.state.message if ended.state is not None else "no state"
+        message = flow_run.state.message if flow_run.state is not None else "no state"
         code = run.status.code if run is not None else None
         print(f"error: {_reason(run, message)}{f' [{code}]' if code else ''}", file=sys.stderr)
         files = f"{log.parent}; " if log is not None else ""
@@ -143,7 +143,7 @@ class Screen:
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
         self._line = ""
-        self._stages: dict[str, _Shown] = {}
+        self._stages: dict[str, _StageState] = {}
         self._alarms: GrowingLines | None = None
         self._opened = time.time() - TICK_SECONDS
         self._reused: set[str] = set()
@@ -169,7 +169,7 @@ class Screen:
             stage = path.parent.name
             if stage not in self._stages:
                 # Progress from before this screen was opened is not shown.
-                self._stages[stage] = _Shown(GrowingLines(path, from_end=(path.parent / "result.json").exists()))
+                self._stages[stage] = _StageState(GrowingLines(path, from_end=(path.parent / "result.json").exists()))
             for line in self._stages[stage].reader:
                 self._show(stage, self._stages[stage], line)
         self._show_reused(run)
@@ -188,32 +188,34 @@ class Screen:
                 self._reused.add(stage)
                 self.say(f"{stage:13}reused: finished earlier with the same inputs")
 
-    def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
+    def _show(self, stage: str, stage_state: _StageState, line: Mapping[str, Any]) -> None:
         step, total = int(line["step"]), int(line["total"])
         # A training score is of the step's own tasks and horizon, so it compares with no validation and no other branch.
         name = "score" if stage in PLAYED else "training score"
         score = "" if (value := shown_score(stage, line)) is None else f"  {name} {number(value)}"
-        shown.validation = line.get("validate/score/mean", shown.validation)
-        validation = "" if shown.validation is None else f"  validation {number(shown.validation)}"
-        eta = shown.eta(step, total, float(line["seconds"]))
-        shown.over = step == total
+        stage_state.validation = line.get("validate/score/mean", stage_state.validation)
+        validation = "" if stage_state.validation is None else f"  validation {number(stage_state.validation)}"
+        eta = stage_state.eta(step, total, float(line["seconds"]))
+        stage_state.over = step == total
         counted = f"{'conversation' if stage in PLAYED else 'step'} {step:4d}/{total}"
         if stage == DISTILL:
             counted = progress_step(stage, line)
-        shown.text = f"{stage:13}{counted}{score}{validation}{'' if shown.over else eta}"
+        stage_state.text = f"{stage:13}{counted}{score}{validation}{'' if stage_state.over else eta}"
         now = time.monotonic()
         if self._terminal:
-            running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [shown.text]
+            running = [stage_line.text for stage_line in self._stages.values() if not stage_line.over] or [
+                stage_state.text
+            ]
             self._line = "   |   ".join(running)
             print(f"\r\033[K{self._line}", end="", flush=True)
-        elif now >= shown.due or shown.over:
-            print(shown.text, flush=True)
-            shown.pause *= 2
-            shown.due = now + shown.pause
+        elif now >= stage_state.due or stage_state.over:
+            print(stage_state.text, flush=True)
+            stage_state.pause *= 2
+            stage_state.due = now + stage_state.pause
 
 
 @dataclass(slots=True)
-class _Shown:
+class _StageState:
     """A stage on the screen. due: when its next line may be printed. pause: seconds before that.
 
     first: step and seconds of its first line. validation: the newest mean score on validation tasks.
@@ -243,5 +245,5 @@ def _reason(run: Run | None, message: str | None) -> str:
 
 
 def _clock(seconds: float) -> str:
-    whole = max(0, round(seconds))
-    return f"{whole // 60}:{whole % 60:02d}"
+    total = max(0, round(seconds))
+    return f"{total // 60}:{total % 60:02d}"

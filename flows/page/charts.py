@@ -120,7 +120,7 @@ def _placed(marks: Sequence[Mark], low: float, high: float, across: float) -> li
     Labels that would overlap are stacked, and no label crosses the edge of the chart.
     """
     placed: list[tuple[Mark, int, str]] = []
-    taken: list[tuple[float, float, int, int]] = []
+    occupied: list[tuple[float, float, int, int]] = []
     for mark in sorted(marks, key=lambda mark: (mark.step, mark.kind != "stage")):
         at = across * (mark.step - low) / (high - low) if high > low else 0.0
         width = LETTER * max(map(len, mark.text.split("\n")))
@@ -128,11 +128,11 @@ def _placed(marks: Sequence[Mark], low: float, high: float, across: float) -> li
         align = "left" if left == 0.0 else "center" if left == at - width / 2 else "right"
         left = {"left": at, "center": left, "right": at - width}[align]
         height = 0
-        for begins, ends, low_edge, top_edge in sorted(taken, key=lambda label: label[2]):
+        for begins, ends, low_edge, top_edge in sorted(occupied, key=lambda label: label[2]):
             if left < ends and begins < left + width and height < top_edge and low_edge < height + _height(mark):
                 height = top_edge
         placed.append((mark, height, align))
-        taken.append((left, left + width, height, height + _height(mark)))
+        occupied.append((left, left + width, height, height + _height(mark)))
     return placed
 
 

@@ -70,11 +70,11 @@ class PageConsole(Console):
             answer = self._answers.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             answer = None
-        shown, self.prompt, self.options = self.prompt, None, ()
+        answered_prompt, self.prompt, self.options = self.prompt, None, ()
         if answer is None:
             raise EOFError
-        if keep and len(shown) > LABEL:
-            self.lines.append(("note", shown.strip()))
+        if keep and len(answered_prompt) > LABEL:
+            self.lines.append(("note", answered_prompt.strip()))
         self.lines.append(("said", SAID.get(answer, answer) if options else answer))
         return answer
 

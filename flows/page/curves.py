@@ -103,15 +103,17 @@ class Curves:
     def _name_lines(self, names: Sequence[str]) -> None:
         """Draw a legend that wraps onto several lines. A click hides or shows a line."""
 
-        def turn(own: Sequence[str]) -> None:
-            for name in own:
+        def turn(series_names: Sequence[str]) -> None:
+            for name in series_names:
                 self._chart.run_chart_method("dispatchAction", {"type": "legendToggleSelect", "name": name})
 
         self._legend.clear()
         with self._legend:
             for bare, color in charts.colors(names).items():
-                own = [name for name in names if charts.bare(name) == bare]
-                with ui.button(on_click=lambda own=own: turn(own), color=None).props("flat dense no-caps"):
+                series_names = [name for name in names if charts.bare(name) == bare]
+                with ui.button(on_click=lambda series_names=series_names: turn(series_names), color=None).props(
+                    "flat dense no-caps"
+                ):
                     ui.element("span").classes("dot").style(f"background: {color}")
                     ui.label(bare).classes("text-sm")
             if names:
@@ -140,11 +142,11 @@ class Curves:
         """Merge the texts of each step into one mark. With several runs, the note names the runs that a text is
         about, unless it is about all of them.
         """
-        whose: dict[tuple[int, str], set[str]] = {}
+        runs_by_text: dict[tuple[int, str], set[str]] = {}
         for step, run_id, text in texts:
-            whose.setdefault((step, text), set()).add(run_id)
+            runs_by_text.setdefault((step, text), set()).add(run_id)
         at: dict[int, list[tuple[str, str]]] = {}
-        for (step, text), runs in sorted(whose.items()):
+        for (step, text), runs in sorted(runs_by_text.items()):
             of = "" if len(runs) == len(self._run_ids) else f" ({', '.join(sorted(runs))})"
             at.setdefault(step, []).append((text, text + of))
         return [
@@ -155,10 +157,10 @@ class Curves:
     def _open(self, event: Any) -> None:
         step = int(event.data[0])
         phase = "validate" if event.series_name.endswith("(validation)") else "train"
-        whose = next(
+        clicked_run = next(
             (run_id for run_id in self._run_ids if event.series_name.startswith(f"{run_id} ")), self._run_ids[0]
         )
-        ui.navigate.to(frame.address("/trajectories", run=whose, step=step, phase=phase))
+        ui.navigate.to(frame.address("/trajectories", run=clicked_run, step=step, phase=phase))
 
 
 def _alarm(fields: str | None) -> str:

@@ -83,7 +83,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 
 
 @contextmanager
-def frame(title: str, *, here: str = "") -> Iterator[None]:
+def frame(title: str, *, current_page: str = "") -> Iterator[None]:
     """Draw the page around the block's content. A refusal inside the block is shown as a sentence."""
     ui.page_title(f"{title} · userrl")
     ui.colors(primary="#2f6ca8", secondary="#5d6673", accent="#b4540a", positive="#2e7d5b", negative="#b3372f")
@@ -93,7 +93,7 @@ def frame(title: str, *, here: str = "") -> Iterator[None]:
     ):
         ui.link("userrl", "/").classes("font-bold text-lg")
         for name, target in PAGES.items():
-            ui.link(name, target).classes("here" if name == here else "")
+            ui.link(name, target).classes("here" if name == current_page else "")
     # NiceGUI's own layout has the page's one `main`.
     with ui.element("div").classes("w-full max-w-screen-xl mx-auto p-2 sm:p-4 flex flex-col gap-4"):
         try:
@@ -115,15 +115,17 @@ def sentence(text: str) -> None:
 
 def said(text: str | None, *classes: str) -> None:
     """Draw foreign text in a label without markup. A long text is cut until the reader asks for all of it."""
-    whole = plain(text or "")
-    label = ui.label(whole[:CUT]).classes(" ".join(("said", *classes))).props('dir="auto"')
-    if len(whole) > CUT:
+    full_text = plain(text or "")
+    label = ui.label(full_text[:CUT]).classes(" ".join(("said", *classes))).props('dir="auto"')
+    if len(full_text) > CUT:
 
         def show_all() -> None:
-            label.set_text(whole)
+            label.set_text(full_text)
             button.delete()
 
-        button = ui.button(f"Show all {len(whole):,} characters", on_click=show_all).props("flat dense no-caps size=sm")
+        button = ui.button(f"Show all {len(full_text):,} characters", on_click=show_all).props(
+            "flat dense no-caps size=sm"
+        )
 
 
 def turn(row: Mapping[str, Any], *, same: bool = False) -> None:
@@ -213,7 +215,9 @@ def table(
     columns: labels by field. links: fields whose address is in ``href_<field>``. wide: fields hidden on narrow screens.
     cards: on narrow screens each row is a card.
     """
-    shown = [{name: plain(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
+    plain_rows = [
+        {name: plain(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows
+    ]
     numeric = {c for c in columns if any(isinstance(row.get(c), (int, float)) for row in rows)}
     described = [
         {
@@ -221,26 +225,26 @@ def table(
             "label": label,
             "field": name,
             "align": "right" if name in numeric else "left",
-            "classes": "number" + (" gt-xs" if name in wide else "") + (" whole" if _short(name, shown) else ""),
-            "headerClasses": ("gt-xs" if name in wide else "") + (" whole" if _short(name, shown) else ""),
+            "classes": "number" + (" gt-xs" if name in wide else "") + (" whole" if _short(name, plain_rows) else ""),
+            "headerClasses": ("gt-xs" if name in wide else "") + (" whole" if _short(name, plain_rows) else ""),
         }
         for name, label in columns.items()
     ]
-    made = ui.table(rows=shown, columns=described, row_key=key, selection="multiple" if selection else None)
-    made.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
+    ui_table = ui.table(rows=plain_rows, columns=described, row_key=key, selection="multiple" if selection else None)
+    ui_table.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
     if selection:
-        made.add_slot("header-selection", ALL)
+        ui_table.add_slot("header-selection", ALL)
     if cards:
-        made.props(':grid="window.innerWidth < 600"')
+        ui_table.props(':grid="window.innerWidth < 600"')
     for name in links:
-        made.add_slot(f"body-cell-{name}", LINK.format(name))
-    return made
+        ui_table.add_slot(f"body-cell-{name}", LINK.format(name))
+    return ui_table
 
 
 def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether all words of this column fit on a narrow screen without a break."""
-    words = (word for row in rows for word in re.split(r"[\s-]+", str(row.get(name) or "")))
-    return all(len(word) <= LONGEST_WORD for word in words)
+    tokens = (token for row in rows for token in re.split(r"[\s-]+", str(row.get(name) or "")))
+    return all(len(token) <= LONGEST_WORD for token in tokens)
 
 
 def many(count: int, noun: str) -> str:

@@ -29,10 +29,10 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
             frame.chip(fact)
         ui.link(str(first["run_id"]), f"/run/{first['run_id']}")
     members = _widest_first(members)
-    alone = browse.parting([member.turns for member in members])
+    parting_turns = browse.parting([member.turns for member in members])
     scores = [m.trajectory["score"] for m in members]
-    known = [score for score in scores if score is not None]
-    if len(known) > 1 and max(known) > min(known):
+    valid_scores = [score for score in scores if score is not None]
+    if len(valid_scores) > 1 and max(valid_scores) > min(valid_scores):
         with ui.row().classes("gap-1"):
             ui.label("Largest difference in score:")
             for member, rank in zip(members[:2], ("best", "worst"), strict=True):
@@ -40,7 +40,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
             [turn, _] = browse.parting([member.turns for member in members[:2]])
             ui.label("(shown first below)" if turn is None else f"(shown first below; they diverge at turn {turn})")
     elif first["stage"] is None:
-        ui.label("All scores are equal." if known else "No attempt has a score.").classes("quiet")
+        ui.label("All scores are equal." if valid_scores else "No attempt has a score.").classes("quiet")
     else:
         ui.label("All scores are equal, so all advantages are zero and this group has no gradient.").classes("mark")
     runs = await frame.asked(lambda: warehouse.rows("FROM runs WHERE run_id = $run", run=first["run_id"]))
@@ -60,7 +60,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
         .props('tabindex=0 aria-label="Trajectories"')
     ):
         for n, member in enumerate(members):
-            _member(member, alone[n], _equals(members, n), _shared_turns(members, n))
+            _member(member, parting_turns[n], _equals(members, n), _shared_turns(members, n))
 
 
 def _explain(members: Sequence[StoredConversation], run: dict[str, Any]) -> None:
@@ -87,12 +87,14 @@ def _widest_first(members: Sequence[StoredConversation]) -> list[StoredConversat
     scores = [m.trajectory["score"] for m in scored]
     best = [m for m, score in zip(scored, scores, strict=True) if score == max(scores)]
     worst = [m for m, score in zip(scored, scores, strict=True) if score == min(scores)]
-    apart = [(a, b) for a in best for b in worst if a is not b]
-    ends = max(apart, key=lambda two: browse.shared_turns(two[0].turns, two[1].turns))
+    pairs = [(a, b) for a in best for b in worst if a is not b]
+    ends = max(pairs, key=lambda two: browse.shared_turns(two[0].turns, two[1].turns))
     return [*ends, *(m for m in members if not any(m is end for end in ends))]
 
 
-def _member(member: StoredConversation, alone: int | None, equals: Sequence[str], shared: Sequence[bool]) -> None:
+def _member(
+    member: StoredConversation, parting_turn: int | None, equals: Sequence[str], shared: Sequence[bool]
+) -> None:
     row = member.trajectory
     with ui.element("section").classes("panel member flex flex-col gap-2"):
         ui.link(attempt(row).capitalize(), f"/trajectory/{row['traj_id']}").classes("font-semibold")
@@ -105,33 +107,33 @@ def _member(member: StoredConversation, alone: int | None, equals: Sequence[str]
         if equals:
             ui.label(f"Same as attempt{'s' if len(equals) > 1 else ''} {', '.join(equals)}").classes("mark text-sm")
         for turn, same in zip(member.turns, shared, strict=True):
-            if turn["turn"] == alone:
+            if turn["turn"] == parting_turn:
                 ui.label("Differs from all other attempts from here on").classes("mark text-sm")
             frame.turn(turn, same=same)
 
 
-def _equals(members: Sequence[StoredConversation], place: int) -> list[str]:
+def _equals(members: Sequence[StoredConversation], index: int) -> list[str]:
     """Return the numbers of the attempts with exactly the same turns and replies."""
     call_sequences = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
     return [
         str(m.trajectory["attempt"] + 1)
         for n, m in enumerate(members)
-        if n != place and call_sequences[n] == call_sequences[place]
+        if n != index and call_sequences[n] == call_sequences[index]
     ]
 
 
 def _advantage(member: StoredConversation) -> float | None:
     """Return the mean advantage over the trajectory's turns. The replay page shows each turn's own."""
-    known = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
-    return sum(known) / len(known) if known else None
+    advantages = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
+    return sum(advantages) / len(advantages) if advantages else None
 
 
-def _shared_turns(members: Sequence[StoredConversation], place: int) -> list[bool]:
+def _shared_turns(members: Sequence[StoredConversation], index: int) -> list[bool]:
     """Return for each turn whether another trajectory is identical up to and including it."""
     call_sequences: list[list[Any]] = [
         [(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members
     ]
     return [
-        any(other[: n + 1] == call_sequences[place][: n + 1] for m, other in enumerate(call_sequences) if m != place)
-        for n in range(len(call_sequences[place]))
+        any(other[: n + 1] == call_sequences[index][: n + 1] for m, other in enumerate(call_sequences) if m != index)
+        for n in range(len(call_sequences[index]))
     ]

@@ -19,7 +19,7 @@ from flows.page import frame
 from flows.page.sitting import CONSENT, Sitting, SittingPage
 from flows.page.study import PlannedStudy
 from userrl.people.others import Checkpoint, Other, Served, Side
-from userrl.people.people import Study, Talk
+from userrl.people.people import ConversationSetup, Study
 from userrl.people.plan import PeoplePlan
 from userrl.reports import people_report
 from userrl.reports.people_report import PeoplePair
@@ -120,11 +120,11 @@ class People:
                 "people.conversation_over",
                 "This conversation is over, or was never begun. Begin another one under People.",
             )
-        talk = sitting.talk
-        frame.heading(f"{talk.task.gym}: you are the {talk.side}")
+        setup = sitting.setup
+        frame.heading(f"{setup.task.gym}: you are the {setup.side}")
         with ui.row().classes("gap-2"):
-            frame.chip(f"with {other_side(talk.other_name)}")
-            frame.chip(f"at most {talk.turns} turns")
+            frame.chip(f"with {other_side(setup.other_name)}")
+            frame.chip(f"at most {setup.turns} turns")
         SittingPage(sitting).build()
 
     async def show_study(self, code: str) -> None:
@@ -150,12 +150,12 @@ class People:
 
         def begun() -> Sitting:
             task = self._study.hand_out(gym, side, chosen, split=split, person=person)
-            return Sitting(self._study, Talk(task, side, chosen, seed=secrets.randbelow(2**31)), person)
+            return Sitting(self._study, ConversationSetup(task, side, chosen, seed=secrets.randbelow(2**31)), person)
 
         self._study.note("consent", person=person, text=CONSENT)
         return self.sit(begun)
 
-    def sit(self, begun: Callable[[], Sitting]) -> str:
+    def sit(self, start: Callable[[], Sitting]) -> str:
         """Begin a conversation and return its address. Raises ConfigError if too many are in progress."""
         token = secrets.token_urlsafe(12)
         with self._beginning:
@@ -165,7 +165,7 @@ class People:
                     del self._sittings[old_token]
             if sum(sitting.ended is None for sitting in self._sittings.values()) >= MOST:
                 raise ConfigError("server.full", f"{MOST} conversations are in progress. Come back later.")
-            self._sittings[token] = begun()
+            self._sittings[token] = start()
         return token
 
     def other(self, name: str) -> Other:

@@ -31,14 +31,14 @@ GROUP BY ALL
 """
 
 
-async def show_published(warehouse: Warehouse, given: str) -> None:
+async def show_published(warehouse: Warehouse, run_name: str) -> None:
     """Draw the choice of evaluated runs, and the table of one run."""
     frame.heading("Published results next to ours")
     evaluated = [row["run_id"] for row in await frame.asked(lambda: warehouse.rows(EVALUATED))]
     if not evaluated:
         frame.sentence("No run has been evaluated yet. `userrl evaluate latest` evaluates the newest run.")
         return
-    run_id = find_run(warehouse.root, given)["run_id"] if given else evaluated[0]
+    run_id = find_run(warehouse.root, run_name)["run_id"] if run_name else evaluated[0]
     ui.select(
         evaluated if run_id in evaluated else [run_id, *evaluated],
         value=run_id,

@@ -89,23 +89,23 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
         )
     ]
     chosen = sorted({steps[n * (len(steps) - 1) // (STEPS - 1)] for n in range(STEPS)} if steps else ())
-    places = {row["traj_id"]: row for row in warehouse.rows(MEMBERS, run=run_id, steps=chosen, each=EACH)}
+    trajectories = {row["traj_id"]: row for row in warehouse.rows(MEMBERS, run=run_id, steps=chosen, each=EACH)}
     texts_by_key: dict[tuple[int, str, str], Counter[str]] = {}
-    one: dict[tuple[int, str, str], int] = {}
+    example_ids: dict[tuple[int, str, str], int] = {}
     of_step = Counter[tuple[int, str]]()
     columns = (
         f"traj_id, coalesce(choice, '{UNREADABLE}') AS choice, left(coalesce(content, message), {LETTERS + 1}) AS text"
     )
-    for turn in warehouse.stored("turns", list(places), columns) if places else ():
-        place = places[turn["traj_id"]]
-        key = (place["step"], place["stage"], turn["choice"])
+    for turn in warehouse.stored("turns", list(trajectories), columns) if trajectories else ():
+        trajectory = trajectories[turn["traj_id"]]
+        key = (trajectory["step"], trajectory["stage"], turn["choice"])
         texts_by_key.setdefault(key, Counter())[turn["text"] or ""] += 1
-        one[key] = min(one.get(key, turn["traj_id"]), turn["traj_id"])
+        example_ids[key] = min(example_ids.get(key, turn["traj_id"]), turn["traj_id"])
         of_step[key[:2]] += 1
     for key in [key for key, texts in texts_by_key.items() if texts.total() < LEAST * of_step[key[:2]]]:
         other = (*key[:2], OTHER)
         texts_by_key.setdefault(other, Counter()).update(texts_by_key.pop(key))
-        one[other] = min(one.get(other, one[key]), one[key])
+        example_ids[other] = min(example_ids.get(other, example_ids[key]), example_ids[key])
     return [
         {
             "step": step,
@@ -114,7 +114,7 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
             "n": texts.total(),
             "of_step": of_step[step, stage],
             "commonest": _commonest(texts),
-            "one_id": one[step, stage, choice],
+            "one_id": example_ids[step, stage, choice],
         }
         for (step, stage, choice), texts in sorted(
             texts_by_key.items(), key=lambda item: (*item[0][:2], _order(item[0][2]))

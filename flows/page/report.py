@@ -70,11 +70,11 @@ def draw(blocks: Sequence[Block]) -> None:
                             frame.said(unmarked(item))
             case TableBlock(head, rows, note):
                 columns = {f"c{n}": name for n, name in enumerate(head)}
-                shown = [
+                table_rows = [
                     {"id": n, **{f"c{m}": unmarked(cell) for m, cell in enumerate(row)}} for n, row in enumerate(rows)
                 ]
                 with ui.element("div").classes("overflow-x-auto w-full"):
-                    frame.table(shown, columns, cards=len(head) > 6)
+                    frame.table(table_rows, columns, cards=len(head) > 6)
                 if note:
                     ui.label(note).classes("quiet text-sm")
             case Turn(title=title, agent=agent, reply=reply, thought=thought):

@@ -68,20 +68,20 @@ async def show_runs(warehouse: Warehouse) -> None:
         "recipe": "Recipe", "seed": "Seed", "profile": "Profile", "trajectories": "Trajectories", "began": "Started",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
-        made = frame.table(
+        table = frame.table(
             rows,
             columns,
             links=("name", "trajectories"),
             wide=("spark", "state", "recipe", "seed", "profile", "trajectories", "began"),
             selection=True,
         )
-        made.add_slot("body-cell-spark", frame.SPARK)
-        made.add_slot("body-cell-ending", frame.WORD)
-        made.add_slot("body-selection", TICK)
+        table.add_slot("body-cell-spark", frame.SPARK)
+        table.add_slot("body-cell-ending", frame.WORD)
+        table.add_slot("body-selection", TICK)
         ui.label(ENDINGS).classes("quiet text-sm")
 
     def compare() -> None:
-        chosen = list(dict.fromkeys(row["run"] for row in made.selected if row["curves"]))
+        chosen = list(dict.fromkeys(row["run"] for row in table.selected if row["curves"]))
         if chosen:
             ui.navigate.to(frame.address("/run/" + chosen[0], beside=",".join(chosen[1:])))
         else:
@@ -93,22 +93,22 @@ async def show_runs(warehouse: Warehouse) -> None:
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
     """Return the rows of the table of runs, in the order of `show_runs`. A run with branches has a row for each of them."""
-    known: dict[str, Run] = {run.id: run for run in all_runs()}
+    runs: dict[str, Run] = {run.id: run for run in all_runs()}
     newest_first = warehouse.rows("FROM runs ORDER BY created DESC")
-    ended = reported_ends(known.values())
-    unreported = {row["run_id"] for row in newest_first if row["kind"] is None} - ended.keys()
+    ends_by_run = reported_ends(runs.values())
+    unreported = {row["run_id"] for row in newest_first if row["kind"] is None} - ends_by_run.keys()
     # Another connection reads only these runs, but opening it takes as long as the queries for several runs.
     if len(unreported) > FEW:
-        ended |= measured_ends(warehouse.root, unreported)
+        ends_by_run |= measured_ends(warehouse.root, unreported)
     else:
         for unreported_run in unreported:
-            ended |= endings(warehouse, unreported_run)
+            ends_by_run |= endings(warehouse, unreported_run)
     sparks, counts = _of_run(warehouse.rows(SPARKS)), _of_run(warehouse.rows(COUNTS))
     rows = []
     for row in sorted(newest_first, key=lambda row: about_another(row["name"] or "")):
         run_id = row["run_id"]
-        run = known.get(run_id)
-        run_endings = ended.get(run_id, [])
+        run = runs.get(run_id)
+        run_endings = ends_by_run.get(run_id, [])
         branches = sorted(ending.branch for ending in run_endings if ending.branch)
         for branch in branches or [""]:
             ending = next((ending for ending in run_endings if ending.branch == branch), None)
@@ -167,47 +167,47 @@ def _state(run: Run | None) -> str:
     return f"{status.state} {status.stage}" if status.state == "running" and status.stage else status.state
 
 
-async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
+async def show_run(warehouse: Warehouse, run_id: str, compared: str) -> None:
     """Draw one run, with the curves of other runs if requested."""
     run_row = find_run(warehouse.root, run_id)
-    run_ids = [run_row["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
-    known = {run.id: run for run in all_runs()}
+    run_ids = [run_row["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in compared.split(",") if name)]
+    runs = {run.id: run for run in all_runs()}
     if len(run_ids) == 1:
-        await _show_one(warehouse, run_row, known.get(run_row["run_id"]))
+        await _show_one(warehouse, run_row, runs.get(run_row["run_id"]))
     else:
         frame.heading(f"{len(run_ids)} runs")
-        ended = reported_ends(known[each_id] for each_id in run_ids if each_id in known)
-        ended |= await frame.asked(lambda: measured_ends(warehouse.root, {*run_ids} - ended.keys()))
+        ends_by_run = reported_ends(runs[each_id] for each_id in run_ids if each_id in runs)
+        ends_by_run |= await frame.asked(lambda: measured_ends(warehouse.root, {*run_ids} - ends_by_run.keys()))
         rows = {row["run_id"]: row for row in await frame.asked(lambda: warehouse.rows("FROM runs"))}
         _facts_side_by_side(
-            [_facts_row(rows[each_id], known.get(each_id), ended.get(each_id, [])) for each_id in run_ids]
+            [_facts_row(rows[each_id], runs.get(each_id), ends_by_run.get(each_id, [])) for each_id in run_ids]
         )
-        own = await frame.asked(lambda: _only(warehouse.root, frozenset(run_ids)))
-        await Curves(own, run_ids).build()
+        run_warehouse = await frame.asked(lambda: _only(warehouse.root, frozenset(run_ids)))
+        await Curves(run_warehouse, run_ids).build()
 
 
 async def _show_one(warehouse: Warehouse, row: Row, run: Run | None) -> None:
     """Draw one run: its facts and its result card at once, and what is queried after the page has reached its reader."""
     run_id = row["run_id"]
-    ended = reported_ends([run] if run else [])
+    ends_by_run = reported_ends([run] if run else [])
     frame.heading(run_id)
-    _facts(row, run, ended.get(run_id, ()))
+    _facts(row, run, ends_by_run.get(run_id, ()))
     has_card = run is not None and await show_card(run, warehouse)
 
     async def details() -> None:
-        own = await frame.asked(lambda: _only(warehouse.root, frozenset([run_id])))
+        run_warehouse = await frame.asked(lambda: _only(warehouse.root, frozenset([run_id])))
         if row.get("kind") == IMPORTED:
             draw((await frame.asked(lambda: import_document(summary(run_id)))).blocks)
-            frame.folded("Users", lambda: show_users(own, run_id))
-            await _worth_reading(own, run_id)
+            frame.folded("Users", lambda: show_users(run_warehouse, run_id))
+            await _worth_reading(run_warehouse, run_id)
             return
-        if run_id not in ended:
-            _ends((await frame.asked(lambda: endings(own))).get(run_id, ()), sentences=not has_card)
-        await Curves(own, [run_id]).build()
-        await _worth_reading(own, run_id)
-        if await frame.asked(lambda: has_replies(own, run_id)):
-            frame.folded("The agent's choices over training", lambda: show_replies(own, run_id))
-        frame.folded("Users", lambda: show_users(own, run_id))
+        if run_id not in ends_by_run:
+            _ends((await frame.asked(lambda: endings(run_warehouse))).get(run_id, ()), sentences=not has_card)
+        await Curves(run_warehouse, [run_id]).build()
+        await _worth_reading(run_warehouse, run_id)
+        if await frame.asked(lambda: has_replies(run_warehouse, run_id)):
+            frame.folded("The agent's choices over training", lambda: show_replies(run_warehouse, run_id))
+        frame.folded("Users", lambda: show_users(run_warehouse, run_id))
         if run:
             await show_report(run, warehouse)
 
@@ -220,9 +220,9 @@ def _only(root: Path, run_ids: frozenset[str]) -> Warehouse:
     return open_warehouse(root, run=run_ids)
 
 
-def _facts(row: Row, run: Run | None, ended: Sequence[Ended]) -> None:
+def _facts(row: Row, run: Run | None, run_endings: Sequence[Ended]) -> None:
     with ui.row().classes("gap-2 items-center"):
-        _words(ended)
+        _words(run_endings)
         for fact in filter(
             None, (row.get("kind"), row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))
         ):
@@ -231,10 +231,10 @@ def _facts(row: Row, run: Run | None, ended: Sequence[Ended]) -> None:
             ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
 
 
-def _words(ended: Sequence[Ended]) -> None:
-    for each in ended:
-        if each.word:
-            frame.chip(f"{each.branch}: {each.word}" if each.branch else each.word, kind=KINDS[each.word])
+def _words(run_endings: Sequence[Ended]) -> None:
+    for ending in run_endings:
+        if ending.word:
+            frame.chip(f"{ending.branch}: {ending.word}" if ending.branch else ending.word, kind=KINDS[ending.word])
 
 
 def _ends(run_endings: Sequence[Ending], *, sentences: bool) -> None:
@@ -269,8 +269,8 @@ def _facts_side_by_side(rows: Sequence[Row]) -> None:
         "profile": "Profile", "state": "State", "credit": "Credit",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
-        made = frame.table(rows, columns, links=("name",), wide=("recipe", "seed", "profile", "state", "credit"))
-        made.add_slot("body-cell-ending", frame.WORD)
+        table = frame.table(rows, columns, links=("name",), wide=("recipe", "seed", "profile", "state", "credit"))
+        table.add_slot("body-cell-ending", frame.WORD)
 
 
 def _seed(row: Row) -> str:
@@ -283,7 +283,7 @@ def _credit(row: Row) -> str:
 
 
 async def _worth_reading(warehouse: Warehouse, run_id: str) -> None:
-    groups = await frame.asked(lambda: browse.spread_groups(warehouse, run_id, most=10))
+    groups = await frame.asked(lambda: browse.spread_groups(warehouse, run_id, limit=10))
     rows = [
         {
             **row,

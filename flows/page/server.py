@@ -30,57 +30,57 @@ def app_of(warehouse: Warehouse, people: People) -> FastAPI:
 
     @ui.page("/", response_timeout=RESPONSE_SECONDS)
     async def runs() -> None:
-        with frame.frame("Runs", here="Runs"):
+        with frame.frame("Runs", current_page="Runs"):
             await show_runs(warehouse)
 
     @ui.page("/run/{run_id}", response_timeout=RESPONSE_SECONDS)
     async def run(run_id: str, beside: str = "") -> None:
-        with frame.frame(run_id, here="Runs"):
+        with frame.frame(run_id, current_page="Runs"):
             await show_run(warehouse, run_id, beside)
 
     @ui.page("/cross-play/{name}", response_timeout=RESPONSE_SECONDS)
     async def cross_play(name: str) -> None:
-        with frame.frame(f"Cross-play {name}", here="Runs"):
+        with frame.frame(f"Cross-play {name}", current_page="Runs"):
             await show_cross_play(warehouse, name)
 
     @ui.page("/trajectories", response_timeout=RESPONSE_SECONDS)
     async def trajectories(request: Request) -> None:
-        with frame.frame("Trajectories", here="Trajectories"):
+        with frame.frame("Trajectories", current_page="Trajectories"):
             await show_trajectories(warehouse, request.query_params)
 
     @ui.page("/trajectory/{traj_id}", response_timeout=RESPONSE_SECONDS)
     async def trajectory(traj_id: int, request: Request) -> None:
-        with frame.frame(f"Trajectory {traj_id}", here="Trajectories"):
+        with frame.frame(f"Trajectory {traj_id}", current_page="Trajectories"):
             await show_replay(warehouse, traj_id, request.query_params)
 
     @ui.page("/group/{traj_id}", response_timeout=RESPONSE_SECONDS)
     async def group(traj_id: int) -> None:
-        with frame.frame(f"Group of {traj_id}", here="Trajectories"):
+        with frame.frame(f"Group of {traj_id}", current_page="Trajectories"):
             await show_group(warehouse, traj_id)
 
     @ui.page("/ask", response_timeout=RESPONSE_SECONDS)
     async def ask(q: str = "") -> None:
-        with frame.frame("SQL", here="SQL"):
+        with frame.frame("SQL", current_page="SQL"):
             await Question(warehouse, q).build()
 
     @ui.page("/published", response_timeout=RESPONSE_SECONDS)
     async def published(run: str = "") -> None:
-        with frame.frame("Published", here="Published"):
+        with frame.frame("Published", current_page="Published"):
             await show_published(warehouse, run)
 
     @ui.page("/people", response_timeout=RESPONSE_SECONDS)
     async def all_people() -> None:
-        with frame.frame("People", here="People"):
+        with frame.frame("People", current_page="People"):
             await people.show()
 
     @ui.page("/people/{token}", response_timeout=RESPONSE_SECONDS, reconnect_timeout=60.0)
     async def sitting(token: str) -> None:
-        with frame.frame("Conversation", here="People"):
+        with frame.frame("Conversation", current_page="People"):
             await people.show_sitting(token)
 
     @ui.page("/study/{code}", response_timeout=RESPONSE_SECONDS, reconnect_timeout=60.0)
     async def study(code: str) -> None:
-        with frame.frame("Study", here="People"):
+        with frame.frame("Study", current_page="People"):
             await people.show_study(code)
 
     app = FastAPI(title="userrl view", docs_url=None, redoc_url=None, openapi_url=None)

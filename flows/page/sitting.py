@@ -14,7 +14,7 @@ from flows.page import frame
 from flows.page.console import SAID, PageConsole
 from userrl.machine.foreign_text import plain
 from userrl.people.others import Side
-from userrl.people.people import Study, Talk
+from userrl.people.people import ConversationSetup, Study
 from userrl.reports.wording import ended
 from userrl_core.errors import UserRLError
 from userrl_core.records import Trajectory
@@ -28,21 +28,21 @@ CONSENT = (
 class Sitting:
     """A conversation in progress, in its own thread. The person has consented.
 
-    told: further fields of its event. held: called once it is stored, if it has a score. back: the page to return to.
+    event_fields: further fields of its event. on_stored: called once it is stored, if it has a score. back: the page to return to.
     """
 
     def __init__(
         self,
         study: Study,
-        talk: Talk,
+        setup: ConversationSetup,
         person: str,
         *,
-        told: Mapping[str, Any] | None = None,
-        held: Callable[[Trajectory], None] = lambda trajectory: None,
+        event_fields: Mapping[str, Any] | None = None,
+        on_stored: Callable[[Trajectory], None] = lambda trajectory: None,
         back: str = "/people",
     ) -> None:
-        self.talk, self.person, self.back = talk, person, back
-        self._told, self._held = dict(told or {}), held
+        self.setup, self.person, self.back = setup, person, back
+        self._event_fields, self._on_stored = dict(event_fields or {}), on_stored
         self.console = PageConsole()
         self.trajectory: Trajectory | None = None
         self.failure = ""
@@ -53,12 +53,17 @@ class Sitting:
 
     def _hold(self) -> None:
         try:
-            self.trajectory = self._study.hold(self.talk, self.console, person=self.person)
+            self.trajectory = self._study.hold(self.setup, self.console, person=self.person)
             self._study.tell(
-                self.trajectory, person=self.person, side=self.talk.side, where="page", consent=True, **self._told
+                self.trajectory,
+                person=self.person,
+                side=self.setup.side,
+                where="page",
+                consent=True,
+                **self._event_fields,
             )
             if self.trajectory.admitted:
-                self._held(self.trajectory)
+                self._on_stored(self.trajectory)
         except UserRLError as error:
             self.failure = str(error)
         finally:
@@ -72,7 +77,7 @@ class Sitting:
         """Store the person's rating."""
         if self.trajectory is not None:
             self._study.tell(
-                self.trajectory, person=self.person, side=self.talk.side, rating=rating, comment=comment[:2_000]
+                self.trajectory, person=self.person, side=self.setup.side, rating=rating, comment=comment[:2_000]
             )
 
 
@@ -156,9 +161,9 @@ class SittingPage:
                 for choice in worded:
                     ui.button(choice, on_click=self._answer(partial(call, choice))).props("no-caps")
 
-    def _answer(self, given: Callable[[], str]) -> Callable[[], None]:
+    def _answer(self, read_answer: Callable[[], str]) -> Callable[[], None]:
         def send() -> None:
-            if text := given():
+            if text := read_answer():
                 self._sitting.console.put(text)
 
         return send
@@ -172,9 +177,9 @@ class SittingPage:
                 return
             score = "not scored" if trajectory.score is None else f"score {frame.number(trajectory.score)}"
             turns = [{"choice": turn.choice, "reward": turn.reward} for turn in trajectory.turns]
-            word = ended(trajectory.stop_reason, turns)
-            ui.label(f"Ended after {frame.many(len(turns), 'turn')}: {word}, {score}.")
-            if reason := _failure_of_the_other(trajectory, sitting.talk.side):
+            ending = ended(trajectory.stop_reason, turns)
+            ui.label(f"Ended after {frame.many(len(turns), 'turn')}: {ending}, {score}.")
+            if reason := _failure_of_the_other(trajectory, sitting.setup.side):
                 frame.said(reason)
             address = f"/trajectory/{trajectory.traj_id}"
             ui.link("Show every turn", address)

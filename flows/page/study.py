@@ -12,7 +12,7 @@ from flows.page import frame
 from flows.page.sitting import CONSENT, Sitting
 from userrl.machine.home import home
 from userrl.people.others import Other, check_side
-from userrl.people.people import Study, Talk
+from userrl.people.people import ConversationSetup, Study
 from userrl.people.plan import Next, PeoplePlan, Seats
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.records import Task, Trajectory
@@ -70,14 +70,14 @@ class PlannedStudy:
     async def show(self, code: str) -> None:
         """Draw a person's page: the next conversation, the code to come back with, and the way out."""
         plan = self.plan
-        held = await frame.asked(lambda: self._seats.held(code))
+        completed = await frame.asked(lambda: self._seats.held(code))
         frame.heading(f"Study {plan.name}")
         with ui.element("div").classes("panel flex flex-col gap-3 max-w-2xl"):
-            if held >= plan.conversations:
+            if completed >= plan.conversations:
                 ui.label("You have had all your conversations. Thank you.")
             else:
                 ui.label(
-                    f"Conversation {held + 1} of {plan.conversations}. Your code is {code}: with it you can come back."
+                    f"Conversation {completed + 1} of {plan.conversations}. Your code is {code}: with it you can come back."
                 )
 
                 async def begin() -> None:
@@ -104,19 +104,23 @@ class PlannedStudy:
             if code in self._open and self._open[code][1].ended is None:
                 return self._open[code][0]
             plan, other = self.plan, self._other(self.plan.others[at.other])
-            talk = Talk(self._task(other, at), plan.side, other, seed=secrets.randbelow(2**31))
-            told = {"study": plan.name, "seat": at.seat, "place": at.place, "other": plan.others[at.other]}
+            setup = ConversationSetup(self._task(other, at), plan.side, other, seed=secrets.randbelow(2**31))
+            event_fields = {"study": plan.name, "seat": at.seat, "place": at.position, "other": plan.others[at.other]}
 
-            def held(trajectory: Trajectory) -> None:
+            def on_stored(trajectory: Trajectory) -> None:
                 self._seats.done(code, at, trajectory.traj_id or 0)
 
             sittings: list[Sitting] = []
 
-            def begun() -> Sitting:
-                sittings.append(Sitting(self._study, talk, code, told=told, held=held, back=f"/study/{code}"))
+            def start() -> Sitting:
+                sittings.append(
+                    Sitting(
+                        self._study, setup, code, event_fields=event_fields, on_stored=on_stored, back=f"/study/{code}"
+                    )
+                )
                 return sittings[0]
 
-            token = self._sit(begun)
+            token = self._sit(start)
             self._open[code] = token, sittings[0]
             return token
 
@@ -135,8 +139,10 @@ class PlannedStudy:
         self._study.note("withdrawal", study=self.plan.name, person=code)
 
     def _task(self, other: Other, at: Next) -> Task:
-        wanted = self._tasks[at.task]
+        task_id = self._tasks[at.task]
         for task in other.tasks(self.plan.gym, self.plan.split):
-            if task.id == wanted:
+            if task.id == task_id:
                 return task
-        raise ConfigError("people.bad_plan", f"{self.plan.others[at.other]} does not have the study's task '{wanted}'.")
+        raise ConfigError(
+            "people.bad_plan", f"{self.plan.others[at.other]} does not have the study's task '{task_id}'."
+        )

@@ -85,13 +85,13 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
     if listing.wanted.run:
         del columns["run"]
     with ui.element("div").classes("panel overflow-x-auto"):
-        made = frame.table(
+        table = frame.table(
             [_shown(row, listing) for row in page.rows],
             columns,
             links=("traj", "group"),
             wide=("tier", "stage", "phase", "policy", "user", "run", "group"),
         )
-        made.add_slot("body-cell-traj", TRAJECTORY)
+        table.add_slot("body-cell-traj", TRAJECTORY)
         ui.label(
             "Failed: scored, but not a success by the gym's rule (docs/gyms.md). "
             "The filter Outcome: failed lists only these."
@@ -116,8 +116,10 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
     with ui.element("form").classes("panel flex flex-wrap gap-3 items-end folded").on("submit.prevent", apply) as form:
         for name, options in choices.items():
             value = active.get(name)
-            words = {FAILED: "failed: any outcome but success", **ENDED} if name == "stop" else {}
-            listed = {text: words.get(text, text) for text in ("", *((FAILED,) if words else ()), *options)}
+            ending_labels = {FAILED: "failed: any outcome but success", **ENDED} if name == "stop" else {}
+            listed = {
+                text: ending_labels.get(text, text) for text in ("", *((FAILED,) if ending_labels else ()), *options)
+            }
             if value:
                 listed.setdefault(value, value)
             fields[name] = ui.select(
@@ -174,8 +176,8 @@ def _shown(row: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
 def _ended(row: Mapping[str, Any]) -> str:
     if not row["admitted"]:
         return str(row["reject_reason"])
-    word = ended(row["stop_reason"])
-    return f"failed: {word}" if has_failed(row) else word
+    ending = ended(row["stop_reason"])
+    return f"failed: {ending}" if has_failed(row) else ending
 
 
 def _id(text: str | None) -> int | None:

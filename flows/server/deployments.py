@@ -92,38 +92,39 @@ def read_deployments(file: Path = FILE) -> list[Deployment]:
     if not file.is_file():
         raise ConfigError("file.missing", f"There is no {file} here. Run this in the project's folder.")
     try:
-        whole = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigError("file.unreadable", f"{file} is not readable YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(whole, Mapping) or not isinstance(whole.get("deployments"), list):
+    if not isinstance(document, Mapping) or not isinstance(document.get("deployments"), list):
         raise ConfigError("file.unreadable", f"{file} has no list of deployments.")
-    if step := next((name for name in ("build", "push") if whole.get(name)), None):
+    if step := next((name for name in ("build", "push") if document.get(name)), None):
         raise ConfigError(
             "recipe.unknown_key", f"{file}: '{step}' is not read here. Use `prefect deploy` for this file."
         )
     directory = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd())}}
-    pull = whole.get("pull") or [directory]
-    rows: Any = apply_values(whole["deployments"], dict(os.environ), remove_notset=False)
+    pull = document.get("pull") or [directory]
+    rows: Any = apply_values(document["deployments"], dict(os.environ), remove_notset=False)
     return [validated(Deployment, {"pull": pull, **row}, f"{file}, deployment '{row.get('name')}'") for row in rows]
 
 
 def chosen(names: Sequence[str], deployments: Sequence[Deployment]) -> list[Deployment]:
     """Return the deployments of these names, or all. Raises ConfigError for an unknown one."""
-    known = {deployment.label: deployment for deployment in deployments}
+    by_label = {deployment.label: deployment for deployment in deployments}
     for name in names:
-        if name not in known:
+        if name not in by_label:
             raise ConfigError(
-                "server.no_deployment", f"{FILE} has no deployment '{name}'{nearest(name, known)}. Add a line for it."
+                "server.no_deployment",
+                f"{FILE} has no deployment '{name}'{nearest(name, by_label)}. Add a line for it.",
             )
-    return [known[name] for name in names or known]
+    return [by_label[name] for name in names or by_label]
 
 
 async def register(deployments: Sequence[Deployment]) -> AsyncIterator[str]:
     """Register deployments one after the other. Yield a line after each, and one for each schedule that was kept."""
     async with get_client() as client:
         for deployment in deployments:
-            known = await _known(client, deployment.label)
-            schedules, kept = with_kept(deployment, known)
+            server_schedules = await _known(client, deployment.label)
+            schedules, differences = with_kept(deployment, server_schedules)
             flow = _flow(deployment.entrypoint)
             await client.create_deployment(
                 flow_id=await client.create_flow_from_name(flow.name),
@@ -141,8 +142,8 @@ async def register(deployments: Sequence[Deployment]) -> AsyncIterator[str]:
                 schedules=schedules,
                 pull_steps=deployment.pull,
             )
-            yield f"{deployment.label}  {'registered' if known is None else 'registered again'}"
-            for sentence in kept:
+            yield f"{deployment.label}  {'registered' if server_schedules is None else 'registered again'}"
+            for sentence in differences:
                 yield f"  {sentence}"
 
 
@@ -155,19 +156,19 @@ async def _known(client: PrefectClient, label: str) -> Sequence[DeploymentSchedu
 
 
 def with_kept(
-    deployment: Deployment, known: Sequence[DeploymentSchedule] | None
+    deployment: Deployment, server_schedules: Sequence[DeploymentSchedule] | None
 ) -> tuple[list[DeploymentScheduleCreate], list[str]]:
     """Return the schedules of the file as the server's stand, on or off, with those that only the server has.
 
     The second result says what differs from the file.
     """
     schedules = [times.as_prefects() for times in deployment.schedules]
-    return schedules, list(_keep(schedules, known or ()))
+    return schedules, list(_keep(schedules, server_schedules or ()))
 
 
-def _keep(schedules: list[DeploymentScheduleCreate], known: Sequence[DeploymentSchedule]) -> Iterator[str]:
+def _keep(schedules: list[DeploymentScheduleCreate], server_schedules: Sequence[DeploymentSchedule]) -> Iterator[str]:
     ours = {_key(schedule): schedule for schedule in schedules}
-    for theirs in known:
+    for theirs in server_schedules:
         schedule = ours.get(_key(theirs))
         if schedule is None:
             schedules.append(DeploymentScheduleCreate(**theirs.model_dump(include=_KEPT)))

@@ -105,7 +105,7 @@ class FrontDoor:
         if not _may_load(headers):
             return 403, "Pages of other sites may link to this server and may not load anything from it."
         if self.token is not None and not any(
-            hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()) for given in tokens
+            hmac.compare_digest(token.encode(), f"Bearer {self.token}".encode()) for token in tokens
         ):
             return 401, "This server wants its token: Authorization: Bearer TOKEN."
         return None
@@ -136,8 +136,8 @@ class FrontDoor:
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 with a time limit for a request's headers, and a limit of connections per address."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -225,14 +225,14 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def serve(
-    app: FrontDoor, door_socket: socket.socket, begun: Callable[[], object] = lambda: None, **settings: Any
+    app: FrontDoor, door_socket: socket.socket, on_ready: Callable[[], object] = lambda: None, **settings: Any
 ) -> None:
-    """Serve on a bound socket until SIGINT or SIGTERM. begun: called once clients can connect.
+    """Serve on a bound socket until SIGINT or SIGTERM. on_ready: called once clients can connect.
 
     Raises ConfigError if another server has begun to listen there meanwhile.
     """
     _listen(door_socket)
-    begun()
+    on_ready()
     uvicorn.Server(_config(app, **settings)).run(sockets=[door_socket])
 
 
@@ -322,10 +322,12 @@ def _unframed(send: Send) -> Send:
 
     async def with_policy(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"content-security-policy"]
+            other_headers = [
+                pair for pair in message.get("headers", ()) if pair[0].lower() != b"content-security-policy"
+            ]
             message = {
                 **message,
-                "headers": [*kept, (b"content-security-policy", POLICY), (b"x-frame-options", b"DENY")],
+                "headers": [*other_headers, (b"content-security-policy", POLICY), (b"x-frame-options", b"DENY")],
             }
         await send(message)
 

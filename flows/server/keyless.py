@@ -18,12 +18,12 @@ R = TypeVar("R")
 class KeylessFlow(Flow[P, R]):
     """A flow that also checks its parameters when it is called as a function."""
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Run the flow. Raises ConfigError if a parameter holds a key."""
-        refuse_keys({"": list(arguments), **named})
+        refuse_keys({"": list(arguments), **keywords})
         if temporary_server():
             meet_no_other_server()
-        return super().__call__(*arguments, **named)
+        return super().__call__(*arguments, **keywords)
 
 
 def keyless_flow(**options: Any) -> Callable[[Callable[P, R]], KeylessFlow[P, R]]:

@@ -31,12 +31,12 @@ BUSY_ANSWERS = 12
 
 def find_server() -> str | None:
     """Return the API address of this folder's or home's running server, or None. This process's Prefect will use it."""
-    named = os.environ.get(URL)
+    env_url = os.environ.get(URL)
     port = os.environ.get("USERRL_PORT", PORT)
-    places = [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
-    url = named if named and listens(named) else None
-    if not named:
-        url = next((place for place in places if place and _is_ours(place)), None)
+    urls = [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
+    url = env_url if env_url and listens(env_url) else None
+    if not env_url:
+        url = next((candidate for candidate in urls if candidate and _is_ours(candidate)), None)
     if url is not None:
         os.environ[URL] = url
     return url

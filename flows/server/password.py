@@ -81,16 +81,16 @@ def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -
 
     All other lines stay. Nothing is written if the person set a password there, or while another server noted there runs.
     """
-    kept, ours = _split(file)
-    if _names(kept, CLIENT):
+    other_lines, ours = _split(file)
+    if _names(other_lines, CLIENT):
         return
     if ours and ours.split(" ")[0] != url and listens(ours.split(" ")[0]):
         return
-    address = [] if _names(kept, URL) else [f'{URL}="{url}"']
+    address = [] if _names(other_lines, URL) else [f'{URL}="{url}"']
     block = [f"{_BEGIN}{url} of {home}", *address, f'{CLIENT}="{secret}"', f'{SERVER}="{secret}"', _END]
     file = file.resolve()
     draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    _write_private(draft, "\n".join([*kept, *block]) + "\n")
+    _write_private(draft, "\n".join([*other_lines, *block]) + "\n")
     draft.replace(file)
 
 
@@ -121,7 +121,7 @@ def _names(lines: Sequence[str], variable: str) -> bool:
 
 def _split(file: Path) -> tuple[list[str], str]:
     """Return a file's lines that are not ours, and the rest of our first line (``URL of HOME``), or an empty text."""
-    kept: list[str] = []
+    other_lines: list[str] = []
     ours, within = "", False
     for line in file.read_text().splitlines() if file.is_file() else []:
         if line.startswith(_BEGIN):
@@ -129,8 +129,8 @@ def _split(file: Path) -> tuple[list[str], str]:
         elif within:
             within = line != _END
         else:
-            kept.append(line)
-    return kept, ours
+            other_lines.append(line)
+    return other_lines, ours
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -130,11 +130,11 @@ async def _limit(client: PrefectClient, name: str) -> None:
 
 async def _automation(client: PrefectClient) -> None:
     """Create the automation, or update one of an earlier version, which waited for a first heartbeat."""
-    known = await client.read_automations_by_name(ZOMBIES.name)
-    if not known:
+    automations = await client.read_automations_by_name(ZOMBIES.name)
+    if not automations:
         await ZOMBIES.acreate()
-    elif not (isinstance(known[0].trigger, EventTrigger) and known[0].trigger.after >= {_RUNNING, _FOUND}):
-        await client.update_automation(known[0].id, ZOMBIES)
+    elif not (isinstance(automations[0].trigger, EventTrigger) and automations[0].trigger.after >= {_RUNNING, _FOUND}):
+        await client.update_automation(automations[0].id, ZOMBIES)
 
 
 async def _watch_running(client: PrefectClient) -> None:

@@ -104,13 +104,13 @@ class SharedServer:
     def _stop(self) -> None:
         path = self.file("keeper")
         deadline = time.monotonic() + 2 * STOP_SECONDS
-        asked = False
+        signalled = False
         while held(path) and time.monotonic() < deadline:
             pid = holder_pid(path)
-            if pid is not None and not asked:
+            if pid is not None and not signalled:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-                asked = True
+                signalled = True
             time.sleep(0.05)
 
 

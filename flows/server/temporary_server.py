@@ -45,9 +45,9 @@ def stop_in_order() -> None:
         )  # imported here: takes half a second, and only a temporary server needs it
 
         # Prefect has no setting for it, so the module's Popen is replaced by one that starts a new session.
-        apart = SimpleNamespace(**vars(subprocess))
-        apart.Popen = partial(subprocess.Popen, start_new_session=True)
-        setattr(server, "subprocess", apart)  # noqa: B010 (typed as a module)
+        patched = SimpleNamespace(**vars(subprocess))
+        patched.Popen = partial(subprocess.Popen, start_new_session=True)
+        setattr(server, "subprocess", patched)  # noqa: B010 (typed as a module)
 
 
 def meet_no_other_server() -> None:

@@ -54,7 +54,7 @@ class _GymSession:
 class GymServer:
     """Sessions of one gym.
 
-    most: sessions per client; a new one replaces the client's longest unused one. total: sessions of all clients. idle:
+    per_client: sessions per client; a new one replaces the client's longest unused one. total: sessions of all clients. idle:
     seconds after which an unused session is closed. Session numbers begin at the start time, so that a client of a restarted
     server gets an error and not another client's session.
     """
@@ -62,7 +62,7 @@ class GymServer:
     name: str
     split: str = "test"
     user: Any = "rule"
-    most: int = 1024
+    per_client: int = 1024
     total: int = 4096
     idle: float = 3600.0
     options: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class GymServer:
         parse_config(gym_class(self.name), config or {})
         await self.expire()
         client_sessions = [key for key, session in self._sessions.items() if session.client == client]
-        if len(client_sessions) >= self.most:
+        if len(client_sessions) >= self.per_client:
             await self._end(min(client_sessions, key=lambda key: self._sessions[key].used), "replaced")
         if len(self._sessions) >= self.total:
             raise GymError(
@@ -365,8 +365,8 @@ async def _step_bare(server: GymServer, body: BareStep) -> dict[str, Any]:
     state = await server.step(body.env_idx, ": ".join(call))
     if "error" in state:
         raise GymError("gym.not_scored", state["error"])
-    shown = f"<information>{state['observation']}</information>" if call[0] == "search" else state["observation"]
-    return {"observation": shown, "reward": state["reward"], "done": state["done"], "info": None}
+    observation = f"<information>{state['observation']}</information>" if call[0] == "search" else state["observation"]
+    return {"observation": observation, "reward": state["reward"], "done": state["done"], "info": None}
 
 
 async def _opening(server: GymServer, number: int) -> str:

@@ -19,7 +19,7 @@ from userrl_core.errors import UserRLError
 
 if TYPE_CHECKING:
     from userrl_core.training.local.completion import Completer, Completion
-    from userrl_core.training.local.completion import Request as Asked
+    from userrl_core.training.local.completion import Request as CompletionRequest
 
 WAIT = 0.005
 """Seconds that a batch waits for further requests."""
@@ -43,24 +43,24 @@ class ModelServer:
     ) -> None:
         self.names, self._completer = names, completer
         self._max_batch, self._max_tokens = max_batch, max_tokens
-        self._waiting: asyncio.Queue[tuple[Asked, asyncio.Future[Completion]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[CompletionRequest, asyncio.Future[Completion]]] = asyncio.Queue()
 
     async def answer(self, raw: bytes) -> dict[str, Any]:
         """Return the completion as OpenAI's protocol has it. Raises NotServed."""
         body = self._read(raw)
-        asked = self._asked(body)
+        request = self._asked(body)
         try:
-            reply = await self.completion(asked)
+            reply = await self.completion(request)
         except Exception as error:
             raise NotServed(f"The model could not answer: {_sentence(error)}", 500) from error
         if not body.parallel_tool_calls:
             del reply.calls[1:]
         return _body(reply, self.names[0], logprobs=body.logprobs)
 
-    async def completion(self, asked: Asked) -> Completion:
+    async def completion(self, request: CompletionRequest) -> Completion:
         """Return the reply to a request, in a batch with those that wait. Raises what the model raises for this request."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        await self._waiting.put((asked, future))
+        await self._waiting.put((request, future))
         return await future
 
     def _read(self, raw: bytes) -> ChatRequest:
@@ -72,15 +72,15 @@ class ModelServer:
             sentence, field = refusal(error)
             raise NotServed(sentence, field=field) from error
         if body.model not in self.names:
-            there = f"There is no model '{body.model}' here; this server has {self.names[0]}."
-            raise NotServed(there, 404, "model")
+            message = f"There is no model '{body.model}' here; this server has {self.names[0]}."
+            raise NotServed(message, 404, "model")
         return body
 
-    def _asked(self, body: ChatRequest) -> Asked:
+    def _asked(self, body: ChatRequest) -> CompletionRequest:
         """Return the request of a body whose conversation the model can continue."""
-        from userrl_core.training.local.completion import Request as Asked
+        from userrl_core.training.local.completion import Request as CompletionRequest
 
-        asked = Asked(
+        request = CompletionRequest(
             body.messages,
             [tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}}) for tool in body.tools],
             body.temperature,
@@ -93,10 +93,10 @@ class ModelServer:
             body.tool,
         )
         try:
-            self._completer.prompt(asked)
+            self._completer.prompt(request)
         except Exception as error:  # a chat template may raise any exception for a conversation
             raise NotServed(_sentence(error), field="messages") from error
-        return asked
+        return request
 
     async def work(self) -> None:
         """Answer batches until cancelled."""
@@ -109,10 +109,10 @@ class ModelServer:
                 for waiting in batch:  # each alone, so that a request fails for itself only
                     await self._complete([waiting])
 
-    async def _complete(self, batch: list[tuple[Asked, asyncio.Future[Completion]]]) -> bool:
+    async def _complete(self, batch: list[tuple[CompletionRequest, asyncio.Future[Completion]]]) -> bool:
         """Answer a batch, and return whether that worked. A single request that fails gets the exception."""
         try:
-            replies = await asyncio.to_thread(self._completer.complete, [asked for asked, _ in batch])
+            replies = await asyncio.to_thread(self._completer.complete, [request for request, _ in batch])
         except Exception as error:  # noqa: BLE001  the client is told, and the server continues
             if len(batch) == 1 and not batch[0][1].done():
                 batch[0][1].set_exception(error)

@@ -83,8 +83,8 @@ class _OpenEnvSession:
     async def reset(self, data: Reset) -> dict[str, Any]:
         """Start a new episode. Raises UserRLError if the server is full or the config is invalid."""
         await self.close()
-        given = (data.data_idx, data.seed)
-        self.last = next((number for number in given if number is not None), self.last + 1) % len(self.server.pool)
+        indices = (data.data_idx, data.seed)
+        self.last = next((number for number in indices if number is not None), self.last + 1) % len(self.server.pool)
         self.number = int((await self.server.create(self.client, data.config))["id"])
         state = await self.server.reset(self.number, self.last, data.seed)
         gym = self.server.playing(self.number)
@@ -97,14 +97,14 @@ class _OpenEnvSession:
         """Execute one turn. Raises UserRLError if it could not be scored, because clients would read a null reward as 0."""
         if self.number is None:
             raise GymError("gym.misused", "No episode is running. Send reset first.")
-        said = await self.server.step(self.number, action.message)
+        state = await self.server.step(self.number, action.message)
         self.state.step_count += 1
-        if "error" in said:
-            raise GymError("gym.not_scored", said["error"])
-        done = said["done"] or self.state.step_count >= self.horizon
+        if "error" in state:
+            raise GymError("gym.not_scored", state["error"])
+        done = state["done"] or self.state.step_count >= self.horizon
         if done:
             await self.close()
-        return _answer(said, reward=said["reward"], done=done)
+        return _answer(state, reward=state["reward"], done=done)
 
     async def close(self) -> None:
         """End the running episode, if any."""
@@ -114,11 +114,11 @@ class _OpenEnvSession:
 
 
 def _answer(state: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    seen = Observation(text=state["observation"], score=state["score"], success=state["success"], **more)
+    observation = Observation(text=state["observation"], score=state["score"], success=state["success"], **more)
     return {
-        "observation": seen.model_dump(exclude={"reward", "done", "metadata"}),
-        "reward": seen.reward,
-        "done": seen.done,
+        "observation": observation.model_dump(exclude={"reward", "done", "metadata"}),
+        "reward": observation.reward,
+        "done": observation.done,
     }
 
 

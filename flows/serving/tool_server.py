@@ -79,42 +79,42 @@ class ToolServer:
 
     def call(self, session: str, tool: str, arguments: dict[str, Any]) -> str:
         """Execute a tool. Raises LookupError for an unknown session, ToolError if the tool refuses."""
-        held = self.find(session)
+        tool_session = self.find(session)
         _, arguments = read_call(json.dumps({"name": tool, "arguments": arguments}))
-        result = self.domain.call(held.database, tool, arguments)
+        result = self.domain.call(tool_session.database, tool, arguments)
         if tool in self.domain.writes:
-            held.writes.append((tool, arguments))
+            tool_session.writes.append((tool, arguments))
         return result
 
     def verdict(self, session: str) -> WritesVerdict:
         """Compare the session's writes so far with the gold actions of its task. Raises LookupError without a task."""
-        held = self.find(session)
-        if held.task is None:
+        tool_session = self.find(session)
+        if tool_session.task is None:
             raise LookupError("This session was begun without a task; there is nothing to compare it with.")
-        payload = held.task.payload
+        payload = tool_session.task.payload
         gold = replay(self.domain, payload["actions"], payload.get("tables"))
-        return verify(gold, held.writes, held.database, (), ())
+        return verify(gold, tool_session.writes, tool_session.database, (), ())
 
     def close(self, session: str) -> bool:
         """End an episode. Return whether it existed."""
-        held = self._sessions.pop(session, None)
-        if held is not None:
-            held.database.close()
-        return held is not None
+        tool_session = self._sessions.pop(session, None)
+        if tool_session is not None:
+            tool_session.database.close()
+        return tool_session is not None
 
     def expire(self) -> None:
         """Close sessions unused for `idle` seconds."""
         forgotten = time.monotonic() - self.idle
-        for name in [name for name, held in self._sessions.items() if held.used < forgotten]:
+        for name in [name for name, tool_session in self._sessions.items() if tool_session.used < forgotten]:
             self.close(name)
 
     def find(self, session: str) -> _ToolSession:
         """Return a session and mark it as used. Raises LookupError if it does not exist."""
         if session not in self._sessions:
             raise LookupError("There is no such session; begin one with POST /sessions.")
-        held = self._sessions[session]
-        held.used = time.monotonic()
-        return held
+        tool_session = self._sessions[session]
+        tool_session.used = time.monotonic()
+        return tool_session
 
     def __len__(self) -> int:
         return len(self._sessions)

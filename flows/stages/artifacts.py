@@ -64,8 +64,8 @@ class ProgressArtifact:
         self._due = now + PROGRESS_SECONDS
         percent = 100.0 * line["step"] / max(1, line["total"])
         score = shown_score(self._job.stage, line)
-        shown = "" if score is None else f", score {number(score)}"
-        self._log.info("%s: %s%s", self._job.stage, progress_step(self._job.stage, line), shown)
+        score_text = "" if score is None else f", score {number(score)}"
+        self._log.info("%s: %s%s", self._job.stage, progress_step(self._job.stage, line), score_text)
         try:
             if self._artifact is None:
                 key = artifact_key(f"{self._job.run_id}-{self._job.stage}")
@@ -96,17 +96,17 @@ _one_page = Lock()
 
 def show_markdown(key: str, text: str, about: str) -> None:
     """Show a page under this key. A flow run has one such page, updated in place. A server that is away is skipped."""
-    place = (str(runtime.flow_run.id), key)
+    page_key = (str(runtime.flow_run.id), key)
     try:
         with _one_page:  # stages may end at the same time
-            shown = _pages.get(place)
-            if shown is None:
-                made: Any = create_markdown_artifact(text, key=artifact_key(key), description=about)
-                _pages[place] = (made, text)
-            elif shown[1] != text:
+            current = _pages.get(page_key)
+            if current is None:
+                artifact: Any = create_markdown_artifact(text, key=artifact_key(key), description=about)
+                _pages[page_key] = (artifact, text)
+            elif current[1] != text:
                 with get_client(sync_client=True) as client:
-                    client.update_artifact(shown[0], ArtifactUpdate(data=text, description=about))
-                _pages[place] = (shown[0], text)
+                    client.update_artifact(current[0], ArtifactUpdate(data=text, description=about))
+                _pages[page_key] = (current[0], text)
     except Exception as error:  # noqa: BLE001  the page is for watching only
         get_run_logger().warning("the page %s was skipped: the server did not answer (%s)", key, type(error).__name__)
 
@@ -122,9 +122,9 @@ def label(plan: RunPlan, run: Run) -> None:
     """Tag the flow run with recipe, profile, seed and run id, and name it by the recipe. A server that is away is skipped."""
     info = run.info
     tags = {f"recipe:{info.recipe}", f"profile:{info.profile or 'none'}", f"seed:{info.seed}", f"run:{run.id}"}
-    named = runtime.flow_run.name or ""
+    flow_run_name = runtime.flow_run.name or ""
     # A recipe that was given as a file would make its path the name.
-    path = TRIAL_TAG not in runtime.flow_run.tags and ("/" in named or ".y" in named)
+    path = TRIAL_TAG not in runtime.flow_run.tags and ("/" in flow_run_name or ".y" in flow_run_name)
     name = f"{plan.recipe.name}-{info.seed}" if path else None
     try:
         with get_client(sync_client=True) as client:
@@ -165,8 +165,8 @@ def notify(flow: Any, flow_run: Any, state: Any) -> None:
     if not command:
         return
     run = of_flow_run(str(flow_run.id))
-    words = [run.id if run else str(flow_run.name), str(state.name), str(state.message or "")]
+    args = [run.id if run else str(flow_run.name), str(state.name), str(state.message or "")]
     try:
-        subprocess.run([*shlex.split(command), *words], timeout=30, check=True)
+        subprocess.run([*shlex.split(command), *args], timeout=30, check=True)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         print(f"the command in USERRL_NOTIFY failed: {error}")

@@ -64,8 +64,8 @@ def stage(job: StageJob, share: Share | None = None, workers: Workers | None = N
         say(REUSED, job.stage)
         job.reused_file.touch()
         return Completed(name="Cached", data=earlier.model_dump(mode="json"))
-    shown = ProgressArtifact(job)
-    done = execute(job, share, workers, progress=shown, say=say, lease=lambda slot: _lease(slot, say))
+    artifact = ProgressArtifact(job)
+    done = execute(job, share, workers, progress=artifact, say=say, lease=lambda slot: _lease(slot, say))
     return done.model_dump(mode="json")
 
 

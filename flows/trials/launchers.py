@@ -41,27 +41,27 @@ PENDING_SECONDS = 300.0
 class DeploymentLauncher(Trials):
     """A launcher whose trials are runs of a ``train`` deployment. Every worker of the pool may take them."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
         """Ask the server for a flow run under this sweep's own. The label is the idempotency key: a repeated request
         gets the same flow run.
 
         Raises TrainingError if the train deployment is missing.
         """
         request, run_id = self.request(overrides, seed)
-        return self.launch(request, run_id, label=label, shown=shown)
+        return self.launch(request, run_id, label=label, display_name=display_name)
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Launch a request as it is. Its run will have this id."""
-        flow_run: Any = self._retry_while_away(lambda: self._run(request, label, shown))
+        flow_run: Any = self._retry_while_away(lambda: self._run(request, label, display_name))
         return StartedTrial(str(flow_run.id), run_id)
 
-    def _run(self, request: TrainRequest, label: str, shown: str) -> Any:
+    def _run(self, request: TrainRequest, label: str, display_name: str) -> Any:
         for deployment in (f"train/{Path(request.recipe).stem}", "train/equalized-r2g"):
             try:
                 return run_deployment(
                     deployment,
                     parameters=request.model_dump(mode="json", exclude_unset=True),
-                    flow_run_name=shown,
+                    flow_run_name=display_name,
                     idempotency_key=label,
                     timeout=0,
                     tags=[TRIAL_TAG, self.space.name],

@@ -36,13 +36,13 @@ class WritingLauncher:
         self.logs: dict[str, TurnLog] = {}
         self.overrides: dict[str, Mapping[str, Any]] = {}
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
         if self.die_after is not None and len(self.started) >= self.die_after:
             raise Interrupted
         run_id = content_hash([dict(overrides), seed])
         self.started.append((run_id, seed))
         self.labels.append(label)
-        self.shown.append(shown)
+        self.shown.append(display_name)
         self.progress.setdefault(run_id, 0)
         self.overrides[run_id] = overrides
         return StartedTrial(handle=run_id, run_id=run_id)

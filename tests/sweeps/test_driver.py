@@ -207,10 +207,10 @@ def test_whoever_only_looks_at_a_sweep_that_begins_queues_nothing_beside_it(tmp_
 
 def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sentence(tmp_path: Path) -> None:
     class Refusing(WritingLauncher):
-        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
+        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
             if overrides["credit.gamma"] == 0.7:
                 raise ConfigError("credit.bad_setting", "Gamma 0.7 is refused.")
-            return super().start(overrides, seed=seed, label=label, shown=shown)
+            return super().start(overrides, seed=seed, label=label, display_name=display_name)
 
     sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, Refusing(tmp_path / "warehouse", peak_at_08))
     sweep.run()

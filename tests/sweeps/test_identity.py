@@ -84,7 +84,7 @@ def test_another_recipe_is_refused_until_it_is_fresh_and_a_third_option_of_the_g
     assert [row["params"] for row in table(ended.space, ended.study, at_work=False)] == [
         {"gamma": value} for value in (0.6, 0.8, 0.9)
     ]
-    assert ended.best.found == {"credit.gamma": 0.9}
+    assert ended.best.chosen == {"credit.gamma": 0.9}
     assert "sweep s: Added to parameters.gamma: 0.9." in home.said
     with raises("sweep.changed_space", "sampler: grid, now tpe seed 0 startup 5"):
         home.run(**THREE, sampler={"name": "tpe"})

@@ -15,7 +15,7 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from userrl_core import errors
-from userrl_core.errors import LINE, LogError, Told, UserRLError, read_line
+from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, read_line
 from userrl_core.processes import ProcessDied
 from userrl_core.served.client import ToolsRefused
 
@@ -89,8 +89,8 @@ def test_a_code_comes_back_from_another_process() -> None:
 def test_an_error_is_read_from_the_line_that_a_process_wrote() -> None:
     error = LogError("log.full", "The log [of a run] is full.")
     assert error.line == "error: The log [of a run] is full. [log.full]"
-    assert read_line(error.line) == error.told == Told("log.full", "The log [of a run] is full.")
-    assert read_line(f"{LINE}It failed.") == Told("process.failed", "It failed.")
+    assert read_line(error.line) == error.told == ErrorReport("log.full", "The log [of a run] is full.")
+    assert read_line(f"{LINE}It failed.") == ErrorReport("process.failed", "It failed.")
 
 
 def test_the_code_is_at_the_end_of_the_first_line() -> None:

@@ -49,22 +49,22 @@ def test_one_changed_bit_costs_at_most_the_two_lines_beside_it(rows: list[bytes]
     content[bit // 8] ^= 1 << bit % 8
     verified = verified_lines(bytes(content))
     assert verified.damaged >= 1
-    assert all(line + b"\n" in lines for line in verified.whole.split(b"\n")[:-1])
-    assert verified.whole.count(b"\n") >= len(lines) - 2
+    assert all(line + b"\n" in lines for line in verified.trusted.split(b"\n")[:-1])
+    assert verified.trusted.count(b"\n") >= len(lines) - 2
 
 
 def test_a_last_line_that_lacks_only_its_newline_is_a_row() -> None:
     whole, half = stamped(b'{"a":1'), b'{"a":2'
     verified = verified_lines(whole + b"\n" + whole)
-    assert (verified.whole, verified.damaged, verified.torn_bytes) == ((whole + b"\n") * 2, 0, 0)
+    assert (verified.trusted, verified.damaged, verified.torn_bytes) == ((whole + b"\n") * 2, 0, 0)
     verified = verified_lines(whole + b"\n" + half)
-    assert (verified.whole, verified.damaged, verified.torn_bytes) == (whole + b"\n", 0, len(half))
+    assert (verified.trusted, verified.damaged, verified.torn_bytes) == (whole + b"\n", 0, len(half))
 
 
 def test_lines_of_an_earlier_version_are_read_as_before() -> None:
     old = b'{"a":1}\n{"a":2}\n{"a"'
     verified = verified_lines(old)
-    assert (verified.whole, verified.damaged, verified.torn_bytes, verified.checked) == (old[:16], 0, 4, False)
+    assert (verified.trusted, verified.damaged, verified.torn_bytes, verified.checked) == (old[:16], 0, 4, False)
 
 
 def change(path: Path, old: bytes, new: bytes) -> None:

@@ -95,7 +95,7 @@ def found(
 
     others = frozenset(number for name, number in searched.numbers.items() if name != run)
     only = RunFilter(run, others) if run is not None else None
-    hits = search(searched.warehouse.root, turns_at, text, limit=limit, run=only, most=most).to_pylist()
+    hits = search(searched.warehouse.root, turns_at, text, limit=limit, run=only, batch_size=most).to_pylist()
     return [(hit["traj_id"], hit["turn"]) for hit in hits], sizes
 
 

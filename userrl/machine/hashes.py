@@ -36,15 +36,15 @@ def path_hash(path: Path) -> str:
 
 def folder_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder and its subfolders by name, without hidden ones and Python's caches. Links are followed."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     for name, folders, files in os.walk(folder, followlinks=True):
-        place = os.path.realpath(name)
-        if place in seen:  # a link to a folder above it
+        real_path = os.path.realpath(name)
+        if real_path in visited:  # a link to a folder above it
             folders.clear()
             continue
-        seen.add(place)
+        visited.add(real_path)
         folders[:] = sorted(filter(_counts, folders))
-        yield from (file for each in sorted(filter(_counts, files)) if (file := Path(name, each)).is_file())
+        yield from (file for filename in sorted(filter(_counts, files)) if (file := Path(name, filename)).is_file())
 
 
 def _counts(name: str) -> bool:

@@ -37,8 +37,8 @@ def home() -> Path:
 def in_this_home(run_folder: Path, written: Path) -> Path:
     """Return a stored path below a run's folder, as it is in the open home. The home may have been moved or copied since."""
     _, marker, below = str(written).partition(f"/runs/{run_folder.name}/")
-    here = run_folder / below
-    return here if marker and here.exists() else written
+    moved = run_folder / below
+    return moved if marker and moved.exists() else written
 
 
 def relocated(values: Any, run_folder: Path) -> Any:

@@ -40,21 +40,21 @@ def slots() -> tuple[Slot, ...]:
 
     ``$USERRL_THREADS`` changes the number of cores per slot. ``$USERRL_SLOTS`` sets the names of all slots.
     """
-    named = os.environ.get("USERRL_SLOTS")
-    if named:
-        return tuple(Slot(name.strip()) for name in named.split(",") if name.strip())
+    slot_names = os.environ.get("USERRL_SLOTS")
+    if slot_names:
+        return tuple(Slot(name.strip()) for name in slot_names.split(",") if name.strip())
     gpus = _gpus()
     if gpus:
         return tuple(Slot(f"gpu-{index}") for index in gpus)
     return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // threads())))
 
 
-def threads(wished: int | None = None) -> int:
+def threads(requested: int | None = None) -> int:
     """Return the threads of one operation: ``$USERRL_THREADS``, else the recipe's request, else 2.
 
     A resume is exact only with the same number.
     """
-    return max(1, int(os.environ.get("USERRL_THREADS") or wished or 2))
+    return max(1, int(os.environ.get("USERRL_THREADS") or requested or 2))
 
 
 def named(gpus: str | None) -> tuple[Slot, ...]:
@@ -102,18 +102,18 @@ def take(
     folder.mkdir(parents=True, exist_ok=True)
     announced = False
     while True:
-        with contextlib.ExitStack() as held:
-            taken: list[Slot] = []
+        with contextlib.ExitStack() as locks:
+            acquired: list[Slot] = []
             for slot in among:
-                descriptor = lock(lock_file(folder, slot.name)) if len(taken) < count else None
+                descriptor = lock(lock_file(folder, slot.name)) if len(acquired) < count else None
                 if descriptor is not None:
-                    held.callback(os.close, descriptor)
-                    taken.append(Slot(slot.name, descriptor))
-            if len(taken) == count:
-                yield tuple(taken)
+                    locks.callback(os.close, descriptor)
+                    acquired.append(Slot(slot.name, descriptor))
+            if len(acquired) == count:
+                yield tuple(acquired)
                 return
         if not announced:
-            held_names = {slot.name for slot in taken}
+            held_names = {slot.name for slot in acquired}
             others = [slot for slot in among if slot.name not in held_names]
             waiting(
                 ", ".join(f"{slot.name} by {(holder_of or holder)(lock_file(folder, slot.name))}" for slot in others)
@@ -123,7 +123,7 @@ def take(
 
 
 @contextlib.contextmanager
-def alone(path: Path, what: str) -> Iterator[None]:
+def alone(path: Path, resource: str) -> Iterator[None]:
     """Hold a lock file, or raise ConfigError with its holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = lock(path)
@@ -132,7 +132,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
             time.sleep(0.1)  # `held` takes it for an instant
             descriptor = lock(path)
     if descriptor is None:
-        raise ConfigError("run.in_use", f"{what} is in use by {holder(path)}. Wait for it, or stop it.")
+        raise ConfigError("run.in_use", f"{resource} is in use by {holder(path)}. Wait for it, or stop it.")
     try:
         yield
     finally:

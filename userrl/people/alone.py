@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from curricula.validation import validated
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.people.others import Checkpoint, Other, Served, Side
-from userrl.people.people import AfterTurn, Study, Talk
+from userrl.people.people import AfterTurn, ConversationSetup, Study
 from userrl.run.known_tasks import task_by_id, task_by_seed
 from userrl.run.run import find
 from userrl_core.gyms.human_user import Console
@@ -76,7 +76,7 @@ def play(
         "gym": gym, "side": side, "task": task, "split": split, "seed": seed, "turns": turns, "model": model,
         "base_url": base_url, "run": run, "skill": skill, "person": person,
     }  # fmt: skip
-    on_turn = after_turn or (lambda turn, whole, last: None)
+    on_turn = after_turn or (lambda turn, trajectory, last: None)
     return _played(validated(PlayRequest, values, "play"), console or Console(), on_turn)
 
 
@@ -93,7 +93,7 @@ def _played(request: PlayRequest, console: Console, after_turn: AfterTurn) -> Tr
             task = study.hand_out(request.gym, request.side, other, split=request.split)
         else:
             task = task_by_seed(request.gym, request.split, request.seed)
-        talk = Talk(task, request.side, other, request.turns, request.seed)
-        trajectory = study.hold(talk, console, person=request.person, after_turn=after_turn)
+        setup = ConversationSetup(task, request.side, other, request.turns, request.seed)
+        trajectory = study.hold(setup, console, person=request.person, after_turn=after_turn)
         study.tell(trajectory, person=request.person, side=request.side, where="terminal")
     return trajectory

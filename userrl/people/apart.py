@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from userrl.machine.home import quiet
 from userrl_core.episode import Episode
-from userrl_core.errors import ConfigError, PolicyError, Told
+from userrl_core.errors import ConfigError, ErrorReport, PolicyError
 from userrl_core.records import PolicyReply
 from userrl_core.training.config import ModelConfig
 
@@ -46,7 +46,7 @@ class Player(BaseModel):
     threads: int | None = None
 
 
-class Shown(BaseModel):
+class AgentPrompt(BaseModel):
     """The messages for a gym's agent: the opening messages, then each observation, and nothing at the end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +55,7 @@ class Shown(BaseModel):
     messages: tuple[dict[str, Any], ...] = ()
 
 
-class Said(BaseModel):
+class PlayerAnswer(BaseModel):
     """The answer of the process. reply is None if it has loaded the checkpoint, or if no further token fits.
 
     refused: why the checkpoint cannot be loaded.
@@ -64,10 +64,10 @@ class Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     reply: PolicyReply | None = None
-    refused: Told | None = None
+    refused: ErrorReport | None = None
 
 
-class PlayerApart:
+class PlayerProcess:
     """A checkpoint in a separate process as a policy (`BatchPolicy`). The process ends with `close`, or with this process.
 
     The constructor waits until the checkpoint is loaded. Raises ConfigError with the sentence of a refusal, and PolicyError
@@ -125,24 +125,24 @@ class PlayerApart:
     async def _play(self, episode: Episode) -> None:
         messages = await episode.begin()
         while messages:
-            shown = Shown(gym=episode.gym.name, messages=tuple(messages))
+            prompt = AgentPrompt(gym=episode.gym.name, messages=tuple(messages))
             began = time.perf_counter()
-            answer = await asyncio.to_thread(self._ask, shown)
+            answer = await asyncio.to_thread(self._ask, prompt)
             if answer.reply is None:
                 episode.out_of_tokens()
                 return
             messages = await episode.submit(answer.reply, time.perf_counter() - began)
         if episode.trajectory.turns:
-            self._tell(Shown(gym=episode.gym.name))
+            self._tell(AgentPrompt(gym=episode.gym.name))
 
-    def _ask(self, line: Player | Shown) -> Said:
+    def _ask(self, line: Player | AgentPrompt) -> PlayerAnswer:
         self._tell(line)
         answered = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not answered:
             raise PolicyError("process.died", self._end())
-        return Said.model_validate_json(answered)
+        return PlayerAnswer.model_validate_json(answered)
 
-    def _tell(self, line: Player | Shown) -> None:
+    def _tell(self, line: Player | AgentPrompt) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line.model_dump_json()}\n")

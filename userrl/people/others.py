@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from curricula import from_resolved
-from userrl.people.apart import Player, PlayerApart
+from userrl.people.apart import Player, PlayerProcess
 from userrl.run.run import Run
 from userrl.run.tasks import gym_config, tasks_of
 from userrl_core.errors import ConfigError
@@ -98,10 +98,10 @@ class Checkpoint(Other):
         """The run's id. A separate column names the checkpoint."""
         return self._name
 
-    def policy(self) -> PlayerApart:
+    def policy(self) -> PlayerProcess:
         """Return it as the agent in a separate process, once loaded. The caller closes it."""
         recipe = self._recipe
-        return PlayerApart(
+        return PlayerProcess(
             Player(
                 name=self._name,
                 path=self._path,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from userrl.people.apart import PlayerApart
+from userrl.people.apart import PlayerProcess
 from userrl.people.others import DEMONSTRATOR_SKILL, Other, Side, check_side
 from userrl.reports.people_report import RUN
 from userrl_core.episode import Episode, EpisodeRules
@@ -53,7 +53,7 @@ GROUP BY task_id
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ConversationSetup:
     """One conversation to hold. side: the person's part. horizon: maximum number of turns, unless the other side sets it."""
 
     task: Task
@@ -87,7 +87,7 @@ class Study:
         self._warehouse: Warehouse | None = None
         self._open: Counter[tuple[str, Side, str, str]] = Counter()
         self._own: dict[str, list[int]] = {}
-        self._players: list[PlayerApart] = []
+        self._players: list[PlayerProcess] = []
         """Checkpoints that currently play the agent."""
 
     def hand_out(self, gym: str, side: Side, other: Other, *, split: str = "test", person: str = "") -> Task:
@@ -115,7 +115,12 @@ class Study:
         return task
 
     def hold(
-        self, talk: Talk, console: Console, *, person: str = "", after_turn: AfterTurn = lambda turn, whole, last: None
+        self,
+        setup: ConversationSetup,
+        console: Console,
+        *,
+        person: str = "",
+        after_turn: AfterTurn = lambda turn, so_far, last: None,
     ) -> Trajectory:
         """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has finished or left.
 
@@ -123,12 +128,12 @@ class Study:
         """
         with contextlib.ExitStack() as stack:
             try:
-                check_side(talk.task.gym, talk.side)
-                agent = HumanPolicy(console) if talk.side == "agent" else stack.enter_context(self._met(talk.other))
-                trajectory, log = self._hold(talk, agent, console, after_turn)
+                check_side(setup.task.gym, setup.side)
+                agent = HumanPolicy(console) if setup.side == "agent" else stack.enter_context(self._met(setup.other))
+                trajectory, log = self._hold(setup, agent, console, after_turn)
             except BaseException:
                 with self._handing_out:
-                    self._end(talk)
+                    self._end(setup)
                 raise
             with self._handing_out:  # a choice of task must see this conversation as open or stored, never as neither
                 if trajectory.admitted:
@@ -136,15 +141,17 @@ class Study:
                 try:
                     log.flush()
                 finally:
-                    self._end(talk)
-            if trajectory.admitted and talk.other.free:
-                self._play_counterpart(talk, agent if talk.side == "user" else ScriptedPolicy(DEMONSTRATOR_SKILL), log)
+                    self._end(setup)
+            if trajectory.admitted and setup.other.free:
+                self._play_counterpart(
+                    setup, agent if setup.side == "user" else ScriptedPolicy(DEMONSTRATOR_SKILL), log
+                )
                 log.flush()
         return trajectory
 
-    def tell(self, trajectory: Trajectory, **given: Any) -> None:
+    def tell(self, trajectory: Trajectory, **fields: Any) -> None:
         """Store a person's data for a conversation: person, side, consent, rating, comment."""
-        self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
+        self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **fields)
 
     def note(self, kind: str, **fields: Any) -> None:
         """Store an event about a person or a study, on disk on return."""
@@ -172,7 +179,7 @@ class Study:
     def _met(self, other: Other) -> Iterator[Policy | BatchPolicy]:
         """Yield the other side as the agent. A separate process ends with the conversation."""
         policy = other.policy()
-        if not isinstance(policy, PlayerApart):
+        if not isinstance(policy, PlayerProcess):
             yield policy
             return
         with self._lock:
@@ -185,20 +192,20 @@ class Study:
             policy.close()
 
     def _hold(
-        self, talk: Talk, policy: Policy | BatchPolicy, console: Console, after_turn: AfterTurn
+        self, setup: ConversationSetup, policy: Policy | BatchPolicy, console: Console, after_turn: AfterTurn
     ) -> tuple[Trajectory, TurnLog]:
         """Return the conversation, and the log that holds it unflushed."""
-        gym = talk.task.gym
-        user = (PERSON, {"console": console}) if talk.side == "user" else talk.other.user()
+        gym = setup.task.gym
+        user = (PERSON, {"console": console}) if setup.side == "user" else setup.other.user()
         log = self._opened()
-        log.tasks([talk.task])
+        log.tasks([setup.task])
         episode = Episode(
-            make(gym, talk.task, user, **talk.other.options(gym)),
-            EpisodeRules(talk.turns, "continue", step_timeout=PATIENCE, prompt_style=talk.other.prompt_style),
-            seed=derive_seed("play", talk.seed),
-            context=_context(policy, talk),
-            group=f"{talk.side}/{talk.task.key}",
-            user=PERSON if talk.side == "user" else talk.other.user_name,
+            make(gym, setup.task, user, **setup.other.options(gym)),
+            EpisodeRules(setup.turns, "continue", step_timeout=PATIENCE, prompt_style=setup.other.prompt_style),
+            seed=derive_seed("play", setup.seed),
+            context=_context(policy, setup),
+            group=f"{setup.side}/{setup.task.key}",
+            user=PERSON if setup.side == "user" else setup.other.user_name,
             sink=log,
         )
         try:
@@ -210,10 +217,10 @@ class Study:
             raise
         return episode.trajectory, log
 
-    def _end(self, talk: Talk) -> None:
+    def _end(self, setup: ConversationSetup) -> None:
         """Stop counting the conversation as open. The caller must hold the lock for handing out."""
-        place = talk.task.gym, talk.side, talk.other_name, talk.task.id
-        self._open[place] = max(0, self._open[place] - 1)
+        key = setup.task.gym, setup.side, setup.other_name, setup.task.id
+        self._open[key] = max(0, self._open[key] - 1)
 
     def _opened(self) -> TurnLog:
         with self._lock:
@@ -238,25 +245,25 @@ class Study:
         rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own_ids)
         return {row["task_id"]: (row["n"], row["own"]) for row in rows}
 
-    def _play_counterpart(self, talk: Talk, policy: Policy | BatchPolicy, log: TurnLog) -> None:
+    def _play_counterpart(self, setup: ConversationSetup, policy: Policy | BatchPolicy, log: TurnLog) -> None:
         asyncio.run(
             run_episodes(
-                [talk.task],
+                [setup.task],
                 policy,
-                horizon=talk.turns,
+                horizon=setup.turns,
                 sink=log,
                 user="rule",
-                context=_context(policy, talk),
-                seed=talk.seed,
-                gym_config={talk.task.gym: talk.other.options(talk.task.gym)},
+                context=_context(policy, setup),
+                seed=setup.seed,
+                gym_config={setup.task.gym: setup.other.options(setup.task.gym)},
                 on_format_error="continue",
-                prompt_style=talk.other.prompt_style,
+                prompt_style=setup.other.prompt_style,
             )
         )
 
 
-def _context(policy: Policy | BatchPolicy, talk: Talk) -> RolloutContext:
-    checkpoint = talk.other.checkpoint if talk.side == "user" else None
+def _context(policy: Policy | BatchPolicy, setup: ConversationSetup) -> RolloutContext:
+    checkpoint = setup.other.checkpoint if setup.side == "user" else None
     return RolloutContext(stage="play", phase="play", policy=policy.name, checkpoint=checkpoint)
 
 

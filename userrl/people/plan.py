@@ -85,14 +85,14 @@ class PeoplePlan(Settings):
             )
         return random.Random(derive_seed("people-plan", self.name, self.seed)).sample(sorted(ids), self.tasks)
 
-    def cell(self, seat: int, place: int) -> tuple[int, int]:
+    def cell(self, seat: int, position: int) -> tuple[int, int]:
         """Return the numbers of the task and of the other side in a seat's conversation.
 
         The other side alternates. The task moves on by one with every group of seats that meets all other sides, and with
         every conversation. With persons = tasks x others each pair of both is met once at each place.
         """
         others = len(self.others)
-        return (seat // others + place) % self.tasks, (seat + place) % others
+        return (seat // others + position) % self.tasks, (seat + position) % others
 
 
 class Seat(BaseModel):
@@ -119,10 +119,10 @@ class _State(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A person's next conversation: its place from 0, and the numbers of the task and the other side."""
+    """A person's next conversation: its position from 0, and the numbers of the task and the other side."""
 
     seat: int
-    place: int
+    position: int
     task: int
     other: int
 
@@ -170,15 +170,15 @@ class Seats:
             seat = self._known(code) or self._sit(code, now)
             seat.seen = now
             self._write()
-            if (place := len(seat.done)) >= self.plan.conversations:
+            if (position := len(seat.done)) >= self.plan.conversations:
                 return None
-            return Next(seat.number, place, *self.plan.cell(seat.number, place))
+            return Next(seat.number, position, *self.plan.cell(seat.number, position))
 
     def done(self, code: str, at: Next, traj_id: int, now: float | None = None) -> None:
         """Note a held conversation. It counts for its seat only while the person has that seat and place."""
         with self._lock:
             seat = self._of(code)
-            if seat is not None and (seat.number, len(seat.done)) == (at.seat, at.place):
+            if seat is not None and (seat.number, len(seat.done)) == (at.seat, at.position):
                 seat.done.append(traj_id)
                 seat.seen = time.time() if now is None else now
                 self._write()
@@ -210,14 +210,16 @@ class Seats:
     def _known(self, code: str) -> Seat | None:
         """Return a person's seat, None if it was given away. Raises ConfigError for nobody's code. The caller holds the lock."""
         seat = self._of(code)
-        if seat is None and not any(each.code == code and not each.withdrawn for each in self._state.left):
+        if seat is None and not any(
+            former_seat.code == code and not former_seat.withdrawn for former_seat in self._state.left
+        ):
             raise ConfigError("people.unknown_code", f"Nobody in this study has the code '{code}'.")
         return seat
 
     def _sit(self, code: str, now: float) -> Seat:
         """Take the first free seat, or the one whose person is away longest. The caller holds the lock."""
-        taken = {seat.number for seat in self._state.seats}
-        number = next((each for each in range(self.plan.persons) if each not in taken), None)
+        occupied = {seat.number for seat in self._state.seats}
+        number = next((free for free in range(self.plan.persons) if free not in occupied), None)
         if number is None:
             away = [
                 seat

@@ -1,4 +1,4 @@
-"""The process of `PlayerApart`. ``python -m userrl.people.process`` loads a checkpoint and plays conversations in JSON lines."""
+"""The process of `PlayerProcess`. ``python -m userrl.people.process`` loads a checkpoint and plays conversations in JSON lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from userrl.people.apart import Player, Said, Shown
+from userrl.people.apart import AgentPrompt, Player, PlayerAnswer
 from userrl_core.errors import UserRLError
 from userrl_core.processes import die_with_parent
 from userrl_core.records import Message, PolicyReply
@@ -24,7 +24,7 @@ def main() -> None:
     die_with_parent()
     answers = sys.stdout
 
-    def answer(message: Said) -> None:
+    def answer(message: PlayerAnswer) -> None:
         answers.write(f"{message.model_dump_json()}\n")
         answers.flush()
 
@@ -32,11 +32,11 @@ def main() -> None:
         try:
             policy = _load(Player.model_validate_json(sys.stdin.readline()))
         except UserRLError as error:
-            answer(Said(refused=error.told))
+            answer(PlayerAnswer(refused=error.told))
             return
-        answer(Said())
+        answer(PlayerAnswer())
         while line := sys.stdin.readline():
-            conversation = FarEpisode(Shown.model_validate_json(line), answer)
+            conversation = FarEpisode(AgentPrompt.model_validate_json(line), answer)
             asyncio.run(policy.play([cast("Episode", conversation)]))
 
 
@@ -47,20 +47,20 @@ class FarEpisode:
 
     finished = False
 
-    def __init__(self, shown: Shown, answer: Callable[[Said], None]) -> None:
-        self.gym = SimpleNamespace(name=shown.gym)
-        self.trajectory = SimpleNamespace(messages=list(shown.messages), turns=[])
+    def __init__(self, prompt: AgentPrompt, answer: Callable[[PlayerAnswer], None]) -> None:
+        self.gym = SimpleNamespace(name=prompt.gym)
+        self.trajectory = SimpleNamespace(messages=list(prompt.messages), turns=[])
         self._answer = answer
 
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
         """Send the reply and return the next messages for the agent. Empty at the end."""
-        self._answer(Said(reply=reply))
+        self._answer(PlayerAnswer(reply=reply))
         line = sys.stdin.readline()
-        return list(Shown.model_validate_json(line).messages) if line else []
+        return list(AgentPrompt.model_validate_json(line).messages) if line else []
 
     def out_of_tokens(self) -> None:
         """Report that no further token fits."""
-        self._answer(Said())
+        self._answer(PlayerAnswer())
 
 
 def _load(player: Player) -> LocalPolicy:

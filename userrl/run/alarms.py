@@ -42,7 +42,7 @@ class AlarmRule:
     varies little. remedy: what to do, as a sentence.
     """
 
-    what: str
+    symptom: str
     threshold: float
     side: Literal["below", "above"]
     relative: bool = False
@@ -184,7 +184,7 @@ class Alarm:
         """Return the sentence for a log line and a report."""
         of_branch = f" of {self.branch}" if self.branch else ""
         return (
-            f"Alarm {self.name} at step {self.step}{of_branch}: {RULES[self.name].what} "
+            f"Alarm {self.name} at step {self.step}{of_branch}: {RULES[self.name].symptom} "
             f"({self.value:.3g}, bound {self.bound:.3g})."
         )
 
@@ -204,14 +204,14 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
             )
     rules: dict[str, tuple[AlarmRule, Action]] = {}
     for name, rule in RULES.items():
-        given = alarms.get(name, {})
-        given = {"action": given} if not isinstance(given, Mapping) else given
+        setting = alarms.get(name, {})
+        setting = {"action": setting} if not isinstance(setting, Mapping) else setting
         # YAML reads an unquoted `off` as false.
-        chosen = "off" if given.get("action") is False else given.get("action", "warn")
-        action = next((known for known in ACTIONS if known == chosen), None)
+        chosen = "off" if setting.get("action") is False else setting.get("action", "warn")
+        action = next((option for option in ACTIONS if option == chosen), None)
         if action is None:
             raise ConfigError("alarm.unknown", f"alarms.{name} is '{chosen}'. Use one of {', '.join(ACTIONS)}.")
-        threshold = float(given.get("threshold", rule.threshold))
+        threshold = float(setting.get("threshold", rule.threshold))
         rules[name] = (replace(rule, threshold=threshold), action)
     return rules
 
@@ -310,7 +310,7 @@ class AlarmWatch:
         """Write the alarm to the run's folder and to the warehouse's events, once even if the stage is started several times."""
         line = {"alarm": alarm.name, "step": alarm.step, "branch": alarm.branch, "sentence": alarm.sentence()}
         path = alarm_file(self._job.run_folder)
-        if any(known["sentence"] == line["sentence"] for known in GrowingLines(path)):
+        if any(earlier["sentence"] == line["sentence"] for earlier in GrowingLines(path)):
             return
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -325,5 +325,5 @@ class AlarmWatch:
         """Return the attempt of the run that the alarm is about."""
         with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
             newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
-            found: int | None = newest.fetchall()[0][0]
-            return found
+            incarnation: int | None = newest.fetchall()[0][0]
+            return incarnation

@@ -146,15 +146,15 @@ def _evaluated(
     warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], run_id: str | None
 ) -> dict[tuple[str, str], ByTask]:
     """Return the held-out scores of starts, best checkpoints and last steps, by run and policy."""
-    ways = {row["branch"] or TRAINED for row in rows}
+    branches = {row["branch"] or TRAINED for row in rows}
     text = """SELECT run_id, policy, step, concat_ws('/', gym, task_id, task_version) AS task, scores FROM task_scores(run := $run)
               WHERE list_contains($policies, policy)"""
-    policies = [*STARTS, *ways, *(last_step(way) for way in ways)]
+    policies = [*STARTS, *branches, *(last_step(branch) for branch in branches)]
     scores: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
     last_steps = {(row["run_id"], row["branch"] or TRAINED, row["last_step"]) for row in rows}
     # `rows` and not `sql`: without pyarrow, whose import takes longer than the query.
-    for found in warehouse.rows(text, run=run_id, policies=policies) if rows else ():
-        run, policy, step, task, attempts = found.values()
+    for score_row in warehouse.rows(text, run=run_id, policies=policies) if rows else ():
+        run, policy, step, task, attempts = score_row.values()
         scores.setdefault((run, policy), {})[task] = attempts
         if (run, policy, step) in last_steps:  # the best checkpoint is the last step, and is evaluated once
             scores.setdefault((run, last_step(policy)), {})[task] = attempts
@@ -163,9 +163,9 @@ def _evaluated(
 
 def _held_out(row: Mapping[str, Any], evaluated: Mapping[tuple[str, str], ByTask]) -> _Ends | None:
     """Return the held-out scores of a branch, or None if its last step was not evaluated."""
-    run, way = row["run_id"], row["branch"] or TRAINED
-    best = evaluated.get((run, way), {})
-    last = evaluated.get((run, last_step(way)), best if row["best_step"] == row["last_step"] else {})
+    run, branch = row["run_id"], row["branch"] or TRAINED
+    best = evaluated.get((run, branch), {})
+    last = evaluated.get((run, last_step(branch)), best if row["best_step"] == row["last_step"] else {})
     name = next((name for name in STARTS if (run, name) in evaluated), "")
     return _Ends(name, evaluated.get((run, name), {}), best, last) if last else None
 
@@ -174,13 +174,13 @@ def _validated(
     warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[str, str, int], dict[str, Sequence[float]]]:
     """Return the validation scores at the start, the best and the last validation, by run, branch and step."""
-    places = {f"{row['run_id']} {step}" for row in rows for step in (0, row["best_step"], row["last_step"])}
+    run_steps = {f"{row['run_id']} {step}" for row in rows for step in (0, row["best_step"], row["last_step"])}
     text = """SELECT run_id, stage, step, concat_ws('/', gym, task_id, task_version) AS task, list(score ORDER BY attempt) AS scores
               FROM trajectories WHERE phase = 'validate' AND admitted AND score IS NOT NULL
-              AND list_contains($places, run_id || ' ' || step) GROUP BY ALL"""
+              AND list_contains($run_steps, run_id || ' ' || step) GROUP BY ALL"""
     scores: dict[tuple[str, str, int], dict[str, Sequence[float]]] = {}
-    for found in warehouse.rows(text, places=list(places)) if places else ():
-        run, stage, step, task, attempts = found.values()
+    for score_row in warehouse.rows(text, run_steps=list(run_steps)) if run_steps else ():
+        run, stage, step, task, attempts = score_row.values()
         scores.setdefault((run, branch_of(stage), step), {})[task] = attempts
     return scores
 
@@ -203,10 +203,10 @@ def _ending(row: Mapping[str, Any], ends: _Ends) -> Ending:
     gain = paired(ends.start, ends.last) if row["last_step"] > 0 else None
     change = None if same else paired(ends.best, ends.last)
     stored = read_outcome(row["ending"])
-    word = outcome(gain, change, collapsed=stored == COLLAPSED) if stored or gain else ""
+    outcome_name = outcome(gain, change, collapsed=stored == COLLAPSED) if stored or gain else ""
     return Ending(
         row["branch"] or "",
-        word,
+        outcome_name,
         row["best"],
         row["last"],
         row["best_step"],

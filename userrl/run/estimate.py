@@ -170,7 +170,7 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
         return [("estimate of one step", f"not computed: {error}")]
     if took is None:
         return [("estimate of one step", f"not computed: the speed of GPU '{hardware.gpu}' is not known")]
-    served, talk = _served(recipe), _talk(recipe)
+    served, conversation = _served(recipe), _talk(recipe)
     elsewhere = "served elsewhere, not included" if served else "a rule"
     parts = [
         f"train {took.train:.0f} s",
@@ -179,7 +179,7 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
         f"sync {took.around:.0f} s",
     ]
     assumed = (
-        f"{algorithm.batch} x {algorithm.group} conversations of {talk.turns} turns and {talk.tokens:,} tokens, "
+        f"{algorithm.batch} x {algorithm.group} conversations of {conversation.turns} turns and {conversation.tokens:,} tokens, "
         f"{COMPUTED:.0%} of the card's peak; none of it was measured"
     )
     return [
@@ -193,8 +193,8 @@ def _step(recipe: Recipe) -> StepTime | None:
     """Return the time of one RL step on verl, None for a GPU of unknown speed. Raises ConfigError for an unknown model."""
     hardware, algorithm = recipe.hardware, recipe.algorithm
     gpus = len(named(hardware.user_gpus))
-    known = _served(recipe) and gpus > 0 and hardware.user_model is not None
-    user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if known else None
+    serves_user = _served(recipe) and gpus > 0 and hardware.user_model is not None
+    user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if serves_user else None
     machine = settled(recipe.model, hardware, algorithm)
     return step_time(machine, algorithm, str(recipe.model.path), user=user, talk=_talk(recipe))
 

@@ -23,12 +23,12 @@ def other_families(recipe: Recipe, start: str | None) -> tuple[Recipe, ...]:
     start: the checkpoint that training or the evaluation begins with. Gyms of the recipe's own training come first. If
     several runs trained on a gym, the latest run's settings are used.
     """
-    known = set(recipe.evaluation_gyms)
+    evaluated_gyms = set(recipe.evaluation_gyms)
     families: list[Recipe] = []
     for origin in (recipe, *_past(start)):
         for gym in origin.training_gyms:
-            if gym not in known:
-                known.add(gym)
+            if gym not in evaluated_gyms:
+                evaluated_gyms.add(gym)
                 families.append(_alone(recipe, origin, gym))
     return tuple(families)
 
@@ -55,12 +55,12 @@ def _past(start: str | None) -> Iterator[Recipe]:
     """Yield the recipes of the runs that made a checkpoint, latest first. Yields nothing for a model that no run of
     ours made.
     """
-    seen: set[Path] = set()
+    visited: set[Path] = set()
     while start is not None:
         file = next((folder / "run.json" for folder in Path(start).parents if (folder / "run.json").is_file()), None)
-        if file is None or file in seen:
+        if file is None or file in visited:
             return
-        seen.add(file)
+        visited.add(file)
         record = read_record(file)
         try:
             description = from_stored(RunDescription, record or {})

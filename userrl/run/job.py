@@ -92,8 +92,8 @@ class Inputs(Settings):
     @property
     def identity(self) -> dict[str, list[Any]]:
         """The values that decide whether work on these inputs can be reused."""
-        named = {name: value for name, value in self if isinstance(value, Result)} | self.ends
-        return {name: [result.sha256, result.step] for name, result in named.items()}
+        results = {name: value for name, value in self if isinstance(value, Result)} | self.ends
+        return {name: [result.sha256, result.step] for name, result in results.items()}
 
 
 class StageOptions(Settings):

@@ -27,33 +27,33 @@ _WANDB, _FORTY_HEX = re.compile(r"wandb", re.IGNORECASE), re.compile(r"[0-9a-f]{
 
 def refuse_keys(parameters: Mapping[str, Any]) -> None:
     """Raise ConfigError if a parameter has the name or the form of a key. The message does not repeat the key."""
-    for place, value in _texts(parameters, ()):
-        if value and (_names_a_key(place, value) or _is_a_key(value)):
+    for key_path, value in _texts(parameters, ()):
+        if value and (_names_a_key(key_path, value) or _is_a_key(value)):
             raise ConfigError(
                 "recipe.holds_key",
-                f"{'.'.join(place) or 'A parameter'} contains a key, and the parameters of a run are kept in "
+                f"{'.'.join(key_path) or 'A parameter'} contains a key, and the parameters of a run are kept in "
                 "files and databases. Put the key into an environment variable (OPENAI_API_KEY, or one that "
                 "api_key_env names) and remove it here.",
             )
 
 
-def refuse_unstorable(value: Any, place: str = "") -> None:
+def refuse_unstorable(value: Any, key_path: str = "") -> None:
     """Raise ConfigError for a parameter that no file or database can hold: text that is no UTF-8, or a whole number of more than
     64 bits.
     """
     if isinstance(value, str) and not _is_utf8(value):
-        raise ConfigError("argument.malformed", f"{place}: {value!a} is not text in UTF-8. Write it in UTF-8.")
+        raise ConfigError("argument.malformed", f"{key_path}: {value!a} is not text in UTF-8. Write it in UTF-8.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(
-            "argument.out_of_range", f"{place}: give a number below 2 to the 63rd, not one of more digits."
+            "argument.out_of_range", f"{key_path}: give a number below 2 to the 63rd, not one of more digits."
         )
     if isinstance(value, Mapping):
         for name, inner in value.items():
             refuse_unstorable(str(name), "a parameter's name")
-            refuse_unstorable(inner, f"{place}.{name}" if place else str(name))
+            refuse_unstorable(inner, f"{key_path}.{name}" if key_path else str(name))
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         for inner in value:
-            refuse_unstorable(inner, place)
+            refuse_unstorable(inner, key_path)
 
 
 def _is_utf8(text: str) -> bool:
@@ -64,10 +64,10 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _names_a_key(place: tuple[str, ...], value: str) -> bool:
-    if any(_WANDB.search(name) for name in place) and _FORTY_HEX.fullmatch(value):
+def _names_a_key(key_path: tuple[str, ...], value: str) -> bool:
+    if any(_WANDB.search(name) for name in key_path) and _FORTY_HEX.fullmatch(value):
         return True
-    return bool(place and _NAME.search(place[-1]))
+    return bool(key_path and _NAME.search(key_path[-1]))
 
 
 def _is_a_key(value: str) -> bool:
@@ -107,12 +107,12 @@ def _detectors() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _texts(value: Any, place: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:
+def _texts(value: Any, key_path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:
     if isinstance(value, str):
-        yield place, value
+        yield key_path, value
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _texts(inner, (*place, str(name)) if name else place)
+            yield from _texts(inner, (*key_path, str(name)) if name else key_path)
     elif isinstance(value, Sequence):
         for inner in value:
-            yield from _texts(inner, place)
+            yield from _texts(inner, key_path)

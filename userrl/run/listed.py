@@ -61,10 +61,10 @@ def listed_runs() -> tuple[list[ListedRun], str]:
     A damaged warehouse hides no run.
     """
     runs = all_runs()
-    ended, problem = reported_ends(runs), ""
-    if others := [run.id for run in runs if run.id not in ended]:
+    endings, problem = reported_ends(runs), ""
+    if others := [run.id for run in runs if run.id not in endings]:
         measured, problem = _measured(others)
-        ended |= measured
+        endings |= measured
     rows = []
     for run in runs:
         status, (best, last) = run.status, validation_scores(run.folder)
@@ -78,8 +78,8 @@ def listed_runs() -> tuple[list[ListedRun], str]:
                 stage=status.stage,
                 best=best,
                 last=last,
-                ending=in_a_word(ended.get(run.id, ())) or None,
-                outcome=in_short(ended.get(run.id, ())) or None,
+                ending=in_a_word(endings.get(run.id, ())) or None,
+                outcome=in_short(endings.get(run.id, ())) or None,
                 created=run.info.created,
                 waits=status.waits if status.state == "running" else None,
                 folder=run.folder,
@@ -100,13 +100,13 @@ class ListedImport:
 
 def listed_imports() -> list[ListedImport]:
     """Return the imported runs, oldest first. A deleted run is left out, and so is one whose row cannot be read."""
-    found = []
+    imports = []
     for folder in run_folders(warehouse_dir()):
         with suppress(LogError):
             row = read_run(folder)
             if row is not None and row.get("kind") == IMPORTED and not (folder / RETIRED).exists():
-                found.append(ListedImport(run=row["run_id"], name=row["name"], created=row["created"]))
-    return sorted(found, key=lambda each: (each.created, each.run))
+                imports.append(ListedImport(run=row["run_id"], name=row["name"], created=row["created"]))
+    return sorted(imports, key=lambda imported: (imported.created, imported.run))
 
 
 def reported_ends(runs: Iterable[Run]) -> dict[str, Sequence[Ended]]:
@@ -114,13 +114,13 @@ def reported_ends(runs: Iterable[Run]) -> dict[str, Sequence[Ended]]:
 
     Runs without a report, and with one of an earlier version, are left out.
     """
-    ended: dict[str, Sequence[Ended]] = {}
+    endings: dict[str, Sequence[Ended]] = {}
     for run in runs:
         with suppress(KeyError, TypeError):
             if run.status.state == "completed":
                 report = read_json(run.folder / "report.json") or {}
-                ended[run.id] = [_reported_end(report, each) for each in report["card"]["outcomes"]]
-    return ended
+                endings[run.id] = [_reported_end(report, outcome) for outcome in report["card"]["outcomes"]]
+    return endings
 
 
 def _reported_end(report: Mapping[str, Any], outcome: Mapping[str, Any]) -> Ended:

@@ -69,9 +69,9 @@ def kind_of(stage: str) -> Kind:
     return KINDS.get(stage.partition("-")[0], "rl")
 
 
-def to_stderr(text: str, *words: object) -> None:
+def to_stderr(text: str, *args: object) -> None:
     """Print a log line for people, apart from a command's output."""
-    print(text % words, file=sys.stderr)
+    print(text % args, file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class RunPlan:
     @property
     def run_id(self) -> str:
         """The run's id without its generation."""
-        asked = self.request
-        new, former = (
-            identity(values, seed=asked.seed, backend=self.backend, name=asked.name, init_from=self.start_name)
+        request = self.request
+        new_id, former_id = (
+            identity(values, seed=request.seed, backend=self.backend, name=request.name, init_from=self.start_name)
             for values in (self.recipe.identity, self.recipe.former_identity)
         )
-        return known_as(new, former)
+        return known_as(new_id, former_id)
 
     @property
     def name(self) -> str:
@@ -350,7 +350,7 @@ def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
     """Return the newest checkpoints of the last stage, except its last step and the best, which are already included."""
     folders = sorted(end.checkpoint.parent.glob("step-[0-9]*"), reverse=True)[:newest] if newest > 1 else []
     states = {folder: read_json(folder / "state.json") for folder in folders}
-    shown = {end.checkpoint, end.best.path if end.best else None}
+    included = {end.checkpoint, end.best.path if end.best else None}
     return [
         Actor(
             label=f"{label} at step {state['step']}",
@@ -361,7 +361,7 @@ def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
             step=state["step"],
         )
         for folder, state in states.items()
-        if state is not None and folder not in shown
+        if state is not None and folder not in included
     ]
 
 

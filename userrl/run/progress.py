@@ -41,11 +41,11 @@ class ProgressLine:
         self._stream.flush()
 
     @contextlib.contextmanager
-    def alive(self, what: str) -> Iterator[None]:
-        """Print a line while a block is silent for five seconds, and each time the silence has doubled. what: the work."""
+    def alive(self, work: str) -> Iterator[None]:
+        """Print a line while a block is silent for five seconds, and each time the silence has doubled. work: its name."""
         over = threading.Event()
         self._heard = time.monotonic()
-        teller = threading.Thread(target=self._tell, args=(what, over), daemon=True)
+        teller = threading.Thread(target=self._tell, args=(work, over), daemon=True)
         teller.start()
         try:
             yield
@@ -53,19 +53,19 @@ class ProgressLine:
             over.set()
             teller.join()
 
-    def _tell(self, what: str, over: threading.Event) -> None:
-        due, heard = QUIET_SECONDS, self._heard
+    def _tell(self, work: str, over: threading.Event) -> None:
+        due, last_output = QUIET_SECONDS, self._heard
         while not over.wait(QUIET_SECONDS / 10):
-            if heard != self._heard:
-                due, heard = QUIET_SECONDS, self._heard
-            if (silence := time.monotonic() - heard) >= due:
+            if last_output != self._heard:
+                due, last_output = QUIET_SECONDS, self._heard
+            if (silence := time.monotonic() - last_output) >= due:
                 due = 2 * silence
-                print(f"{chr(10) * self._terminal}{what} ({span(silence)} without news)", file=self._stream, flush=True)
+                print(f"{chr(10) * self._terminal}{work} ({span(silence)} without news)", file=self._stream, flush=True)
 
-    def say(self, text: str, *words: object) -> None:
+    def say(self, text: str, *args: object) -> None:
         """Print a log line above the progress line."""
         self._heard = time.monotonic()
-        print(f"\r\x1b[K{text % words}" if self._terminal else text % words, file=self._stream, flush=True)
+        print(f"\r\x1b[K{text % args}" if self._terminal else text % args, file=self._stream, flush=True)
 
 
 def progress_text(stage: str, line: dict[str, Any]) -> str:
@@ -90,6 +90,6 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def log_line(text: str, *words: object) -> None:
+def log_line(text: str, *args: object) -> None:
     """Print a log line on stderr. text: a format string as for `logging`."""
-    print(text % words if words else text, file=sys.stderr, flush=True)
+    print(text % args if args else text, file=sys.stderr, flush=True)

@@ -104,7 +104,7 @@ def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """The part of a request that checks need in addition to the recipe. stages: the RL stages that will train."""
 
     backend: Backend
@@ -125,10 +125,10 @@ def findings(
     init_from: a checkpoint instead of the recipe's model. stages: the requested RL stages; default: all.
     """
     trained = recipe.planned_stages if stages is None else stages
-    asked = Asked(recipe.hardware.backend if backend == "auto" else backend, init_from, trained)
+    options = RunOptions(recipe.hardware.backend if backend == "auto" else backend, init_from, trained)
     for name, check in CHECKS.items():
         try:
-            check(recipe, host, asked)
+            check(recipe, host, options)
         except _Refusal as refusal:
             yield name, refusal.verdict
             if refusal.verdict.reason == "environment":
@@ -163,15 +163,17 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
     return Verdict("runs")
 
 
-CHECKS: dict[str, Callable[[Recipe, Host, Asked], None]] = {
-    "environments": lambda recipe, host, asked: _refuse_unplayable(
+CHECKS: dict[str, Callable[[Recipe, Host, RunOptions], None]] = {
+    "environments": lambda recipe, host, options: _refuse_unplayable(
         recipe, (*recipe.training_gyms, *evaluation_gyms(recipe))
     ),
-    "judge": lambda recipe, host, asked: _refuse_judge(recipe),
-    "settings": lambda recipe, host, asked: _refuse_settings(recipe, asked.backend, asked.init_from, asked.stages),
-    "addresses": lambda recipe, host, asked: _refuse_loopback(recipe) if asked.backend == "verl" else None,
-    "machine": lambda recipe, host, asked: _refuse_machine(recipe, host, asked.backend),
-    "data, keys and served models": lambda recipe, host, asked: _refuse_unserved(
+    "judge": lambda recipe, host, options: _refuse_judge(recipe),
+    "settings": lambda recipe, host, options: _refuse_settings(
+        recipe, options.backend, options.init_from, options.stages
+    ),
+    "addresses": lambda recipe, host, options: _refuse_loopback(recipe) if options.backend == "verl" else None,
+    "machine": lambda recipe, host, options: _refuse_machine(recipe, host, options.backend),
+    "data, keys and served models": lambda recipe, host, options: _refuse_unserved(
         recipe, host, ("distill", "rl", "evaluate")
     ),
 }
@@ -184,11 +186,11 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
     """Refuse gyms that this version lacks, or that lack something on this machine."""
     missing = [gym for gym in dict.fromkeys(gyms) if gym not in (*names(), *PACKAGED)]
     if missing:
-        what = ", ".join(missing)
+        missing_names = ", ".join(missing)
         raise _Refusal(
             "environment",
             "gym.no_such_gym",
-            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this "
+            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {missing_names}, which this "
             f"version does not have. Choose a recipe on one of {', '.join(sorted(names()))}.",
         )
     for gym in dict.fromkeys(gyms):
@@ -376,8 +378,8 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             read_conversations(Path(chats).expanduser(), recipe.played_gyms)
         except TaskError as error:
             raise _Refusal("data", error.code, str(error)) from None
-    asked = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)
-    for gym in (gym for gym in SEARCHED if gym in asked and recipe.gym(gym).published == FOLDER):
+    gyms = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)
+    for gym in (gym for gym in SEARCHED if gym in gyms and recipe.gym(gym).published == FOLDER):
         if missing := missing_search_key(gym, recipe.gym(gym).config, host.keys):
             raise _Refusal(
                 "key",
@@ -386,21 +388,21 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             )
     if "OPENAI_BASE_URL" in host.keys:
         return
-    for what, server in _servers(recipe, kinds):
+    for role, server in _servers(recipe, kinds):
         if server.base_url is not None:
             continue
         if server.model == recipe.hardware.user_model:
             raise _Refusal(
                 "user",
                 "model.not_served",
-                f"{what} is {server.model}, and no server of it is given. Set hardware.user_gpus to serve it "
+                f"{role} is {server.model}, and no server of it is given. Set hardware.user_gpus to serve it "
                 "on GPUs of this machine, hardware.user_url to its address, or OPENAI_BASE_URL.",
             )
         if server.api_key_env not in host.keys:
             raise _Refusal(
                 "key",
                 "model.no_key",
-                f"{what} is {server.model}, which needs a key. Set {server.api_key_env}, or OPENAI_BASE_URL for your own server.",
+                f"{role} is {server.model}, which needs a key. Set {server.api_key_env}, or OPENAI_BASE_URL for your own server.",
             )
 
 

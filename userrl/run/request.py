@@ -277,7 +277,7 @@ class CrossPlayRequest(Request):
     """Seconds between two polls of the runs."""
 
 
-def requested(model: type[M], values: Mapping[str, Any], what: str) -> M:
+def requested(model: type[M], values: Mapping[str, Any], call: str) -> M:
     """Return a request of these values. Raises ConfigError in a sentence that names every fault.
 
     Faults are those of fields, an unknown recipe or profile, and beside them override keys that no recipe has. Where the
@@ -285,7 +285,7 @@ def requested(model: type[M], values: Mapping[str, Any], what: str) -> M:
     """
     faults: list[ConfigError] = []
     try:
-        request = validated(model, values, what)
+        request = validated(model, values, call)
     except ConfigError as error:
         faults.append(error)
     faults += _unknown_names(values)
@@ -297,12 +297,12 @@ def requested(model: type[M], values: Mapping[str, Any], what: str) -> M:
 
 
 def _unknown_names(values: Mapping[str, Any]) -> Iterator[ConfigError]:
-    names: tuple[Literal["recipe", "profile"], ...] = ("recipe", "profile")
-    for what in names:
-        name = values.get(what)
+    fields: tuple[Literal["recipe", "profile"], ...] = ("recipe", "profile")
+    for field in fields:
+        name = values.get(field)
         if isinstance(name, str) and name != AUTO:
             try:
-                find(name, what)
+                find(name, field)
             except ConfigError as error:
                 yield error
 
@@ -327,8 +327,8 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
         )
 
         @functools.wraps(function)
-        def with_fields(*arguments: Any, **named: Any) -> T:
-            values = signature.bind(*arguments, **named).arguments
+        def with_fields(*arguments: Any, **keywords: Any) -> T:
+            values = signature.bind(*arguments, **keywords).arguments
             return function(requested(model, values, function.__name__))
 
         with_fields.__signature__ = signature  # type: ignore[attr-defined]

@@ -88,7 +88,7 @@ def from_stored(kind: type[_Stored], values: Mapping[str, Any]) -> _Stored:
     """Make a description or a status from stored values, without those that another version wrote. Raises TypeError if one is
     missing or of another type.
     """
-    stored = {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    stored = {field.name: values[field.name] for field in fields(kind) if field.name in values}
     hints = get_type_hints(kind)
     wrong = [name for name, value in stored.items() if type(value) not in _types_of(hints[name])]
     if wrong:
@@ -188,9 +188,9 @@ def read_status(folder: Path) -> RunStatus:
         return RunStatus()
 
 
-def set_waiting(folder: Path, whom: str | None) -> None:
+def set_waiting(folder: Path, holder: str | None) -> None:
     """Record the holder that the run in this folder waits for. None: it no longer waits."""
-    status = replace(read_status(folder), waits=whom, updated=time.time())
+    status = replace(read_status(folder), waits=holder, updated=time.time())
     write_json(folder / "status.json", status.known())
 
 
@@ -214,9 +214,9 @@ def known_start(init_from: str) -> str:
     """Return a checkpoint's path as this home's runs know it. In a moved home it is the path before the move."""
     if not Path(init_from).is_relative_to(runs_dir()):
         return init_from
-    known = [run.info.init_from for run in all_runs() if run.info.init_from]
+    starts = [run.info.init_from for run in all_runs() if run.info.init_from]
     below = f"/runs/{Path(init_from).relative_to(runs_dir())}"
-    return init_from if init_from in known else next((path for path in known if path.endswith(below)), init_from)
+    return init_from if init_from in starts else next((path for path in starts if path.endswith(below)), init_from)
 
 
 def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str | None) -> Run:
@@ -268,12 +268,12 @@ def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
     }
 
 
-def known_as(new: str, former: str) -> str:
+def known_as(new_id: str, former_id: str) -> str:
     """Return the run's id: the former one if only a run with that id exists, else the new one.
 
     Ids up to commit f197b02 were computed from the recipe's citation too.
     """
-    return former if not _generations(new)[1] and _generations(former)[1] else new
+    return former_id if not _generations(new_id)[1] and _generations(former_id)[1] else new_id
 
 
 def group_hash(recipe: Recipe) -> str:

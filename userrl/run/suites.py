@@ -21,8 +21,8 @@ def gyms_of(suite: Suite) -> tuple[str, ...]:
     if suite.gyms == "paper":
         return PAPER_GYMS
     if suite.gyms == "every":
-        here = [name for name in names() if not unavailable(name)]
-        return tuple(name for name in here if not gym_class(name).elsewhere and not gym_class(name).slow)
+        available = [name for name in names() if not unavailable(name)]
+        return tuple(name for name in available if not gym_class(name).elsewhere and not gym_class(name).slow)
     return suite.gyms
 
 

@@ -54,14 +54,14 @@ def data_used(recipe: Recipe) -> dict[str, str]:
     if "tau" in used and recipe.gym("tau").published is not None:
         folders = {task.payload.get("database") for task in tasks_of(recipe, "tau", "test")} - {None}
         released = {policy_file(Path(str(folder))).is_file() for folder in folders}
-        whose = (
+        policy_source = (
             "policy from wiki.md"
             if released == {True}
             else "policy: ours"
             if True not in released
             else "policy: part ours"
         )
-        used["tau"] += f", {whose}"
+        used["tau"] += f", {policy_source}"
     return used
 
 
@@ -156,11 +156,11 @@ def _resplit(task: Task, share: float) -> Task:
     return dataclasses.replace(task, split=validation_of(content_hash(task.payload), share))
 
 
-def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
+def sample(tasks: list[Task], limit: int | None, *seed: object) -> list[Task]:
     """Return at most this many tasks: those with the lowest draw, independent of the order of the list."""
-    if most is None or len(tasks) <= most:
+    if limit is None or len(tasks) <= limit:
         return tasks
-    return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:most]
+    return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:limit]
 
 
 def validation_tasks(recipe: Recipe) -> list[Task]:
@@ -187,22 +187,22 @@ def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
     """
     drawn = ("evaluate", seed) if recipe.evaluate.draw == "seed" else ("evaluate",)
     among = {gym: _only(recipe, gym, tasks_of(recipe, gym, "test")) for gym in evaluation_gyms(recipe)}
-    most = {gym: min(len(tasks), recipe.evaluate.tasks or len(tasks)) for gym, tasks in among.items()}
+    limits = {gym: min(len(tasks), recipe.evaluate.tasks or len(tasks)) for gym, tasks in among.items()}
     if recipe.evaluate.total is not None:
-        most = equal_shares(most, recipe.evaluate.total)
-    return [task for gym, tasks in among.items() for task in sample(tasks, most[gym], *drawn, gym)]
+        limits = equal_shares(limits, recipe.evaluate.total)
+    return [task for gym, tasks in among.items() for task in sample(tasks, limits[gym], *drawn, gym)]
 
 
-def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
+def equal_shares(limits: Mapping[str, int], total: int) -> dict[str, int]:
     """Share a total equally, limited by each maximum. The remainder goes to the first that have more."""
-    shares = dict.fromkeys(there, 0)
+    shares = dict.fromkeys(limits, 0)
     while (left := total - sum(shares.values())) > 0:
-        open_ = [name for name, most in there.items() if shares[name] < most]
+        open_ = [name for name, limit in limits.items() if shares[name] < limit]
         if not open_:
             break
         share = max(left // len(open_), 1)
         for name in open_[:left]:
-            shares[name] = min(shares[name] + share, there[name])
+            shares[name] = min(shares[name] + share, limits[name])
     return shares
 
 

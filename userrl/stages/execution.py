@@ -47,7 +47,7 @@ class Share:
 
 
 @contextmanager
-def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *words: None) -> Iterator[Share | None]:
+def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *args: None) -> Iterator[Share | None]:
     """Provide a CPU slot for several parallel stages, with its threads divided among them.
 
     Yields None on a machine with GPUs, where each stage has its own slot. An exception in the block stops all stages. folder:
@@ -63,10 +63,10 @@ def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *wo
         set_waiting(folder, holders)
 
     halt = Event()
-    with take(home() / "slots", 1, among, waiting=waiting, holder_of=holder_of) as taken:
+    with take(home() / "slots", 1, among, waiting=waiting, holder_of=holder_of) as acquired:
         set_waiting(folder, None)
         try:
-            yield Share(taken, max(1, threads() // stages), halt.is_set)
+            yield Share(acquired, max(1, threads() // stages), halt.is_set)
         except BaseException:
             halt.set()
             raise
@@ -78,7 +78,7 @@ def execute(
     workers: Workers | None = None,
     *,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
-    say: Callable[..., None] = lambda *words: None,
+    say: Callable[..., None] = lambda *args: None,
     lease: Callable[[Slot], AbstractContextManager[None]] = lambda slot: nullcontext(),
 ) -> Result:
     """Run a job's process in a free slot of this machine, without a Prefect server. lease: held together with the slot.
@@ -116,20 +116,20 @@ def execute(
         set_waiting(job.run_folder, holders)
 
     count, among = slots_for(job)
-    places = take(home() / "slots", count, among, waiting=waiting, holder_of=holder_of)
-    with nullcontext(share.slots) if share else places as taken, ExitStack() as leases:
+    slot_lock = take(home() / "slots", count, among, waiting=waiting, holder_of=holder_of)
+    with nullcontext(share.slots) if share else slot_lock as slots, ExitStack() as leases:
         if share is None:
             set_waiting(job.run_folder, None)
         began = time.monotonic()
-        for slot in taken if share is None else ():
+        for slot in slots if share is None else ():
             leases.enter_context(lease(slot))
         processes.run(
             [sys.executable, "-u", "-m", MODULE, str(path)],
             job.folder,
             name="The trainer",
             on_tick=tick,
-            env=_environment(taken) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
-            keep_open=[slot.descriptor for slot in taken],
+            env=_environment(slots) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
+            keep_open=[slot.descriptor for slot in slots],
             grace=STOP_SECONDS,
             by=workers.spawn if workers is not None and _imports_torch(job) else None,
         )
@@ -169,6 +169,6 @@ def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
     return hardware.cold_start_gpus if job.kind == "sft" else hardware.node_gpus, among
 
 
-def _environment(taken: Sequence[Slot]) -> dict[str, str]:
-    gpus = [str(slot.gpu) for slot in taken if slot.gpu is not None]
+def _environment(slots: Sequence[Slot]) -> dict[str, str]:
+    gpus = [str(slot.gpu) for slot in slots if slot.gpu is not None]
     return {**quiet(), "CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else quiet()

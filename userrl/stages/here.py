@@ -21,7 +21,7 @@ from userrl_core.processes import ProcessDied
 def train_here(
     plan: RunPlan,
     *,
-    say: Callable[..., None] = lambda *words: None,
+    say: Callable[..., None] = lambda *args: None,
     progress: Callable[[str, dict[str, Any]], None] = lambda stage, line: None,
     done: Callable[[], None] = lambda: None,
 ) -> RunReport:

@@ -28,7 +28,7 @@ def run_all(
     run: Run,
     perform: Perform,
     *,
-    say: Callable[..., None] = lambda *words: None,
+    say: Callable[..., None] = lambda *args: None,
     done: Callable[[], None] = lambda: None,
 ) -> RunReport:
     """Run every selected stage of a locked run, and return its report.

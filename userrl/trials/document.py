@@ -51,7 +51,7 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
         return
     best = winner(space, study)
     yield Heading("Best trial so far" if not best.fresh else "Winner")
-    yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.found.items())))
+    yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.chosen.items())))
     if not best.fresh:
         yield Text(
             "The best of several trials on one seed is biased upwards by the selection. Fresh seeds have not been run yet."
@@ -62,13 +62,13 @@ def _held(space: Space, study: Study) -> Iterator[Block]:
     if not ranked(study) or len((best := winner(space, study)).fresh) < 2:
         return
     over = t_interval(np.array(best.fresh))
-    shown = with_limits(over)
+    interval = with_limits(over)
     yield Figure(
         partial(
             intervals, [("fresh seeds", over.estimate, over.low, over.high)], x=f"{_name(space, 0)}, 95 % over seeds"
         ),
-        f"{len(best.fresh)} fresh seeds: {shown} (Student's t over seeds); on the trial's own seed {number(best.value)}.",
-        (f"fresh seeds: {shown}",),
+        f"{len(best.fresh)} fresh seeds: {interval} (Student's t over seeds); on the trial's own seed {number(best.value)}.",
+        (f"fresh seeds: {interval}",),
     )
 
 
@@ -81,8 +81,8 @@ def _mattered(space: Space, study: Study) -> Iterator[Block]:
         )
 
 
-def _name(space: Space, place: int) -> str:
-    objective = space.objectives[place]
+def _name(space: Space, index: int) -> str:
+    objective = space.objectives[index]
     return f"{objective.query.replace('_', ' ')} ({objective.direction})"
 
 
@@ -91,11 +91,11 @@ def _course(space: Space, rows: list[dict[str, Any]]) -> Iterator[Block]:
     if finished:
         drawn = [
             Panel(
-                _name(space, place),
-                [Line("trial", [(trial, values[place]) for trial, values in finished], markers=True)],
+                _name(space, index),
+                [Line("trial", [(trial, values[index]) for trial, values in finished], markers=True)],
                 x="trial",
             )
-            for place in range(len(space.objectives))
+            for index in range(len(space.objectives))
         ]
         yield Figure(partial(panels, drawn), "Each trial's value on its own seed, in the order of the trials.")
 

@@ -21,7 +21,7 @@ def main(request: str) -> None:
     try:
         train_here(
             plan_run(TrainRequest.model_validate_json(request)),
-            say=lambda text, *words: print(text % words, flush=True),
+            say=lambda text, *args: print(text % args, flush=True),
         )
     except UserRLError as error:
         sys.exit(error.line)

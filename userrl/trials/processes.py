@@ -53,7 +53,7 @@ class Trials:
 
     def request(self, overrides: Mapping[str, Any], seed: int) -> tuple[TrainRequest, str]:
         """Return a trial's train request, and the id of its run. Raises ConfigError as `plan_run` does."""
-        asked = TrainRequest(
+        train_request = TrainRequest(
             recipe=self.space.recipe,
             profile=self.space.profile,
             seed=seed,
@@ -61,9 +61,9 @@ class Trials:
             overrides=dict(overrides),
             wandb="off",
         )
-        plan = plan_run(asked)
+        plan = plan_run(train_request)
         # A trial ends with its last validation. The test split is reserved for the winner's confirmation by `train`.
-        return asked.model_copy(update={"until": plan.stages[-2]}), plan.goes_on_as
+        return train_request.model_copy(update={"until": plan.stages[-2]}), plan.goes_on_as
 
     def gpu_hours(self, run_id: str) -> float:
         """Return trainer hours times accelerators so far, including killed attempts and the running stage. A CPU slot
@@ -78,12 +78,12 @@ class Trials:
 class ProcessLauncher(Trials):
     """A launcher whose trials are child processes of this machine."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
         """Start a trial in its own session, with its output in the sweep's folder. Its handle is its pid and start time."""
         request, run_id = self.request(overrides, seed)
-        return self.launch(request, run_id, label=label, shown=shown)
+        return self.launch(request, run_id, label=label, display_name=display_name)
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Launch a request as it is. Its run will have this id."""
         process = _trial_process(label)
         if process is None:

@@ -46,11 +46,11 @@ def run_sweep(
     request: SweepRequest,
     launcher_of: Callable[..., Launcher],
     say: Callable[..., None],
-    shown: Callable[[Space, Study], Callable[[], None]] = lambda space, study: lambda: None,
+    reporter_of: Callable[[Space, Study], Callable[[], None]] = lambda space, study: lambda: None,
 ) -> SweepResult:
     """Run a named space to the end of its budget. Run again, it continues where it stopped.
 
-    launcher_of: takes the space and ``say``. shown: takes space and study, and returns a function called after every poll.
+    launcher_of: takes the space and ``say``. reporter_of: takes space and study, and returns a function called after every poll.
     """
     space = requested_space(request)
     _refuse_unknown_keys(space)
@@ -67,7 +67,7 @@ def run_sweep(
         say("sweep %s: %s done", space.name, progress(space, study))
         driver = Sweep(space, study, launcher_of(space, say), warehouse_dir(), say=say)
         driver.parallel, driver.poll_seconds = request.parallel, request.poll_seconds
-        driver.show = shown(space, study)
+        driver.show = reporter_of(space, study)
         driver.run()
         write_json(folder / ENDED, {"at": time.time(), "trials": len(counted(study))})
         best = winner(space, study)
@@ -114,8 +114,8 @@ def open_sweep(name: str) -> tuple[Space, Study]:
     folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
     record = read_json(folder / "space.json")
     if record is None:
-        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
-        raise ConfigError("sweep.no_such_sweep", f"Sweep '{name}' has not been run here. Known: {known}.")
+        names = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
+        raise ConfigError("sweep.no_such_sweep", f"Sweep '{name}' has not been run here. Known: {names}.")
     space = Space.model_validate(record["space"])
     return space, open_study(space, folder, storage_of(None, record, name), queue=False)
 
@@ -131,8 +131,8 @@ def edition(space: Space, *, renew: bool, fresh: bool = False) -> Space:
     seed, so that a sweep on a nightly schedule repeats nothing.
     """
     number = newest(space.name)
-    ended = (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file()
-    if number and (fresh or (renew and ended)):
+    finished = (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file()
+    if number and (fresh or (renew and finished)):
         number += 1
     number = max(1, number)
     return space.model_copy(update={"name": edition_name(space.name, number), "seed": space.seed + number - 1})
@@ -156,7 +156,7 @@ def newest(name: str) -> int:
 
 def best_recipe(space: Space, best: Winner) -> str:
     """Return the winner in words: the recipe, and the values that the sweep chose."""
-    values = ", ".join(f"{key}={value}" for key, value in best.found.items())
+    values = ", ".join(f"{key}={value}" for key, value in best.chosen.items())
     return f"{stem(space.recipe)} with {values}" if values else stem(space.recipe)
 
 

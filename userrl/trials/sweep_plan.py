@@ -51,8 +51,8 @@ def _trials(space: Space, study: Study | None) -> Iterator[str]:
 
 
 def _line(space: Space, overrides: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in overrides.items() if space.overrides.get(key) != value}
-    text = ", ".join(f"{key}={shown(value)}" for key, value in own.items()) or "the common overrides"
+    trial_overrides = {key: value for key, value in overrides.items() if space.overrides.get(key) != value}
+    text = ", ".join(f"{key}={shown(value)}" for key, value in trial_overrides.items()) or "the common overrides"
     try:
         load(space.recipe, profile=space.profile, overrides=overrides)
     except ConfigError as error:

@@ -86,9 +86,9 @@ def sweep(
         fresh=fresh,
     )
     with ProgressLine().alive(f"sweep {space} is at work; userrl sweep status shows its trials"):
-        ended = run_sweep(request, ProcessLauncher, log_line)
-    recipe = best_recipe(ended.space, ended.best)
-    return SweptSpace(ended.space.name, ended.best.overrides, ended.best.claim, ended.trials, recipe)
+        result = run_sweep(request, ProcessLauncher, log_line)
+    recipe = best_recipe(result.space, result.best)
+    return SweptSpace(result.space.name, result.best.overrides, result.best.claim, result.trials, recipe)
 
 
 def sweep_request(space: str, **fields: Any) -> SweepRequest:

@@ -59,11 +59,11 @@ def engine_context(recipe: Recipe, checkpoint: Path) -> int:
     Raises CheckpointError if the model is missing.
     """
     try:
-        known = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")
+        model_limit = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")
     except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError("checkpoint.missing", f"No model can be served from {checkpoint}: {error}.") from error
     room = recipe.algorithm.max_prompt_tokens + recipe.algorithm.max_response_tokens
-    return min(room, known or room)
+    return min(room, model_limit or room)
 
 
 def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> ServeOptions:

@@ -63,20 +63,20 @@ class RecipeCurriculum:
 
     def record(self, step: int, stats: Mapping[str, float], outcomes: Sequence[Sequence[tuple[int, int]]] = ()) -> None:
         """Record the values that gates use. success is None if no trajectory of the step could be scored."""
-        known: dict[str, Any] = {"step": float(step), "success": stats.get("rollout/success/mean")}
-        known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
+        values: dict[str, Any] = {"step": float(step), "success": stats.get("rollout/success/mean")}
+        values |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
         turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
         if turns is not None and horizon:
-            known["length"] = turns / horizon
+            values["length"] = turns / horizon
         if self._timed:
-            known |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
+            values |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
         if self._counted:
-            known |= {name: stats[metric] for name, metric in COUNTED.items() if metric in stats}
+            values |= {name: stats[metric] for name, metric in COUNTED.items() if metric in stats}
         if isinstance(self._recipe.schedule, Probes):
             largest = self._recipe.schedule.horizons[-1]
-            known["groups"] = len(outcomes)
-            known["probes"] = [turns for group in outcomes for allowed, turns in group if allowed == largest]
-        self._history.append(known)
+            values["groups"] = len(outcomes)
+            values["probes"] = [turns for group in outcomes for allowed, turns in group if allowed == largest]
+        self._history.append(values)
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Report the result of a task's group to the sampler."""

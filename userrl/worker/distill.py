@@ -78,12 +78,12 @@ def play(
     """
     recipe = job.recipe
     total = sum(len(tasks) * n for tasks, n in plan.values())
-    ended: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
 
     def count(trajectory: Trajectory) -> None:
-        ended.append(trajectory)
-        if len(ended) % 50 == 0 or len(ended) == total:
-            progress(len(ended), total, score=_mean(ended))
+        trajectories.append(trajectory)
+        if len(trajectories) % 50 == 0 or len(trajectories) == total:
+            progress(len(trajectories), total, score=_mean(trajectories))
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)
@@ -153,10 +153,10 @@ def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
     """Return tasks to demonstrate and attempts at each: as many as requested, without using up the gym."""
     setup = recipe.demonstrations
     tasks = demonstration_tasks(recipe, gym, seed)
-    most = max(1, int(len(tasks) * MAX_PER_GYM)) if recipe.stages else len(tasks)
+    limit = max(1, int(len(tasks) * MAX_PER_GYM)) if recipe.stages else len(tasks)
     if setup.episodes is None:
-        return tasks[:most], setup.attempts
-    n = max(setup.attempts, -(-setup.episodes // most))
+        return tasks[:limit], setup.attempts
+    n = max(setup.attempts, -(-setup.episodes // limit))
     return tasks[: max(1, setup.episodes // n)], n
 
 

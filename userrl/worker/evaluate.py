@@ -40,14 +40,18 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     plays = [(family, test_tasks(family, job.seed)) for family in (recipe, *job.families)]
     tasks = [task for _, some in plays for task in some]
     attempts_needed = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
-    earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in attempts_needed]
+    earlier = [
+        conversation
+        for conversation in begin(job, sink)
+        if (conversation.task, conversation.attempt) in attempts_needed
+    ]
     missing = _missing(job, tasks, earlier)
     counter = _Counter(progress, len(earlier), len(earlier) + sum(missing.values()))
     playing = [actor for actor in job.actors if missing[actor.label]]
     _check_servers(job, playing)
     sink.tasks(tasks)
     for actor in playing:
-        before = {(one.task, one.attempt) for one in _of(earlier, job, actor)}
+        before = {(conversation.task, conversation.attempt) for conversation in _of(earlier, job, actor)}
         with _speaks(job, actor) as speak:
             for family, some in plays:
                 if any(
@@ -57,8 +61,11 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     counter.last()
     every = [*earlier, *counter.played]
     played = {actor.label: _of(every, job, actor) for actor in job.actors}
-    table = {label: _rows(some, lambda one: one.gym) for label, some in played.items()}
-    tiers = {label: _rows(_in_tiers(some), lambda one: tier_label(one.gym, one.tier)) for label, some in played.items()}
+    table = {label: _rows(some, lambda conversation: conversation.gym) for label, some in played.items()}
+    tiers = {
+        label: _rows(_in_tiers(some), lambda conversation: tier_label(conversation.gym, conversation.tier))
+        for label, some in played.items()
+    }
     solved = {label: _solved(some) for label, some in played.items()}
     scores = {
         f"evaluate/{actor}/{gym}": row.score
@@ -68,7 +75,7 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     }
     step = max((actor.step for actor in job.actors), default=0)
     sink.metrics(scores, stage=job.stage, step=step)
-    turns = sum(one.turns for one in every)
+    turns = sum(conversation.turns for conversation in every)
     return EvaluateResult(
         table=table,
         tiers=tiers,
@@ -81,13 +88,15 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
 
 
 def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
-    whole = len(tasks) * job.recipe.evaluate.attempts
-    return {actor.label: whole - len(_of(earlier, job, actor)) for actor in job.actors}
+    total = len(tasks) * job.recipe.evaluate.attempts
+    return {actor.label: total - len(_of(earlier, job, actor)) for actor in job.actors}
 
 
 def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
     name = _name(job, actor)
-    return [one for one in played if (one.policy, one.checkpoint) == (name, actor.id)]
+    return [
+        conversation for conversation in played if (conversation.policy, conversation.checkpoint) == (name, actor.id)
+    ]
 
 
 def _name(job: StageJob, actor: Actor) -> str:
@@ -119,7 +128,11 @@ class _Counter:
         now = time.monotonic()
         self._due = now + PROGRESS_SECONDS
         now_playing = self.played[-1].policy if self.played else ""
-        scores = [one.score for one in self.played if one.policy == now_playing and one.score is not None]
+        scores = [
+            conversation.score
+            for conversation in self.played
+            if conversation.policy == now_playing and conversation.score is not None
+        ]
         rate = len(self.played) / max(now - self._began, 1e-3)
         done = self._before + len(self.played)
         self._progress(
@@ -187,13 +200,13 @@ def tier_label(gym: str, tier: str) -> str:
 
 def _in_tiers(played: list[Played]) -> list[Played]:
     """Return the conversations at gyms with more than one tier. With one tier, the gym's row is enough."""
-    tiers = Counter(gym for gym, _ in {(one.gym, one.tier) for one in played})
-    return [one for one in played if tiers[one.gym] > 1]
+    tiers = Counter(gym for gym, _ in {(conversation.gym, conversation.tier) for conversation in played})
+    return [conversation for conversation in played if tiers[conversation.gym] > 1]
 
 
 def _rows(played: list[Played], label: Callable[[Played], str]) -> dict[str, GymScore]:
-    labels = dict.fromkeys(label(one) for one in played)
-    return {row: _row([one for one in played if label(one) == row]) for row in labels}
+    labels = dict.fromkeys(label(conversation) for conversation in played)
+    return {row: _row([conversation for conversation in played if label(conversation) == row]) for row in labels}
 
 
 def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
@@ -202,12 +215,16 @@ def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
     An agent that does not see its remaining turns acts the same at every horizon until it ends. So one evaluation at a large
     horizon gives the score at each shorter one.
     """
-    labelled = [(one.gym, one) for one in played] + [(tier_label(one.gym, one.tier), one) for one in _in_tiers(played)]
+    labelled = [(conversation.gym, conversation) for conversation in played] + [
+        (tier_label(conversation.gym, conversation.tier), conversation) for conversation in _in_tiers(played)
+    ]
     admitted: dict[str, list[Played]] = {}
-    for label, one in labelled:
-        if one.admitted:
-            admitted.setdefault(label, []).append(one)
-    ends = {label: [one.turns for one in some if one.solved] for label, some in admitted.items()}
+    for label, conversation in labelled:
+        if conversation.admitted:
+            admitted.setdefault(label, []).append(conversation)
+    ends = {
+        label: [conversation.turns for conversation in some if conversation.solved] for label, some in admitted.items()
+    }
     return {
         label: tuple(sum(end <= turns for end in ends[label]) / len(some) for turns in range(1, some[0].horizon + 1))
         for label, some in admitted.items()
@@ -244,9 +261,13 @@ def _sampled(job: StageJob, server: ChatServer) -> ChatServer:
 
 
 def _row(played: list[Played]) -> GymScore:
-    scored = [(one, one.score) for one in played if one.admitted and one.score is not None]
+    scored = [
+        (conversation, conversation.score)
+        for conversation in played
+        if conversation.admitted and conversation.score is not None
+    ]
     n = len(scored)
-    reasons = Counter(_reason(one.reject_reason) for one in played if not one.admitted)
+    reasons = Counter(_reason(conversation.reject_reason) for conversation in played if not conversation.admitted)
     most_frequent = dict(reasons.most_common(TOP_REASONS))
     if n == 0:
         return GymScore(rejected=len(played), reasons=most_frequent)
@@ -255,8 +276,8 @@ def _row(played: list[Played]) -> GymScore:
     return GymScore(
         score=mean,
         stderr=spread / n**0.5,
-        turns=sum(one.turns for one, _ in scored) / n,
-        format_errors=sum(one.format_error for one, _ in scored) / n,
+        turns=sum(conversation.turns for conversation, _ in scored) / n,
+        format_errors=sum(conversation.format_error for conversation, _ in scored) / n,
         attempts=n,
         rejected=len(played) - n,
         reasons=most_frequent,

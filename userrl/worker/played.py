@@ -63,11 +63,11 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
     Families only add conversations. So the same job with other families, or none, is also an earlier attempt.
     """
     marker, key = begun_marker(job.folder), job.model_copy(update={"families": ()}).key
-    earlier, known = _earlier(job, key)
-    if not known and marker.exists() and marker.read_text() == key:
+    earlier, logged = _earlier(job, key)
+    if not logged and marker.exists() and marker.read_text() == key:
         sink.event("rewind", stage=job.stage)  # an earlier version always started over, and did not log its job
     marker.write_text(key)
-    admitted = [one for one in earlier if one.admitted]
+    admitted = [conversation for conversation in earlier if conversation.admitted]
     if len(admitted) < len(earlier):
         sink.event("replay", stage=job.stage)
     sink.event(BEGUN, stage=job.stage, key=key)
@@ -78,7 +78,7 @@ def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
     """Return the conversations of earlier attempts at this job, and whether one of them logged the job."""
     starts = """select distinct incarnation from events
                 where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
-    ended = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,
+    query = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,
                       horizon, coalesce(stop_reason = 'success', false), flags & $format > 0
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
                     and list_contains($starts, incarnation)"""
@@ -88,6 +88,6 @@ def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
         if not incarnations:
             return [], False
         rows = warehouse.sql(
-            ended, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR), starts=incarnations
+            query, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR), starts=incarnations
         ).fetchall()
     return [Played(*row) for row in rows], True

@@ -112,9 +112,9 @@ def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:
 def leave(index: Path, job: StageJob, result: TrainResult, used: Mapping[str, float]) -> None:
     """Name the job's checkpoint for later runs, in place of one that is of no use. used: the seconds that it took."""
     checkpoint = result.checkpoint.relative_to(_home(job)).as_posix()
-    named = {"checkpoint": checkpoint, "sha256": result.sha256, "run": job.run_id, "metrics": result.metrics, **used}
+    entry = {"checkpoint": checkpoint, "sha256": result.sha256, "run": job.run_id, "metrics": result.metrics, **used}
     with contextlib.suppress(OSError):  # the cold start is there, and the next run trains its own
-        write_json(index, named)
+        write_json(index, entry)
 
 
 @cache

@@ -138,8 +138,8 @@ def report_to(progress: ProgressWriter) -> Progress:
 
     def write(step: int, total: int, metrics: Mapping[str, float]) -> None:
         tiers = {name.split("/")[1]: value for name, value in metrics.items() if TIER.fullmatch(name)}
-        shown = {name: metrics[name] for name in SHOWN if name in metrics} | ({"tiers": tiers} if tiers else {})
-        progress(step, total, score=metrics.get(SCORE), reward=metrics.get(REWARD), **shown)
+        values = {name: metrics[name] for name in SHOWN if name in metrics} | ({"tiers": tiers} if tiers else {})
+        progress(step, total, score=metrics.get(SCORE), reward=metrics.get(REWARD), **values)
 
     return write
 

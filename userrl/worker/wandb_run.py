@@ -40,8 +40,8 @@ class WandbRun:
         self._played += 1
         if len(self._samples) < SAMPLED:
             self._samples.append(trajectory)
-        elif (place := self._draw.randrange(self._played)) < SAMPLED:
-            self._samples[place] = trajectory
+        elif (index := self._draw.randrange(self._played)) < SAMPLED:
+            self._samples[index] = trajectory
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         """Log a checkpoint by reference. The weights stay in their folder."""

@@ -37,11 +37,11 @@ def intact(json_object: bytes) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The content of a live file. whole: the trusted lines. damaged: number of lines left out because they fail their
+    """The content of a live file. trusted: the trusted lines. damaged: number of lines left out because they fail their
     checksum. torn_bytes: length of an incomplete last line. checked: True if the file has checksums.
     """
 
-    whole: bytes
+    trusted: bytes
     damaged: int
     torn_bytes: int
     checked: bool

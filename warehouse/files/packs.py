@@ -93,10 +93,10 @@ def read_whole(path: Path) -> str | None:
     return None
 
 
-def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError | None:
+def damage(root: Path, snapshot: Snapshot, *, full: bool = False) -> LogError | None:
     """Return the error about the first listed pack or sealed segment that cannot be opened or fails its checksum, or None.
 
-    whole: also read every value of the packs.
+    full: also read every value of the packs.
     """
     import pyarrow as pa  # late: a tenth of a second, and only a failing query needs it
     import pyarrow.parquet as pq
@@ -106,7 +106,7 @@ def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError |
             pack_entry(root / "packs" / name)
         except LogError as error:
             return _damaged(root / "packs" / name, first_line(error.__cause__ or error))
-        if whole and (why := read_whole(root / "packs" / name)):
+        if full and (why := read_whole(root / "packs" / name)):
             return _damaged(root / "packs" / name, why)
     for paths in snapshot.sealed.values():
         for path in paths:

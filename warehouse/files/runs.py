@@ -66,19 +66,19 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
     an unknown column or a value that its column cannot hold, LogError when the folder cannot be written or read.
     """
     types = {name: kind for name, kind in schema.types("runs").items() if name not in ("run_id", "run_no")}
-    given = {name: value for name, value in (fields or {}).items() if value is not None and name != "run_id"}
-    if unknown := sorted(given.keys() - types):
+    values = {name: value for name, value in (fields or {}).items() if value is not None and name != "run_id"}
+    if unknown := sorted(values.keys() - types):
         raise ConfigError(
             "argument.unknown_value", f"Table runs has no column {unknown[0]!r}. It has {', '.join(sorted(types))}."
         )
     for name in ("recipe_json", "environment"):
-        if name in given and not isinstance(given[name], str):
-            given[name] = orjson.dumps(given[name], option=orjson.OPT_NON_STR_KEYS, default=str).decode()
-    fitted, _ = fitting(types, given)
-    if misfits := [name for name in given if fitted[name] is None]:
+        if name in values and not isinstance(values[name], str):
+            values[name] = orjson.dumps(values[name], option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    fitted, _ = fitting(types, values)
+    if misfits := [name for name in values if fitted[name] is None]:
         raise ConfigError(
             "argument.out_of_range",
-            f"Run {run_id!r} cannot be registered: {misfits[0]} is {given[misfits[0]]!r}, but the column has "
+            f"Run {run_id!r} cannot be registered: {misfits[0]} is {values[misfits[0]]!r}, but the column has "
             f"type {types[misfits[0]]}. Give a value within its range.",
         )
     folder = run_dir(root, run_id)
@@ -87,7 +87,7 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
         if (row := read_run(folder)) is not None:
             return row
         folder.mkdir(parents=True, exist_ok=True)
-        row = {"run_id": run_id, **dict.fromkeys(types), **_DEFAULTS, "created": time.time(), **given}
+        row = {"run_id": run_id, **dict.fromkeys(types), **_DEFAULTS, "created": time.time(), **values}
         draft = folder / f".run.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         with draft.open("wb") as file:
             file.write(stamped(orjson.dumps(row | {"run_no": claim(root / "numbers")})[:-1]))

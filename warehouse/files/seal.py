@@ -49,7 +49,7 @@ def seal(content: bytes, target: Path, table: str) -> Sealed:
     import pyarrow as pa  # late: whoever only opens a log, as the page does, is spared its 45 MB
 
     verified = verified_lines(content)
-    lines, torn, nulled = verified.whole, verified.torn_bytes, 0
+    lines, torn, nulled = verified.trusted, verified.torn_bytes, 0
     if verified.damaged:
         write_atomically(kept_aside(target), content)
     schema = arrow_schema(table)

@@ -82,19 +82,19 @@ class Filter:
     label: str | None = None
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Filter:
+    def read(cls, texts: Mapping[str, str]) -> Filter:
         """Create a filter from texts by name, as in a URL; empty texts and other names are ignored.
 
         Raises ConfigError for a text that should be a number.
         """
         kinds: dict[str, type] = {"step": int, "score_from": float, "score_to": float}
         values: Row = {}
-        for each in fields(cls):
-            if text := given.get(each.name, "").strip():
+        for field in fields(cls):
+            if text := texts.get(field.name, "").strip():
                 try:
-                    values[each.name] = kinds.get(each.name, str)(text)
+                    values[field.name] = kinds.get(field.name, str)(text)
                 except ValueError:
-                    raise ConfigError("argument.malformed", f"{each.name} is '{text[:40]}'. Give a number.") from None
+                    raise ConfigError("argument.malformed", f"{field.name} is '{text[:40]}'. Give a number.") from None
         return cls(**values)
 
     def given(self) -> Row:
@@ -129,7 +129,7 @@ class StoredConversation:
 
 def trajectories(
     warehouse: Warehouse,
-    wanted: Filter,
+    filters: Filter,
     *,
     sort: str = "newest",
     descending: bool = True,
@@ -147,7 +147,7 @@ def trajectories(
             "argument.unknown_value",
             f"Trajectories cannot be sorted by '{sort}'{nearest(sort, SORTS)}. Use {', '.join(SORTS)}.",
         )
-    where, params = _condition(warehouse, wanted)
+    where, params = _condition(warehouse, filters)
     backwards = before is not None
     down = descending != backwards
     key = before if backwards else after
@@ -166,9 +166,9 @@ def trajectories(
     return Page(rows, before=more if backwards else key is not None, after=backwards or more)
 
 
-def count(warehouse: Warehouse, wanted: Filter) -> Row:
+def count(warehouse: Warehouse, filters: Filter) -> Row:
     """Return the number of trajectories that pass, and the mean score of admitted ones (``trajectories``, ``score``)."""
-    where, params = _condition(warehouse, wanted)
+    where, params = _condition(warehouse, filters)
     text = f"SELECT count(*) AS trajectories, avg(score) FILTER (admitted) AS score FROM trajectories t{_where(where)}"
     return warehouse.rows(text, **params)[0]
 
@@ -217,15 +217,15 @@ def conversations(warehouse: Warehouse, run: str, traj_ids: Sequence[int]) -> di
     for task in warehouse.rows(text, run=run, tasks=[row["task_id"] for row in rows]):
         for version in (None, task["version"]):
             payloads[task["gym"], task["task_id"], version] = task["payload"]
-    shown = {}
+    stored = {}
     for row in rows:
         key = row["gym"], row["task_id"]
         payload = payloads.get((*key, row["task_version"])) or payloads.get((*key, None))
         ordered = sorted(turns[row["traj_id"]], key=lambda turn: turn["turn"])
-        shown[row["traj_id"]] = StoredConversation(
+        stored[row["traj_id"]] = StoredConversation(
             row, ordered, runs[0] if runs else {}, orjson.loads(payload) if payload else None
         )
-    return shown
+    return stored
 
 
 def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
@@ -265,7 +265,7 @@ def _alike_in(warehouse: Warehouse, row: Row, columns: Sequence[str]) -> list[St
     ]
 
 
-def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50, condition: str = "true") -> list[Row]:
+def spread_groups(warehouse: Warehouse, run: str, *, limit: int = 50, condition: str = "true") -> list[Row]:
     """Return the group with the largest score difference of each gym and stage, the largest first.
 
     Each row has the best and the worst trajectory, and ``messages``: the messages before their first turn. condition: SQL of
@@ -276,7 +276,7 @@ def spread_groups(warehouse: Warehouse, run: str, *, most: int = 50, condition: 
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
         f"FROM trajectories WHERE run_id = $run AND admitted AND {condition} GROUP BY ALL HAVING n > 1) "
         "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
-        f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
+        f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {limit}"
     )
     rows = warehouse.rows(text, run=run)
     best_ids = [row["best_id"] for row in rows]
@@ -299,14 +299,18 @@ def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
     return first_differences
 
 
-def shared_turns(one: Sequence[Row], other: Sequence[Row]) -> int:
+def shared_turns(first: Sequence[Row], second: Sequence[Row]) -> int:
     """Return the number of identical first turns of two trajectories."""
-    one_said, other_said = ([(t["choice"], t["content"], t["observation"]) for t in turns] for turns in (one, other))
-    return _alike(one_said, other_said)
+    first_turns, second_turns = (
+        [(t["choice"], t["content"], t["observation"]) for t in turns] for turns in (first, second)
+    )
+    return _alike(first_turns, second_turns)
 
 
-def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _alike(first: Sequence[Any], second: Sequence[Any]) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
@@ -323,36 +327,36 @@ def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
 
 
 def _sorted_value(warehouse: Warehouse, key: int, sorted_by: str) -> float | None:
-    found = warehouse.stored("trajectories", [key], f"CAST({sorted_by} AS DOUBLE) AS value")
-    if not found:
+    rows = warehouse.stored("trajectories", [key], f"CAST({sorted_by} AS DOUBLE) AS value")
+    if not rows:
         raise ConfigError(
             "run.no_such_trajectory", f"There is no trajectory {key} to continue from. Begin at the first page."
         )
-    value = found[0]["value"]
+    value = rows[0]["value"]
     return None if value is None else float(value)
 
 
-def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
+def _condition(warehouse: Warehouse, filters: Filter) -> tuple[list[str], Row]:
     columns = {
         "run": "run_id", "stage": "stage", "step": "step", "phase": "phase", "gym": "gym", "policy": "policy",
         "user": "user_name", "task": "task_id", "group": "group_id", "stop": "stop_reason",
     }  # fmt: skip
-    conditions = wanted.given()
+    conditions = filters.given()
     where = [f"t.{columns[name]} = ${name}" for name in conditions if name in columns]
-    if wanted.stop == FAILED:
+    if filters.stop == FAILED:
         where[where.index("t.stop_reason = $stop")] = "t.admitted AND t.stop_reason <> 'success'"
         del conditions["stop"]
-    if wanted.score_from is not None:
+    if filters.score_from is not None:
         where.append("t.score >= $score_from")
-    if wanted.score_to is not None:
+    if filters.score_to is not None:
         where.append("t.score <= $score_to")
-    if wanted.reject_reason is not None:
+    if filters.reject_reason is not None:
         where.append("starts_with(t.reject_reason, $reject_reason)")
-    if wanted.text is not None:
-        traj_ids = warehouse.trajectories_with(wanted.text, limit=FOUND, run=wanted.run)
+    if filters.text is not None:
+        traj_ids = warehouse.trajectories_with(filters.text, limit=FOUND, run=filters.run)
         where.append(f"t.traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})")
-    if wanted.label is not None:
-        conditions["label_name"], _, conditions["label_value"] = wanted.label.partition("=")
+    if filters.label is not None:
+        conditions["label_name"], _, conditions["label_value"] = filters.label.partition("=")
         where.append("t.traj_id IN (SELECT traj_id FROM labels WHERE name = $label_name AND value = $label_value)")
     return where, {name: value for name, value in conditions.items() if name not in ("text", "label")}
 

@@ -87,13 +87,13 @@ def used_queries(text: str) -> list[str]:
 
     Each word that is such a name counts, so the list may be too long. A text that puts a name together gets too few.
     """
-    words = _words()
+    words_by_query = _words()
     used: set[str] = set()
     unread = _WORD.findall(text.lower())
-    while unread := [name for name in unread if name in words and name not in used]:
+    while unread := [name for name in unread if name in words_by_query and name not in used]:
         used.update(unread)
-        unread = [word for name in unread for word in words[name]]
-    return [name for name in words if name in used]
+        unread = [token for name in unread for token in words_by_query[name]]
+    return [name for name in words_by_query if name in used]
 
 
 @cache
@@ -174,13 +174,16 @@ class Connection:
 
         may_pin: a query whose files move too quickly may read links to them, which are gone when it ends.
         """
-        alone = False
+        exclusive = False
         latest = Snapshot()
         for tried in range(TRIES):
             pin = may_pin and tried >= UNPINNED_TRIES
             state: QueriedFiles | None = None
             try:
-                with self._lock if alone or pin else contextlib.nullcontext(), self._files(pin=pin) as (latest, files):
+                with (
+                    self._lock if exclusive or pin else contextlib.nullcontext(),
+                    self._files(pin=pin) as (latest, files),
+                ):
                     with self._lock:
                         state, cursor = self._show(files), self._con.cursor()
                     answer = ask(cursor, state)
@@ -189,10 +192,10 @@ class Connection:
             except duckdb.CatalogException:
                 # Perhaps a shipped query, or a view or pack that another thread replaced in this moment. Alone, only a
                 # real error is left.
-                if alone:
+                if exclusive:
                     raise
                 self.define_queries()
-                alone = True
+                exclusive = True
             except duckdb.Error as error:
                 if not may_be_of_a_file(error):
                     raise

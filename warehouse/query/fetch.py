@@ -37,7 +37,7 @@ def may_be_of_a_file(error: duckdb.Error) -> bool:
 def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError | None:
     """Return the error about the damaged file behind DuckDB's error, None when the snapshot's files are not the cause."""
     text = str(error)
-    if fault := damage(root, snapshot, whole="checksum" in text):
+    if fault := damage(root, snapshot, full="checksum" in text):
         return fault
     if "checksum" in text or any(name in text for name in (*map(str, snapshot.files()), *snapshot.packs)):
         return LogError("warehouse.damaged", f"A file in {root} is damaged ({first_line(error)}). {REPAIR}.")

@@ -16,10 +16,10 @@ from warehouse.schema import literal
 def with_run_ids(root: Path, text: str) -> str:
     """Replace each run name in a query's arguments by the run's id. Raises ConfigError for an unknown run."""
     parts = [part for _, part in _parts(text)]
-    for place in list(_named(text)):
-        quoted = parts[place].rstrip()
+    for position in list(_named(text)):
+        quoted = parts[position].rstrip()
         run_id = find_run(root, quoted[1:-1].replace("''", "'"))["run_id"]
-        parts[place] = literal(run_id) + parts[place][len(quoted) :]
+        parts[position] = literal(run_id) + parts[position][len(quoted) :]
     return "".join(parts)
 
 
@@ -28,19 +28,19 @@ def _named(text: str) -> Iterator[int]:
     is ``run``.
     """
     visible_parts = [
-        (place, kind, part.strip())
-        for place, (kind, part) in enumerate(_parts(text))
+        (position, kind, part.strip())
+        for position, (kind, part) in enumerate(_parts(text))
         if kind != duckdb.token_type.comment and part.strip()
     ]
     queries = {name for name, query in views.queries().items() if next(iter(query.params), None) == "run"}
-    for (_, _, before), (_, _, between), (place, kind, word) in zip(
+    for (_, _, before), (_, _, between), (position, kind, token) in zip(
         visible_parts, visible_parts[1:], visible_parts[2:], strict=False
     ):
-        if kind != duckdb.token_type.string_const or not word.startswith("'"):
+        if kind != duckdb.token_type.string_const or not token.startswith("'"):
             continue
         first = before.lower()
         if (first == "run" and between in (":=", "=>")) or (first in queries and between == "("):
-            yield place
+            yield position
 
 
 def _parts(text: str) -> list[tuple[object, str]]:

@@ -32,13 +32,13 @@ GRACE_SECONDS = 0.5
 AT_ONCE = 2
 """Most questions that one process answers at the same time, so that their memory is limited together."""
 
-_places = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(AT_ONCE)
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """Environment variables passed on; the others may hold keys and passwords."""
 
 
-_begun: list[subprocess.Popen[bytes]] = []
+_started: list[subprocess.Popen[bytes]] = []
 """At most one process that waits for its query."""
 
 
@@ -71,28 +71,28 @@ def ask(
     request = {
         "root": str(root.absolute()), "text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory
     }  # fmt: skip
-    if not _places.acquire(timeout=seconds):
+    if not _slots.acquire(timeout=seconds):
         raise Refused(
             "warehouse.busy", f"{AT_ONCE} other questions are still being answered. Ask again when they have ended."
         )
     try:
-        process = _begun.pop() if _begun else _start()
+        process = _started.pop() if _started else _start()
         started = time.monotonic()
         try:
-            said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
+            output, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             raise Refused("sql.too_long", too_long(seconds)) from None
         finally:
             process.kill()
             process.communicate()
     finally:
-        _places.release()
-    if not said:
+        _slots.release()
+    if not output:
         ended_by_clock = time.monotonic() - started >= seconds
         if ended_by_clock:
             raise Refused("sql.too_long", too_long(seconds))
         raise Refused("sql.too_large", too_large(memory))
-    answer = json.loads(said)
+    answer = json.loads(output)
     if "error" in answer:
         raise getattr(errors, answer["error"], Refused)(answer["code"], answer["message"])
     return Answer(**answer)
@@ -100,7 +100,7 @@ def ask(
 
 def begin() -> None:
     """Start the process of the next query now: it imports DuckDB while the caller does its own imports."""
-    _begun.append(_start())
+    _started.append(_start())
 
 
 def _start() -> subprocess.Popen[bytes]:

@@ -159,8 +159,8 @@ def _places() -> list[tuple[str, str]]:
     import pwd
 
     user = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    places = [(Path.cwd().parent, "$USERRL_HOME"), (Path(reference.__file__).parents[2], "$USERRL"), (user, "~")]
-    return [(str(path), name) for path, name in places if path != Path("/")]
+    folders = [(Path.cwd().parent, "$USERRL_HOME"), (Path(reference.__file__).parents[2], "$USERRL"), (user, "~")]
+    return [(str(path), name) for path, name in folders if path != Path("/")]
 
 
 def _refuse(error: str, code: str, message: str) -> None:

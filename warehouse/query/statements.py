@@ -43,8 +43,8 @@ def check_statement(text: str) -> None:
         check_statement(text[explained.end() :])
     elif kind == "MULTI":
         # PIVOT is two statements to DuckDB: it first makes an enumeration of the new columns, in memory.
-        word = _FIRST_WORD.match(text)
-        if word is None or word[1].upper() not in _PIVOT_STARTS:
+        first_word = _FIRST_WORD.match(text)
+        if first_word is None or first_word[1].upper() not in _PIVOT_STARTS:
             raise Refused("sql.not_a_select", "Only SELECT, DESCRIBE, EXPLAIN and PIVOT are answered here.")
     elif kind != "SELECT":
         raise Refused(
@@ -60,12 +60,12 @@ def check_words(text: str) -> None:
     """Raise Refused for a word that writes, in any position. A CTE's body may be a COPY or a DELETE, and DuckDB still
     parses the whole as a SELECT.
     """
-    for word, _ in _words(text):
-        if word.upper() in _WRITES:
+    for token, _ in _words(text):
+        if token.upper() in _WRITES:
             raise Refused(
                 "sql.not_a_select",
-                f"{word.upper()} is refused: the warehouse is open for reading only. Put a column or an alias "
-                f'of that name in double quotes ("{word.lower()}").',
+                f"{token.upper()} is refused: the warehouse is open for reading only. Put a column or an alias "
+                f'of that name in double quotes ("{token.lower()}").',
             )
 
 
@@ -84,8 +84,8 @@ def check_functions(text: str) -> None:
     """Raise Refused for a function that reads files, runs SQL from a string, or changes something, and for a view of the
     engine that calls one.
     """
-    for word, called in _words(text):
-        name = word.strip("\"'").lower()
+    for token, called in _words(text):
+        name = token.strip("\"'").lower()
         if name in _closed_views():
             raise Refused(
                 "sql.closed_function",
@@ -110,9 +110,9 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
         for (start, kind), end in zip(tokens, ends, strict=True)
         if kind != duckdb.token_type.comment
     ]
-    for (kind, word), (_, following) in itertools.pairwise([*outside_comments, (None, "")]):
+    for (kind, token), (_, following) in itertools.pairwise([*outside_comments, (None, "")]):
         if kind in (duckdb.token_type.keyword, duckdb.token_type.identifier, duckdb.token_type.string_const):
-            yield word, following.startswith("(")
+            yield token, following.startswith("(")
 
 
 @cache
@@ -132,5 +132,7 @@ def _closed_views() -> frozenset[str]:
     with scratch() as con:
         rows = con.execute("SELECT view_name, sql FROM duckdb_views() WHERE internal").fetchall()
     return frozenset(
-        name for name, sql in rows if not _closed_functions().isdisjoint(word for word, called in _words(sql) if called)
+        name
+        for name, sql in rows
+        if not _closed_functions().isdisjoint(token for token, called in _words(sql) if called)
     )

@@ -98,27 +98,27 @@ class Warehouse:
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
         """Run a shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
-        known = views.queries().get(name)
-        if known is None:
+        shipped = views.queries().get(name)
+        if shipped is None:
             raise ConfigError("warehouse.unknown_query", f"There is no query {name!r}.{nearest(name, views.queries())}")
         # In SQL a parameter must not be named as a column is, so `phase` is called `in_phase` there.
-        spelt = {key.split("_", 1)[1]: key for key in known.params if key.startswith(("in_", "of_", "with_"))}
+        spelt = {key.split("_", 1)[1]: key for key in shipped.params if key.startswith(("in_", "of_", "with_"))}
         params = {spelt.get(key, key): value for key, value in params.items()}
         for key in params:
-            if key not in known.params:
+            if key not in shipped.params:
                 raise ConfigError(
                     "warehouse.unknown_query",
-                    f"Query {name} has no parameter {key!r}. It has {', '.join(known.params) or 'none'}.",
+                    f"Query {name} has no parameter {key!r}. It has {', '.join(shipped.params) or 'none'}.",
                 )
-        if missing := [key for key, default in known.params.items() if default is None and key not in params]:
+        if missing := [key for key, default in shipped.params.items() if default is None and key not in params]:
             raise ConfigError("warehouse.unknown_query", f"Query {name} needs {missing[0]}=... . Give it.")
         if isinstance(params.get("run"), str):
             run = find_run(self.root, params["run"])
             params["run"] = run["run_id"]
-            for key in known.params:
+            for key in shipped.params:
                 # Settings of re-scoring that were not given are the run's own.
                 if key.startswith("with_"):
-                    params.setdefault(key, _setting(run, key.removeprefix("with_"), known.params[key]))
+                    params.setdefault(key, _setting(run, key.removeprefix("with_"), shipped.params[key]))
         if name == "trajectory" and type(params["id"]) is int:
             return self._relation(self._trajectory(params["id"]))
         arguments = ", ".join(f"{key} := ${key}" for key in params)

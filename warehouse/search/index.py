@@ -102,18 +102,18 @@ def search(
     limit: int,
     run: RunFilter | None = None,
     seconds: float = 60.0,
-    most: int = ROUND,
+    batch_size: int = ROUND,
 ) -> pa.Table:
     """Return at most `limit` matching turns (`HIT_COLUMNS`), newest first.
 
-    text: an FTS5 expression; one that FTS5 does not accept is searched as a phrase. most: turns read at once. Raises
+    text: an FTS5 expression; one that FTS5 does not accept is searched as a phrase. batch_size: turns read at once. Raises
     ConfigError without an index or a word to search for, and after `seconds`.
     """
     import pyarrow as pa  # late: a page that only lists what was found does without its 45 MB
     import pyarrow.compute as pc
 
     hits: list[pa.Table] = []
-    missing, count, before = limit, min(limit, most), 2**62
+    missing, count, before = limit, min(limit, batch_size), 2**62
     deadline = time.monotonic() + seconds
     with _asking(root, text, run, deadline) as ask:
         while True:
@@ -124,7 +124,7 @@ def search(
             if missing <= 0 or len(matches) < count:
                 return pa.concat_tables(hits).slice(0, limit)
             # Superseded turns were among them; where many are, more are read at once.
-            before, count = matches[-1][0], min(4 * count, most)
+            before, count = matches[-1][0], min(4 * count, batch_size)
             if time.monotonic() > deadline:
                 raise ConfigError("search.bad_words", _TOO_LONG)
 
@@ -211,10 +211,10 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
         index.close()
 
 
-def damage(root: Path, *, whole: bool) -> str | None:
+def damage(root: Path, *, full: bool) -> str | None:
     """Return the fault of the index file, None without a fault or a file. The compactor's lock must be held.
 
-    whole: read every page. An index of an older layout is not damaged: the next compaction rebuilds it.
+    full: read every page. An index of an older layout is not damaged: the next compaction rebuilds it.
     """
     if not (root / INDEX).exists():
         return None
@@ -222,7 +222,7 @@ def damage(root: Path, *, whole: bool) -> str | None:
         with closing(sqlite3.connect(root / INDEX, isolation_level=None)) as index:
             if _layout(index) != LAYOUT:
                 return None
-            for (sentence,) in index.execute("PRAGMA integrity_check(1)") if whole else ():
+            for (sentence,) in index.execute("PRAGMA integrity_check(1)") if full else ():
                 if sentence != "ok":
                     return str(sentence).splitlines()[0]
             _segments(index)
@@ -231,7 +231,7 @@ def damage(root: Path, *, whole: bool) -> str | None:
             last = index.execute("SELECT coalesce(max(first_doc), 0) FROM places").fetchone()[0]
             if len(sizes) > 1 or last > (sizes[0][0] if sizes else 0):
                 return "its parts do not fit together"
-            if whole:
+            if full:
                 index.execute("BEGIN IMMEDIATE")
                 index.execute("INSERT INTO words(words) VALUES ('integrity-check')")
                 index.execute("ROLLBACK")
@@ -304,14 +304,14 @@ def _add(index: sqlite3.Connection, turns: StoredTurns) -> int:
     first = doc = int(index.execute("SELECT coalesce(max(last), 0) FROM size").fetchone()[0])
     expected: tuple[int, int] | None = None
     for batch in turns.batches:
-        texts, places = [], []
+        texts, turn_keys = [], []
         for traj_id, turn, text in batch:
             doc += 1
             if expected != (traj_id, turn):
-                places.append((doc, traj_id, turn))
+                turn_keys.append((doc, traj_id, turn))
             expected = (traj_id, turn + 1)
             texts.append(text)
-        index.executemany("INSERT INTO places VALUES (?, ?, ?)", places)
+        index.executemany("INSERT INTO places VALUES (?, ?, ?)", turn_keys)
         index.executemany("INSERT INTO words(rowid, body) VALUES (?, ?)", enumerate(texts, doc - len(texts) + 1))
     index.executemany("INSERT INTO segments VALUES (?, ?, ?)", [(s.run_id, s.writer, s.number) for s in turns.segments])
     index.execute("DELETE FROM size")

@@ -78,10 +78,10 @@ class Report:
         self.problems.append(Problem(kind, sentence, repaired))
 
 
-def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
+def check(root: Path, *, repair: bool = False, full: bool = True) -> Report:
     """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is running.
 
-    whole: read every value of every pack, not only keys and counts.
+    full: read every value of every pack, not only keys and counts.
     """
     report = Report()
     check_exists(root)
@@ -92,7 +92,7 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
             return report
         for path in (root / "FORMAT", root / "manifest.json"):
             report.unchecked += path.exists() and intact(path.read_bytes()) is None
-        _packs(root, manifest, repair, whole, report)
+        _packs(root, manifest, repair, full, report)
         _unlisted(root, manifest, repair, report)
         _runs(root, repair, report)
         _trials(root, report)
@@ -101,7 +101,7 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
         if repair:
             _leftovers(root, manifest, report)
         _rewinds(root, manifest, repair, report)
-        _index(root, manifest, repair, whole, report)
+        _index(root, manifest, repair, full, report)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what they say is reported
@@ -150,7 +150,7 @@ def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
     return manifest
 
 
-def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
+def _packs(root: Path, manifest: Manifest, repair: bool, full: bool, report: Report) -> None:
     for name, listed_entry in list(manifest.packs.items()):
         path = root / "packs" / name
         report.packs += 1
@@ -165,7 +165,7 @@ def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
                     continue
                 if entry["rows"] != listed_entry["rows"]:
                     fault = f"Pack {name} holds other numbers of rows than the manifest says."
-                elif whole and (why := read_whole(path)):
+                elif full and (why := read_whole(path)):
                     fault = f"Pack {name} cannot be read: {why}."
             except LogError as error:
                 fault = _without_advice(error)
@@ -284,7 +284,7 @@ def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
                 continue
             with contextlib.suppress(FileNotFoundError):  # sealed meanwhile
                 lines = verified_lines(path.read_bytes())
-                report.unchecked += bool(lines.whole) and not lines.checked
+                report.unchecked += bool(lines.trusted) and not lines.checked
                 if lines.damaged:
                     mendable = repair and not alive(run, segment.writer)
                     remedy = " It is sealed without them and kept in quarantine now." if mendable else ""
@@ -321,9 +321,9 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
             _rewinds_of_pack(path, repair, report)
 
 
-def _index(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
+def _index(root: Path, manifest: Manifest, repair: bool, full: bool, report: Report) -> None:
     """Check that the text index is readable and has the turns of every pack (a compaction indexes before it packs)."""
-    if (fault := damage(root, whole=whole)) is not None:
+    if (fault := damage(root, full=full)) is not None:
         text = f"The text index {INDEX} is damaged: {fault}. `userrl warehouse compact` rebuilds it."
         if repair:
             remove_index(root)

@@ -140,7 +140,7 @@ def _sentences(root: Path) -> Iterator[None]:
     except LogError:
         raise
     except (OSError, duckdb.Error, pa.ArrowException, sqlite3.Error) as error:
-        if fault := damage(root, take_snapshot(root), whole="checksum" in str(error)):
+        if fault := damage(root, take_snapshot(root), full="checksum" in str(error)):
             raise fault from error
         raise LogError(
             "warehouse.not_compacted",

@@ -97,8 +97,8 @@ def _table(
     columns = warehouse.arrow(f"SELECT * FROM ({packed}) LIMIT 0").column_names
     traj_id = "(fields->>'traj_id')::BIGINT" if table == "events" else "traj_id" if "traj_id" in columns else None
     if traj_id is not None:
-        kept = f"run_id <> 'people' OR {traj_id} IS NULL OR list_contains({consented}::BIGINT[], {traj_id})"
-        packed = f"SELECT * FROM ({packed}) WHERE {kept}"
+        condition = f"run_id <> 'people' OR {traj_id} IS NULL OR list_contains({consented}::BIGINT[], {traj_id})"
+        packed = f"SELECT * FROM ({packed}) WHERE {condition}"
     writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
     for run, writer in ((row["run_id"], row["writer"]) for row in writers):
         last = exported.get((run, writer), 0)

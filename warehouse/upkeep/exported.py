@@ -35,17 +35,17 @@ def exported_objects(target: str, table: str, *, options: Mapping[str, Any] | No
     except (ImportError, ValueError) as error:
         raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
     files.invalidate_cache()
-    found = Objects()
+    objects = Objects()
     base = base.rstrip("/")
     for path in sorted([*files.glob(f"{base}/home=*/{table}/*/*.parquet"), *files.glob(f"{base}/{table}/*/*.parquet")]):
         try:
             with files.open(path, "rb") as opened:
                 pq.read_metadata(opened)
         except pa.ArrowInvalid:
-            found.damaged.append(
+            objects.damaged.append(
                 f"{path} has {files.size(path):,} bytes and no end of a Parquet file, so it was cut off. Copy it again, or "
                 "delete it with the later objects of its writer and export again."
             )
         else:
-            found.paths.append(path)
-    return found
+            objects.paths.append(path)
+    return objects

@@ -36,6 +36,6 @@ def maintain(root: Path | str | None = None) -> Maintenance:
     root = Path(root) if root is not None else default_root()
     first_report = check(root, repair=True)
     compaction = compact(root)
-    report = check(root, whole=False)
+    report = check(root, full=False)
     report.problems = [problem for problem in first_report.problems if problem.repaired] + report.problems
     return Maintenance(compaction, report)

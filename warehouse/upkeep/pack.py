@@ -80,7 +80,7 @@ class Source:
 def _long_row_bytes(content: bytes, metadata: pq.FileMetaData) -> int:
     """Return the bytes of a sealed segment's rows in memory if they are long on average, else 0."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
     # A file says how large its columns are without repeated values; a long one is in one of them at least once.
     if all(column.total_uncompressed_size < LONG_ROW_BYTES // 8 for column in columns):
         return 0

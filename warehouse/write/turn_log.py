@@ -51,7 +51,7 @@ class TurnLog:
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
         self._wrote = False
-        self._places: dict[int, bytes] = {}
+        self._contexts: dict[int, bytes] = {}
         self._started: dict[int, float] = {}
         self._tasks: set[tuple[str, str, str]] = set()
         self._imported_tasks: set[int] = set()
@@ -108,7 +108,7 @@ class TurnLog:
         """Assign the trajectory its globally unique id (also set on it)."""
         traj_id = trajectory.traj_id = self._new_id()
         context, task = trajectory.context, trajectory.task
-        place = {
+        context_fields = {
             "stage": context.stage,
             "step": context.step,
             "phase": context.phase,
@@ -119,14 +119,14 @@ class TurnLog:
             "group_id": trajectory.group,
         }
         # Encoded once per trajectory: half of a turn's line is where it belongs.
-        self._places[traj_id] = encode.line(place)[1:-1] + b","
+        self._contexts[traj_id] = encode.line(context_fields)[1:-1] + b","
         self._started[traj_id] = time.time()
         return traj_id
 
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
         """Write one line for the turn, and one for each of its model calls."""
-        place = self._places.get(trajectory.traj_id or 0)
-        if place is None:
+        context_json = self._contexts.get(trajectory.traj_id or 0)
+        if context_json is None:
             raise LogError(
                 "log.misused", "A turn was logged for a trajectory that was not begun in this log. Call begin first."
             )
@@ -148,7 +148,7 @@ class TurnLog:
             "logprobs": turn.logprobs,
             "info": encode.text(turn.info) if turn.info else None,
         }
-        line = self._line(row, place)
+        line = self._line(row, context_json)
         if turn.model_calls:
             self._model_calls(trajectory, turn.number, turn.model_calls)
         self._wrote = True
@@ -157,8 +157,8 @@ class TurnLog:
     def end(self, trajectory: Trajectory) -> None:
         """Write one line with all data of the trajectory."""
         traj_id = trajectory.traj_id or 0
-        place = self._places.get(traj_id)
-        if place is None:
+        context_json = self._contexts.get(traj_id)
+        if context_json is None:
             raise LogError(
                 "log.misused", "A trajectory was ended that was not begun in this log, or it was ended twice."
             )
@@ -200,8 +200,8 @@ class TurnLog:
             "started_at": self._started[traj_id],
         }
         self._wrote = True
-        self._wal.append("trajectories", self._line(row, place))
-        del self._places[traj_id], self._started[traj_id]
+        self._wal.append("trajectories", self._line(row, context_json))
+        del self._contexts[traj_id], self._started[traj_id]
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
         """Write one line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
@@ -274,14 +274,19 @@ class TurnLog:
         """
         traj_id = self._new_id()
         version = trajectory.pop("task_version", None) or content_hash(payload)
-        place = {name: trajectory.pop(name, None) for name in PLACE}
-        head = encode.line({"traj_id": traj_id, **place})[1:-1] + b","
-        task = {"gym": place["gym"], "task_id": place["task_id"], "version": version, "split": place["split"]}
+        context_fields = {name: trajectory.pop(name, None) for name in PLACE}
+        head = encode.line({"traj_id": traj_id, **context_fields})[1:-1] + b","
+        task = {
+            "gym": context_fields["gym"],
+            "task_id": context_fields["task_id"],
+            "version": version,
+            "split": context_fields["split"],
+        }
         if payload and (key := hash(tuple(task.values()))) not in self._imported_tasks:
             self._imported_tasks.add(key)
-            own = {"source": trajectory.get("source"), "tier": trajectory.get("tier")}
-            self._append("tasks", [{**task, **own, "payload": encode.text(payload)}])
-        of_call = {"traj_id": traj_id, **{name: place[name] for name in ("stage", "step", "phase", "gym")}}
+            task_fields = {"source": trajectory.get("source"), "tier": trajectory.get("tier")}
+            self._append("tasks", [{**task, **task_fields, "payload": encode.text(payload)}])
+        of_call = {"traj_id": traj_id, **{name: context_fields[name] for name in ("stage", "step", "phase", "gym")}}
         self._append_small("model_calls", [self._line({**of_call, **row}) for row in calls])
         self._append_small("turns", [self._line(row, head) for row in turns])
         self._wal.append("trajectories", self._line({**trajectory, "task_version": version}, head))
@@ -344,8 +349,8 @@ class TurnLog:
                 raise LogError(
                     "log.misused", "A rewind needs step=... (void later training steps) or stage=... (void the stage)."
                 )
-            whole = not isinstance(step, bool) and isinstance(step, Integral) and -1 <= int(step) < 2**31
-            if step is not None and not whole:
+            valid_step = not isinstance(step, bool) and isinstance(step, Integral) and -1 <= int(step) < 2**31
+            if step is not None and not valid_step:
                 raise LogError(
                     "log.misused", f"The step of a rewind is a whole number from -1 to 2147483647, not {step!r}."
                 )
@@ -405,10 +410,10 @@ class TurnLog:
         head = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}
         self._head = encode.line(head)[:-1] + b","
 
-    def _line(self, row: dict[str, Any], place: bytes = b"") -> bytes:
+    def _line(self, row: dict[str, Any], context_json: bytes = b"") -> bytes:
         row["seq"] = next(self._seq)
         row["logged_at"] = time.time()
-        return stamped(b"".join((self._head, place, encode.line(row)[1:-1]))) + b"\n"
+        return stamped(b"".join((self._head, context_json, encode.line(row)[1:-1]))) + b"\n"
 
     def _append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         if rows:

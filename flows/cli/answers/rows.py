@@ -96,49 +96,51 @@ def table(rows: Rows, width: int | None) -> tuple[list[str], str | None]:
     """
     cells = [[plain(name) for name in rows.names], *([_cell(value) for value in row] for row in rows.values)]
     natural = [max(cell_len(line[n]) for line in cells) for n in range(len(rows.names))]
-    shown, widths = fitted(natural, width)
+    columns, widths = fitted(natural, width)
     numeric = [
         all(isinstance(row[n], (int, float, type(None))) and not isinstance(row[n], bool) for row in rows.values)
         for n in range(len(natural))
     ]
     lines = []
     for line in cells:
-        padded = [_padded(line[n], size, right=numeric[n]) for n, size in zip(shown, widths, strict=True)]
-        lines.append("  ".join(_with_gap(padded, shown, "…")).rstrip())
-    lines.insert(1, "  ".join(_with_gap(["─" * size for size in widths], shown, " ")).rstrip())
-    cut = any(size < natural[n] for n, size in zip(shown, widths, strict=True))
-    if len(shown) == len(natural) and not cut:
+        padded = [_padded(line[n], size, right=numeric[n]) for n, size in zip(columns, widths, strict=True)]
+        lines.append("  ".join(_with_gap(padded, columns, "…")).rstrip())
+    lines.insert(1, "  ".join(_with_gap(["─" * size for size in widths], columns, " ")).rstrip())
+    cut = any(size < natural[n] for n, size in zip(columns, widths, strict=True))
+    if len(columns) == len(natural) and not cut:
         return lines, None
-    cut_text = f"{len(shown)} of {len(natural)} columns shown" if len(shown) < len(natural) else "long cells are cut"
+    cut_text = (
+        f"{len(columns)} of {len(natural)} columns shown" if len(columns) < len(natural) else "long cells are cut"
+    )
     return lines, f"{cut_text}; --vertical shows everything, --out FILE saves it"
 
 
 def fitted(natural: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
     """Choose the columns that fit in ``width`` cells, and their widths. Two cells separate columns."""
-    shown = list(range(len(natural)))
+    columns = list(range(len(natural)))
     if width is None:
-        return shown, list(natural)
+        return columns, list(natural)
     widths = [min(size, WIDEST) for size in natural]
     min_widths = [min(size, NARROWEST) for size in natural]
 
-    def taken(sizes: Sequence[int]) -> int:
-        gap = 3 if len(shown) < len(natural) else 0
-        return sum(sizes[n] for n in shown) + 2 * (len(shown) - 1) + gap
+    def total_width(sizes: Sequence[int]) -> int:
+        gap = 3 if len(columns) < len(natural) else 0
+        return sum(sizes[n] for n in columns) + 2 * (len(columns) - 1) + gap
 
-    while len(shown) > 1 and taken(min_widths) > width:
-        shown.pop(len(shown) // 2)
-    while (over := taken(widths) - width) > 0:
-        widest = max(shown, key=lambda n: widths[n])
+    while len(columns) > 1 and total_width(min_widths) > width:
+        columns.pop(len(columns) // 2)
+    while (over := total_width(widths) - width) > 0:
+        widest = max(columns, key=lambda n: widths[n])
         if widths[widest] <= 1:
             break
-        second = max((widths[n] for n in shown if widths[n] < widths[widest]), default=1)
+        second = max((widths[n] for n in columns if widths[n] < widths[widest]), default=1)
         widths[widest] -= min(over, max(1, widths[widest] - max(second, 1)))
-    return shown, [widths[n] for n in shown]
+    return columns, [widths[n] for n in columns]
 
 
-def _with_gap(parts: list[str], shown: Sequence[int], mark: str) -> list[str]:
+def _with_gap(parts: list[str], columns: Sequence[int], mark: str) -> list[str]:
     """Insert a mark where columns in the middle are missing."""
-    jump = next((i for i in range(1, len(shown)) if shown[i] != shown[i - 1] + 1), None)
+    jump = next((i for i in range(1, len(columns)) if columns[i] != columns[i - 1] + 1), None)
     return parts if jump is None else [*parts[:jump], mark, *parts[jump:]]
 
 

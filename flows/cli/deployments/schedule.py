@@ -73,16 +73,16 @@ async def _set(name: str, active: bool) -> list[str]:
     from userrl_core.suggest import nearest
 
     async with _client() as client:
-        known = dict(await _scheduled(client))
-        if name not in known:
+        deployments = dict(await _scheduled(client))
+        if name not in deployments:
             raise ConfigError(
                 "server.no_deployment",
-                f"The server has no deployment '{name}' with a schedule{nearest(name, list(known))}. `userrl "
+                f"The server has no deployment '{name}' with a schedule{nearest(name, list(deployments))}. `userrl "
                 "schedule list` shows them, and `userrl deploy` creates them.",
             )
-        for schedule in known[name].schedules:
-            await client.update_deployment_schedule(known[name].id, schedule.id, active=active)
-        return [when(schedule.schedule) for schedule in known[name].schedules]
+        for schedule in deployments[name].schedules:
+            await client.update_deployment_schedule(deployments[name].id, schedule.id, active=active)
+        return [when(schedule.schedule) for schedule in deployments[name].schedules]
 
 
 def _client() -> PrefectClient:

@@ -20,15 +20,15 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.run_so_far import UnfinishedRun
     from userrl.reports.trained_run import TrainedRun
 
-    shown = userrl.report(run)
-    if isinstance(shown, TrainedRun) and shown.newer is not None:
-        state = f"{shown.newer.id} has no report yet (state: {shown.newer.status.state})"
+    run_report = userrl.report(run)
+    if isinstance(run_report, TrainedRun) and run_report.newer is not None:
+        state = f"{run_report.newer.id} has no report yet (state: {run_report.newer.status.state})"
         print(f"{state}. Showing the newest run that has one.", file=sys.stderr)
     if as_json:
-        print(plain_json(shown.as_json(), indent=1))
+        print(plain_json(run_report.as_json(), indent=1))
     elif html is not None:
-        print(f"wrote {', '.join(map(str, shown.write(html)))}")
+        print(f"wrote {', '.join(map(str, run_report.write(html)))}")
     else:
-        print(page_text(shown.document()), end="")
-        if isinstance(shown, UnfinishedRun):
-            raise shown.problem
+        print(page_text(run_report.document()), end="")
+        if isinstance(run_report, UnfinishedRun):
+            raise run_report.problem

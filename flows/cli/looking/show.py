@@ -44,18 +44,18 @@ def show(
 
     with refusals(), open_warehouse(root) as warehouse:
         traj_id = _identifier(trajectory)
-        shown = conversation(warehouse, traj_id)
-        if shown is None:
+        stored = conversation(warehouse, traj_id)
+        if stored is None:
             raise ConfigError(
                 "run.no_such_trajectory",
                 f"There is no trajectory {trajectory}. "
                 'See userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".',
             )
-        failed = failure(shown.trajectory, shown.turns, [] if as_json else rivals(warehouse, traj_id))
+        failed = failure(stored.trajectory, stored.turns, [] if as_json else rivals(warehouse, traj_id))
     if as_json:
-        print(plain_json({"trajectory": shown.trajectory, "turns": shown.turns, "task": shown.task}, indent=1))
+        print(plain_json({"trajectory": stored.trajectory, "turns": stored.turns, "task": stored.task}, indent=1))
         return
-    for line in lines(shown, failed, full=full):
+    for line in lines(stored, failed, full=full):
         print(line)
 
 
@@ -71,25 +71,25 @@ def _identifier(text: str) -> int:
     )
 
 
-def lines(shown: StoredConversation, failed: Failure | None = None, *, full: bool = False) -> Iterator[str]:
+def lines(stored: StoredConversation, failed: Failure | None = None, *, full: bool = False) -> Iterator[str]:
     """Yield the printed lines, and for a failed conversation where it failed. Escape sequences in model text are disarmed."""
-    row = shown.trajectory
+    row = stored.trajectory
     yield (
         f"trajectory {row['traj_id']}: {plain(row['gym'])} {plain(row['task_id'])}{_tier(row)}, run {row['run_id']}, {_place(row)}"
         f"attempt {row['attempt'] + 1}"
     )
-    yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row, shown.turns)}"
+    yield f"{plain(row['policy'] or 'the agent')} with {_user(row)}: {_outcome(row, stored.turns)}"
     if failed is not None:
-        yield from _where(shown, failed)
+        yield from _where(stored, failed)
     if not (row["source"] or "").startswith("imported:"):
         yield from _rules(row["gym"])
     yield ""
     for message in json.loads(row["messages"] or "[]"):
         if full or message["role"] != "system":
             yield from _said(message["role"], message["content"], full)
-    for place, turn in enumerate(shown.turns, 1):
+    for turn_number, turn in enumerate(stored.turns, 1):
         yield ""
-        if failed is not None and place == failed.turn and failed.mark:
+        if failed is not None and turn_number == failed.turn and failed.mark:
             yield f"** {failed.mark} **"
         if turn["thought"]:
             yield from _said("reasoning", turn["thought"], full)
@@ -99,15 +99,15 @@ def lines(shown: StoredConversation, failed: Failure | None = None, *, full: boo
             yield from _said(plain(turn["choice"]), turn["content"], full)
         yield from _said("reply", turn["observation"], full)
         yield _facts(turn, imported=(row["source"] or "").startswith("imported:"))
-    if full and shown.task is not None:
+    if full and stored.task is not None:
         yield ""
-        yield from _said("task", plain_json(shown.task, indent=1), full)
+        yield from _said("task", plain_json(stored.task, indent=1), full)
     if failed is not None:
         yield ""
-        yield from _next(shown, failed)
+        yield from _next(stored, failed)
 
 
-def _where(shown: StoredConversation, failed: Failure) -> Iterator[str]:
+def _where(stored: StoredConversation, failed: Failure) -> Iterator[str]:
     """Yield where the conversation left the best one on its task, with both calls."""
     if failed.best is None:
         yield f"Where to look: {failed.rewards or 'see its last turn.'}"
@@ -115,8 +115,8 @@ def _where(shown: StoredConversation, failed: Failure) -> Iterator[str]:
     best = failed.best.trajectory
     policy = plain(best["policy"] or "the agent")
     yield f"Where to look: the best conversation on this task, by {policy}, score {number(best['score'])}, {failed.divergence}"
-    if failed.shared < len(shown.turns):
-        yield f"  here:              {_in_short(shown.turns[failed.shared])}"
+    if failed.shared < len(stored.turns):
+        yield f"  here:              {_in_short(stored.turns[failed.shared])}"
     if failed.shared < len(failed.best.turns):
         yield f"  best conversation: {_in_short(failed.best.turns[failed.shared])}"
     if failed.rewards:
@@ -147,16 +147,16 @@ def _wrapped(name: str, text: str) -> list[str]:
     return textwrap.wrap(f"{name}: {' '.join(text.split())}", 120, initial_indent="  ", subsequent_indent="    ")
 
 
-def _next(shown: StoredConversation, failed: Failure) -> Iterator[str]:
+def _next(stored: StoredConversation, failed: Failure) -> Iterator[str]:
     """Yield the commands that look further."""
     from analysis.credit.replay import why_not
     from userrl_core.gyms.registry import names
 
-    row = shown.trajectory
+    row = stored.trajectory
     yield "Next:"
     if failed.best is not None:
         yield f"  userrl show {failed.best.trajectory['traj_id']}   # the best conversation"
-    if shown.task is not None and row["gym"] in names() and not why_not(row["gym"], row["user_name"]):
+    if stored.task is not None and row["gym"] in names() and not why_not(row["gym"], row["user_name"]):
         yield (
             f"  userrl branch {row['traj_id']} --turn {failed.turn}"
             f"   # play it again from turn {failed.turn}, by the run's checkpoint"
@@ -181,7 +181,7 @@ def _user(row: dict[str, Any]) -> str:
 
 def _facts(turn: dict[str, Any], *, imported: bool) -> str:
     """Return reward, credit and cost of a turn; of an imported turn only what its file gives."""
-    place = f"-- turn {turn['turn']}"
+    heading = f"-- turn {turn['turn']}"
     signed = [
         f"{name} {number(turn[name], sign=True)}"
         for name in ("reward", "shaped", "advantage")
@@ -189,12 +189,12 @@ def _facts(turn: dict[str, Any], *, imported: bool) -> str:
     ]
     tokens, seconds = turn["completion_tokens"], (turn["policy_seconds"], turn["env_seconds"])
     if imported:
-        known = [f"{tokens} tokens"] if tokens is not None else []
-        known += [f"{value:.2f} s" for value in seconds if value is not None]
-        return f"{place}: {', '.join(signed + known)}" if signed or known else place
+        facts = [f"{tokens} tokens"] if tokens is not None else []
+        facts += [f"{value:.2f} s" for value in seconds if value is not None]
+        return f"{heading}: {', '.join(signed + facts)}" if signed or facts else heading
     policy, env = ("–" if value is None else f"{value:.2f} s" for value in seconds)
     cost = f"{'–' if tokens is None else tokens} tokens, agent {policy}, user {env}"
-    return f"{place}: {', '.join(signed)}; {cost}"
+    return f"{heading}: {', '.join(signed)}; {cost}"
 
 
 def _earned(row: dict[str, Any], turns: Sequence[dict[str, Any]]) -> str:

@@ -48,25 +48,27 @@ def sql(
     from warehouse.files.layout import check_exists, default_root
 
     root = root or default_root()
-    wanted = Format.JSON if as_json else Format.VERTICAL if vertical else format
-    wanted = wanted or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
+    row_format = Format.JSON if as_json else Format.VERTICAL if vertical else format
+    row_format = row_format or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
     limit = limit or (KEPT if out else SHOWN)
     with refusals():
         if out and not (as_json or vertical or format) and out.suffix not in ENDINGS:
-            known = ", ".join(ENDINGS)
-            raise ConfigError("argument.malformed", f"'{out}' has no suffix of a row format ({known}). Give --format.")
-        if wanted is Format.PARQUET and out is None:
+            suffixes = ", ".join(ENDINGS)
+            raise ConfigError(
+                "argument.malformed", f"'{out}' has no suffix of a row format ({suffixes}). Give --format."
+            )
+        if row_format is Format.PARQUET and out is None:
             raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
         if text is None and sys.stdin.isatty():
             from flows.cli.answers.prompt import converse
             from userrl.machine.home import home
 
             check_exists(root)
-            converse(_SqlSession(root, wanted, limit, seconds).answer, home() / "sql_history")
+            converse(_SqlSession(root, row_format, limit, seconds).answer, home() / "sql_history")
         elif search:
-            _search(root, text or sys.stdin.read(), wanted, out, limit, seconds)
+            _search(root, text or sys.stdin.read(), row_format, out, limit, seconds)
         else:
-            _ask(root, sys.stdin.read() if text in (None, "-") else str(text), wanted, out, limit, seconds)
+            _ask(root, sys.stdin.read() if text in (None, "-") else str(text), row_format, out, limit, seconds)
 
 
 class _SqlSession:

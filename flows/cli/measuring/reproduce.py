@@ -40,8 +40,8 @@ def reproduce(
 
     if listed or claim is None:
         for name in claim_names():
-            known = load_claim(name)
-            print(plain(f"{name:28s} {known.kind:16s} {known.text} ({known.paper})"))
+            listed_claim = load_claim(name)
+            print(plain(f"{name:28s} {listed_claim.kind:16s} {listed_claim.text} ({listed_claim.paper})"))
         print(f"Checks, if a claim has them: NAME.{', NAME.'.join(CHECKS)}", file=sys.stderr)
         return
     import userrl

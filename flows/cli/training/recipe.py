@@ -64,11 +64,11 @@ def show(
     from userrl.run.readiness import drafted_here, here, verdict
     from userrl.run.tasks import count_published
 
-    asked = None if profile == "none" else profile
+    requested_profile = None if profile == "none" else profile
     host = here()
     with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        drafted = drafted_here(name, asked, parse_changes(changes or []))
+        drafted = drafted_here(name, requested_profile, parse_changes(changes or []))
         recipe = drafted.recipe
         answer = verdict(recipe, host)
         if answer.kind != "refused" or answer.reason not in ("environment", "judge"):
@@ -92,7 +92,9 @@ def show(
 def _train(name: str, profile: str | None, changes: list[str]) -> str:
     """Return the command that trains the shown recipe. A recipe shown without a profile gets this machine's profile."""
     options = [] if profile in ("auto", "none", None) else ["--profile", str(profile)]
-    return shlex.join(["userrl", "train", name, *options, *(word for change in changes for word in ("--set", change))])
+    return shlex.join(
+        ["userrl", "train", name, *options, *(argument for change in changes for argument in ("--set", change))]
+    )
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:

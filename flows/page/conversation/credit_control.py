@@ -24,19 +24,19 @@ class Bars:
         """Draw three bars."""
         with ui.element("div").classes("flex flex-wrap gap-x-4 gap-y-1"):
             for name in ("reward", "shaped", "advantage"):
-                with ui.row().classes("items-center gap-2 flex-nowrap w-64") as whole:
+                with ui.row().classes("items-center gap-2 flex-nowrap w-64") as bar_row:
                     ui.label(charts.LABELS[name]).classes("quiet text-xs" + (" w-20" if name == "shaped" else ""))
                     with ui.element("div").classes("track"):
                         fill = ui.element("div")
-                    self._fills.append((whole, fill, ui.label().classes("text-xs w-14 text-right number")))
+                    self._fills.append((bar_row, fill, ui.label().classes("text-xs w-14 text-right number")))
 
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
         """Set the bars, in the chart's colours. A null reward is a dash, never a zero; a missing credit is not drawn."""
         scales = (self.scales[0], self.scales[0], self.scales[1])
         plain = (charts.COLORS[0], charts.COLORS[1], None)
         values = (reward, shaped, advantage)
-        for n, ((whole, fill, label), value, scale) in enumerate(zip(self._fills, values, scales, strict=True)):
-            whole.set_visibility(n == 0 or value is not None)
+        for n, ((bar_row, fill, label), value, scale) in enumerate(zip(self._fills, values, scales, strict=True)):
+            bar_row.set_visibility(n == 0 or value is not None)
             share = 0.0 if value is None else 50 * min(abs(value) / scale, 1.0)
             left = 50 - share if (value or 0) < 0 else 50
             color = plain[n] or (charts.BAD if (value or 0) < 0 else charts.GOOD)

@@ -34,30 +34,30 @@ _one_at_a_time = asyncio.Semaphore(1)
 """One continuation request at a time, because each holds a model in memory."""
 
 
-def possible(warehouse: Warehouse, shown: StoredConversation) -> bool:
+def possible(warehouse: Warehouse, stored: StoredConversation) -> bool:
     """Return whether the conversation can be replayed and its run's checkpoint is available."""
-    row = shown.trajectory
+    row = stored.trajectory
     if row["gym"] not in names() or row["stop_reason"] is None or why_not(row["gym"], row["user_name"]):
         return False
-    if shown.task is None or warehouse.root.resolve() != warehouse_dir().resolve():
+    if stored.task is None or warehouse.root.resolve() != warehouse_dir().resolve():
         return False
     folder = runs_dir() / row["run_id"]
     checkpoint = load(folder).checkpoint if (folder / "run.json").is_file() else None
     return checkpoint is not None and checkpoint.is_dir()
 
 
-class OtherWays:
+class Alternatives:
     """The controls below one turn: an edited reply, and the continuations from there."""
 
     def __init__(self, traj_id: int, turns: Sequence[Mapping[str, Any]], number: int) -> None:
         self._traj_id, self._turns, self._number = traj_id, turns, number
 
-    def build(self, place: ui.element) -> None:
+    def build(self, container: ui.element) -> None:
         """Draw a button that opens the controls in this place."""
 
         def unfold() -> None:
             button.delete()
-            with place:
+            with container:
                 self._unfold()
 
         button = ui.button("Try alternatives from here", on_click=unfold).props("flat dense no-caps size=12px")
@@ -82,28 +82,28 @@ class OtherWays:
         self._place.clear()
         with self._place:
             ui.label("Playing …").classes("quiet").props('role="status"')
-        ways: Sequence[Way] | str
+        alternatives: Sequence[Way] | str
         try:
-            ways = await self._played(str(self._edit.value or "").strip()[:LONGEST])
+            alternatives = await self._played(str(self._edit.value or "").strip()[:LONGEST])
         except UserRLError as error:
-            ways = str(error)
+            alternatives = str(error)
         if self._place.is_deleted:
             return
         self._button.enable()
         self._place.clear()
         with self._place:
-            if isinstance(ways, str):
-                frame.sentence(ways)
+            if isinstance(alternatives, str):
+                frame.sentence(alternatives)
             else:
-                self._show(ways)
+                self._show(alternatives)
 
     async def _played(self, edit: str) -> Sequence[Way]:
         request = BranchRequest(trajectory=self._traj_id, turn=self._number, k=WAYS, edit=edit or None)
         async with _one_at_a_time:
             return await branch_apart(request, SECONDS)
 
-    def _show(self, ways: Sequence[Way]) -> None:
-        scores = [way.score for way in ways if way.score is not None]
+    def _show(self, alternatives: Sequence[Way]) -> None:
+        scores = [alternative.score for alternative in alternatives if alternative.score is not None]
         if scores:
             mean = frame.number(sum(scores) / len(scores))
             ui.label(
@@ -115,10 +115,12 @@ class OtherWays:
             .props('tabindex=0 aria-label="Alternatives"')
         ):
             self._column("Stored", self._turns[self._number - 1 :], "")
-            for n, way in enumerate(ways, 1):
-                turns = [turn.model_dump() for turn in way.turns]
+            for n, alternative in enumerate(alternatives, 1):
+                turns = [turn.model_dump() for turn in alternative.turns]
                 self._column(
-                    f"Alternative {n}", turns, f"{ended(way.stop_reason, turns)}, score {frame.number(way.score)}"
+                    f"Alternative {n}",
+                    turns,
+                    f"{ended(alternative.stop_reason, turns)}, score {frame.number(alternative.score)}",
                 )
 
     def _column(self, name: str, turns: Sequence[Mapping[str, Any]], ending: str) -> None:

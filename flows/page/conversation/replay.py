@@ -12,7 +12,7 @@ from nicegui.events import KeyEventArguments
 from flows.page import charts, frame
 from flows.page.conversation.credit import Credit, CreditSettings, advantage_meaning
 from flows.page.conversation.credit_control import Bars, CreditControl
-from flows.page.conversation.other_ways import OtherWays, possible
+from flows.page.conversation.other_ways import Alternatives, possible
 from flows.page.conversation.token_probabilities import TokenProbabilities
 from flows.page.labels import LabelControl
 from flows.page.trajectories import Listing
@@ -40,30 +40,30 @@ FLAGS = {
 
 async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, str]) -> None:
     """Draw the conversation with this id. The query names the list that the next and previous links follow."""
-    shown = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
-    if shown is None:
+    stored = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
+    if stored is None:
         raise ConfigError("run.no_such_trajectory", f"There is no trajectory {traj_id} in this warehouse.")
-    await ReplayPage(warehouse, shown, Listing(warehouse, query)).build()
+    await ReplayPage(warehouse, stored, Listing(warehouse, query)).build()
 
 
 class ReplayPage:
     """The page of one conversation: its turns, and the turn selected by the keyboard."""
 
-    def __init__(self, warehouse: Warehouse, shown: StoredConversation, listing: Listing) -> None:
-        self._warehouse, self._shown, self._listing = warehouse, shown, listing
+    def __init__(self, warehouse: Warehouse, stored: StoredConversation, listing: Listing) -> None:
+        self._warehouse, self._stored, self._listing = warehouse, stored, listing
         self._cards: list[ui.element] = []
         self._heads: list[ui.row] = []
         self._bars: list[Bars] = []
         self._at = -1
         self._goes_on = False
-        self._targets: dict[str, str] = {"g": f"/group/{shown.trajectory['traj_id']}"}
+        self._targets: dict[str, str] = {"g": f"/group/{stored.trajectory['traj_id']}"}
 
     async def build(self) -> None:
         """Draw the whole page."""
-        row = self._shown.trajectory
+        row = self._stored.trajectory
         frame.heading(f"{row['gym']}: {opening_words(row['messages'], row['task_id'])}")
         with ui.row().classes("gap-2 items-center"):
-            outcome, kind = _outcome(row, self._shown.turns)
+            outcome, kind = _outcome(row, self._stored.turns)
             frame.chip(outcome, kind=kind)
             facts = (*frame.place(row), row["policy"], f"user {row['user_name'] or 'not named'}")
             for fact in (*facts, f"task {row['task_id']}"):
@@ -78,17 +78,17 @@ class ReplayPage:
             self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
             self._meaning = ui.label().classes("quiet text-sm")
             self._control = ui.element("div").classes("w-full")
-        self._explain(self._logged(), CreditSettings.logged(self._shown.run))
+        self._explain(self._logged(), CreditSettings.logged(self._stored.run))
         self._opening(row)
-        place = ui.column().classes("place w-full gap-2")
+        container = ui.column().classes("place w-full gap-2")
         with ui.row():
-            LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build(place)
+            LabelControl(self._warehouse, row["run_id"], row["traj_id"], 0).build(container)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
-        self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
+        self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._stored))
         logged = self._logged()
-        for number, turn in enumerate(self._shown.turns):
+        for number, turn in enumerate(self._stored.turns):
             self._turn(number, turn, logged, counts.get(turn["turn"], 0))
-        if not self._shown.turns:
+        if not self._stored.turns:
             frame.sentence("No turn was logged.")
         ui.keyboard(on_key=self._key)
         ui.timer(0.0, self._add_surroundings, once=True)
@@ -103,9 +103,9 @@ class ReplayPage:
                 else:
                     ui.label(f"First message ({message['role']})").classes("quiet text-sm")
                     frame.said(message["content"])
-            if self._shown.task is not None:
+            if self._stored.task is not None:
                 with ui.expansion("Task, with the user's hidden information", value=True).classes("w-full"):
-                    frame.said(plain_json(self._shown.task, indent=2), "text-sm font-mono")
+                    frame.said(plain_json(self._stored.task, indent=2), "text-sm font-mono")
 
     def _turn(self, number: int, turn: Mapping[str, Any], logged: Credit, calls: int) -> None:
         with (
@@ -140,25 +140,25 @@ class ReplayPage:
                 bars.show(turn["reward"], _varying(logged.shaped)[number], _varying(logged.advantage)[number])
                 self._bars.append(bars)
                 buttons = ui.row().classes("items-center gap-x-2 gap-y-0 ml-auto")
-            place = ui.column().classes("place w-full gap-2")
+            container = ui.column().classes("place w-full gap-2")
             with buttons:
                 if calls:
-                    self._calls_button(turn["turn"], calls, place)
+                    self._calls_button(turn["turn"], calls, container)
                 if turn["logprobs"]:
-                    TokenProbabilities(self._shown.trajectory["run_id"], turn).build(place)
+                    TokenProbabilities(self._stored.trajectory["run_id"], turn).build(container)
                 if self._goes_on:
-                    traj_id = self._shown.trajectory["traj_id"]
-                    OtherWays(traj_id, self._shown.turns, turn["turn"]).build(place)
-                row = self._shown.trajectory
-                LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build(place)
+                    traj_id = self._stored.trajectory["traj_id"]
+                    Alternatives(traj_id, self._stored.turns, turn["turn"]).build(container)
+                row = self._stored.trajectory
+                LabelControl(self._warehouse, row["run_id"], row["traj_id"], turn["turn"]).build(container)
 
-    def _calls_button(self, turn: int, calls: int, place: ui.element) -> None:
+    def _calls_button(self, turn: int, calls: int, container: ui.element) -> None:
         async def show() -> None:
             rows = await frame.asked(
-                lambda: browse.model_calls(self._warehouse, self._shown.trajectory["traj_id"], turn)
+                lambda: browse.model_calls(self._warehouse, self._stored.trajectory["traj_id"], turn)
             )
             button.delete()
-            with place, ui.element("div").classes("overflow-x-auto w-full"):
+            with container, ui.element("div").classes("overflow-x-auto w-full"):
                 columns = {
                     "role": "Role", "model": "Model", "prompt_tokens": "Prompt tokens", "completion_tokens": "Completion tokens",
                     "seconds": "Seconds", "attempts": "Requests", "price": "Dollars", "error": "Error",
@@ -171,21 +171,21 @@ class ReplayPage:
         button.props("flat dense no-caps size=12px")
 
     def _logged(self) -> Credit:
-        turns = self._shown.turns
+        turns = self._stored.turns
         return Credit([turn["shaped"] for turn in turns], [turn["advantage"] for turn in turns])
 
     def _position(self, members: Sequence[StoredConversation]) -> int:
         ids = [member.trajectory["traj_id"] for member in members]
-        traj_id = self._shown.trajectory["traj_id"]
+        traj_id = self._stored.trajectory["traj_id"]
         return ids.index(traj_id) if traj_id in ids else 0
 
     def _scales(self, credit: Credit) -> tuple[float, float]:
-        rewards = [turn["reward"] for turn in self._shown.turns]
+        rewards = [turn["reward"] for turn in self._stored.turns]
         largest = max((abs(v) for v in (*rewards, *credit.shaped) if v is not None), default=1.0)
         return max(largest, 1.0), max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
 
     def _options(self, credit: Credit) -> dict[str, Any]:
-        turns = self._shown.turns
+        turns = self._stored.turns
         values = {
             "reward": [t["reward"] for t in turns],
             "shaped": _varying(credit.shaped),
@@ -200,7 +200,7 @@ class ReplayPage:
         if any(value is not None for value in credit.shaped) and settings.shaping in SHAPING_MEANINGS:
             sentences.append(f"Shaped credit{_everywhere(credit.shaped)}, {SHAPING_MEANINGS[settings.shaping]}.")
         if any(value is not None for value in credit.advantage):
-            meaning = advantage_meaning(self._shown.run, settings)
+            meaning = advantage_meaning(self._stored.run, settings)
             sentences.append(f"Advantage{_everywhere(credit.advantage)}, {meaning}.")
         self._meaning.set_text(" ".join(sentences))
 
@@ -208,7 +208,7 @@ class ReplayPage:
         self._explain(credit, settings)
         scales = self._scales(credit)
         for bars, turn, shaped, advantage in zip(
-            self._bars, self._shown.turns, _varying(credit.shaped), _varying(credit.advantage), strict=True
+            self._bars, self._stored.turns, _varying(credit.shaped), _varying(credit.advantage), strict=True
         ):
             bars.scales = scales
             bars.show(turn["reward"], shaped, advantage)
@@ -218,42 +218,44 @@ class ReplayPage:
 
     async def _add_surroundings(self) -> None:
         """Add what needs the rest of the group or of the list, after the conversation itself is drawn."""
-        members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
-        rivals = await frame.asked(lambda: browse.rivals(self._warehouse, self._shown.trajectory["traj_id"]))
+        members = await frame.asked(lambda: browse.group(self._warehouse, self._stored.trajectory["traj_id"]))
+        rivals = await frame.asked(lambda: browse.rivals(self._warehouse, self._stored.trajectory["traj_id"]))
         self._say_where_to_look(rivals)
-        if len(members) > 1 and self._shown.turns and self._shown.run.get("kind") is None:
+        if len(members) > 1 and self._stored.turns and self._stored.run.get("kind") is None:
             with self._control:
-                CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
+                CreditControl(
+                    self._stored.run, members, self._position(members), self._logged(), self._recolour
+                ).build()
         await self._find_neighbours()
 
     def _say_where_to_look(self, rivals: Sequence[StoredConversation]) -> None:
         """For a failed conversation, show the last turn with a reward, and where the best one on its task diverged."""
-        seen = failure(self._shown.trajectory, self._shown.turns, rivals)
-        if seen is None:
+        failed = failure(self._stored.trajectory, self._stored.turns, rivals)
+        if failed is None:
             return
-        last = seen.last_rewarded
+        last = failed.last_rewarded
         with self._hint:
-            if last and last < seen.turns:
+            if last and last < failed.turns:
                 self._mark(last)
                 ui.link(f"After turn {last}", self._cards[last]).on("click", lambda: self._go(last))
                 ui.label("no reward was earned.")
-            elif seen.rewards:
-                ui.label(seen.rewards)
-            if seen.best is None:
+            elif failed.rewards:
+                ui.label(failed.rewards)
+            if failed.best is None:
                 return
-            best, evaluated = seen.best.trajectory, self._shown.trajectory["phase"] == "evaluate"
+            best, evaluated = failed.best.trajectory, self._stored.trajectory["phase"] == "evaluate"
             who = best["policy"] if evaluated else attempt(best)
             name = f"{who}, score {frame.number(best['score'])}"
             ui.label("The best trajectory on this task," if evaluated else "The best trajectory of the group,")
             ui.link(name, f"/trajectory/{best['traj_id']}")
-            ui.label(seen.divergence)
+            ui.label(failed.divergence)
 
     def _mark(self, number: int) -> None:
         with self._heads[number]:
             ui.label("No reward from here on").classes("mark text-sm").move(target_index=2)
 
     async def _find_neighbours(self) -> None:
-        traj_id = self._shown.trajectory["traj_id"]
+        traj_id = self._stored.trajectory["traj_id"]
         try:
             later = await frame.asked(lambda: self._listing.page(after=traj_id, size=1).rows)
             earlier = await frame.asked(lambda: self._listing.page(before=traj_id, size=1).rows)
@@ -291,9 +293,9 @@ def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tupl
     if not row["admitted"]:
         return f"not scored: {row['reject_reason']}", "bad"
     kind = "good" if row["stop_reason"] == "success" else "odd"
-    word = ended(row["stop_reason"], turns)
+    ending = ended(row["stop_reason"], turns)
     allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
-    return f"{word}, score {frame.number(row['score'])}, {row['turns']}{allowed} turns", kind
+    return f"{ending}, score {frame.number(row['score'])}, {row['turns']}{allowed} turns", kind
 
 
 def _agent(turn: Mapping[str, Any]) -> str:

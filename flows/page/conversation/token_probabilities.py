@@ -22,13 +22,13 @@ class TokenProbabilities:
     def __init__(self, run_id: str, turn: Mapping[str, Any]) -> None:
         self._run_id, self._turn = run_id, turn
 
-    def build(self, place: ui.element) -> None:
+    def build(self, container: ui.element) -> None:
         """Draw a button that draws the table in this place."""
 
         async def show() -> None:
             rows = await frame.asked(lambda: token_rows(self._run_id, self._turn))
             button.delete()
-            with place, ui.element("div").classes("overflow-x-auto w-full"):
+            with container, ui.element("div").classes("overflow-x-auto w-full"):
                 self._draw(rows)
 
         button = ui.button("Token log-probabilities", on_click=show).props("flat dense no-caps size=12px")

@@ -186,7 +186,7 @@ def test_off_this_machine_a_token_is_wanted_and_a_name(tmp_path: Path, monkeypat
 
 
 def test_a_gym_s_session_cannot_be_made_by_a_page_nor_pushed_out_by_another_client() -> None:
-    gym = GymServer("travel", "train", options={"tier": "tiny"}, most=2, total=3)
+    gym = GymServer("travel", "train", options={"tier": "tiny"}, per_client=2, total=3)
     with open_door(FrontDoor(app_of(gym))) as url, httpx.Client(trust_env=False, base_url=url) as client:
         assert client.post("/create", headers={"Origin": "http://evil.example"}).status_code == 403
         first = client.post("/create").json()["id"]
@@ -215,7 +215,7 @@ def test_numbers_that_are_none_and_text_that_is_no_utf_8_end_in_an_answer(path: 
 
 
 async def test_sessions_are_capped_per_client_and_in_all() -> None:
-    gym = GymServer("travel", "train", options={"tier": "tiny"}, most=2, total=3)
+    gym = GymServer("travel", "train", options={"tier": "tiny"}, per_client=2, total=3)
     mine = (await gym.create("a"))["id"]
     for _ in range(5):
         await gym.create("b")

@@ -18,7 +18,7 @@ from curricula import load
 from flows.cli.looking.report import report
 from tests.makers import raises
 from userrl.people.others import Checkpoint, Other, gyms_with_people
-from userrl.people.people import Study, Talk
+from userrl.people.people import ConversationSetup, Study
 from userrl.run.run import Run, RunInfo
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry, tasks
@@ -53,7 +53,9 @@ def rows(root: Path, text: str) -> list[dict[str, Any]]:
 def hold(study: Study, gym: str = "turtle", *, name: str = "ada", seed: int = 0, mark: str = "1") -> Trajectory:
     other = Other(1.0)
     task = study.hand_out(gym, "user", other, person=name)
-    trajectory = study.hold(Talk(task, "user", other, seed=seed), person(forever="hm", mark=mark), person=name)
+    trajectory = study.hold(
+        ConversationSetup(task, "user", other, seed=seed), person(forever="hm", mark=mark), person=name
+    )
     study.tell(trajectory, person=name, side="user", rating=5)
     return trajectory
 
@@ -128,11 +130,11 @@ def test_the_report_pairs_people_with_the_simulated_user_with_limits_over_tasks(
 
 def test_simulated_conversations_with_another_horizon_are_not_held_against_people(tmp_path: Path) -> None:
     study, other = Study(tmp_path), Other(1.0)
-    study.hold(Talk(tasks("turtle", "test")[0], "user", other, horizon=3), person(forever="hm"))
+    study.hold(ConversationSetup(tasks("turtle", "test")[0], "user", other, horizon=3), person(forever="hm"))
     (pair,) = rows(tmp_path, "FROM people_by_task")
     assert (pair["horizon"], len(pair["people_scores"]), len(pair["simulated_scores"])) == (3, 1, 1)
     other.free = False  # so that nobody simulated plays at this horizon
-    study.hold(Talk(tasks("turtle", "test")[0], "user", other, horizon=4), person(forever="hm"))
+    study.hold(ConversationSetup(tasks("turtle", "test")[0], "user", other, horizon=4), person(forever="hm"))
     study.close()
     assert [row["horizon"] for row in rows(tmp_path, "FROM people_by_task")] == [3]
 
@@ -178,7 +180,7 @@ def test_a_task_is_not_handed_out_again_when_its_conversation_ends_while_another
         return "hm" if "/" not in prompt else "1" if "0.5" in prompt else "y"
 
     def play(task: Task) -> None:
-        study.hold(Talk(task, "user", other), Console(answer, lambda text: None))
+        study.hold(ConversationSetup(task, "user", other), Console(answer, lambda text: None))
         ended.set()
 
     other, study = Other(1.0), SlowStudy(tmp_path)
@@ -201,7 +203,7 @@ def test_a_task_whose_conversation_could_not_begin_is_handed_out_again(tmp_path:
 
     task = study.hand_out("turtle", "user", Broken(1.0))
     with raises("gym.bad_option"):
-        study.hold(Talk(task, "user", Broken(1.0)), person(forever="hm"))
+        study.hold(ConversationSetup(task, "user", Broken(1.0)), person(forever="hm"))
     study.close()
     assert study.hand_out("turtle", "user", Other(1.0)).id == task.id
 
@@ -209,7 +211,7 @@ def test_a_task_whose_conversation_could_not_begin_is_handed_out_again(tmp_path:
 def test_who_leaves_is_kept_without_a_score_and_counts_for_nothing(tmp_path: Path) -> None:
     study, other = Study(tmp_path), Other(1.0)
     task = study.hand_out("turtle", "user", other)
-    left = study.hold(Talk(task, "user", other), person("y"))
+    left = study.hold(ConversationSetup(task, "user", other), person("y"))
     assert (left.admitted, left.score) == (False, None)
     assert study.hand_out("turtle", "user", other).id == task.id
     study.close()
@@ -220,7 +222,7 @@ def test_a_person_as_the_agent_is_compared_with_the_scripted_one(tmp_path: Path)
     study, other = Study(tmp_path), Other()
     task = tasks("turtle", "test")[0]
     typed = ["[action] Was it night?", *(f"answer: {c['statement']}" for c in task.payload["criteria"])]
-    study.hold(Talk(task, "agent", other, horizon=len(typed)), person(*typed))
+    study.hold(ConversationSetup(task, "agent", other, horizon=len(typed)), person(*typed))
     study.close()
     (pair,) = rows(tmp_path, "FROM people_beside_simulated")
     assert (pair["part"], pair["other_side"], pair["simulated"]) == ("agent", "rule", "scripted(skill=0.7)")
@@ -232,7 +234,7 @@ def test_a_traveller_hints_in_their_own_words(tmp_path: Path) -> None:
     shown: list[str] = []
     answers = iter(["1", "Something quiet, please."])
     console = Console(lambda prompt: next(answers), shown.append)
-    talk = Talk(task, "user", Other(1.0), horizon=1)
+    talk = ConversationSetup(task, "user", Other(1.0), horizon=1)
     played = study.hold(talk, console)
     study.close()
     assert played.turns[0].observation == "Something quiet, please."

@@ -20,7 +20,7 @@ from flows.page.sitting import Sitting
 from tests.makers import raises
 from tests.userrl_core.training.toys import TINY, sft_job
 from userrl.people.others import Checkpoint
-from userrl.people.people import Study, Talk
+from userrl.people.people import ConversationSetup, Study
 from userrl.run.run import Run, RunInfo
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
@@ -38,13 +38,13 @@ from curricula import load
 from flows.page import server
 from flows.page.sitting import Sitting
 from userrl.people.others import Checkpoint
-from userrl.people.people import Study, Talk
+from userrl.people.people import Study, ConversationSetup
 from userrl.run.run import Run, RunInfo
 info = RunInfo(id="r", created=1.0, resolved=load("naive-sum", "laptop-quick").resolved())
 other = Checkpoint(Run("r", Path(sys.argv[1]), info))
 study = Study(Path(sys.argv[2]))
 task = study.hand_out("travel", "user", other)
-sitting = Sitting(study, Talk(task, "user", other), "ada")
+sitting = Sitting(study, ConversationSetup(task, "user", other), "ada")
 while sitting.ended is None:
     if sitting.console.prompt is not None:
         sitting.console.put(sitting.console.options[0] if sitting.console.options else "Something quiet.")
@@ -96,7 +96,7 @@ def person(when_asked: Any = lambda: None) -> Console:
 
 def meet(study: Study, other: Checkpoint, console: Console, name: str = "ada") -> Trajectory:
     task = study.hand_out("travel", "user", other, person=name)
-    return study.hold(Talk(task, "user", other), console, person=name)
+    return study.hold(ConversationSetup(task, "user", other), console, person=name)
 
 
 def rows(root: Path, text: str) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def test_in_a_process_of_its_own_a_checkpoint_says_what_it_says_in_this_one(fold
     task = study.hand_out("travel", "user", apart)
     info = RunInfo(id="r", created=1.0, resolved=load("naive-sum", "laptop-quick").resolved())
     here = Here(Run("r", folder, info))
-    first, second = [study.hold(Talk(task, "user", other), person()) for other in (apart, here)]
+    first, second = [study.hold(ConversationSetup(task, "user", other), person()) for other in (apart, here)]
     study.close()
     assert [(t.message, t.observation, t.reward, t.token_ids, t.logprobs, t.prompt_tokens) for t in first.turns] == [
         (t.message, t.observation, t.reward, t.token_ids, t.logprobs, t.prompt_tokens) for t in second.turns
@@ -196,7 +196,7 @@ def test_closing_the_page_ends_a_conversation_in_a_sentence_and_keeps_its_turns(
     assert (played.reject_reason, len(played.turns)) == ("policy: The page was closed.", 1)
     with open_warehouse(tmp_path) as warehouse:
         people = People(warehouse)
-        sitting = Sitting(people._study, Talk(played.task, "user", other), "ada")
+        sitting = Sitting(people._study, ConversationSetup(played.task, "user", other), "ada")
         people._sittings["token"] = sitting
         while sitting.console.prompt is None:
             threading.Event().wait(0.01)

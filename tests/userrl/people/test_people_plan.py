@@ -105,7 +105,7 @@ def test_a_person_who_comes_back_late_gets_another_seat_if_one_is_free(tmp_path:
     seats.withdraw(other)
     back = seats.next(gone, now=2 * HOUR)
     assert back is not None
-    assert (back.seat, back.place) == (1, 0)
+    assert (back.seat, back.position) == (1, 0)
 
 
 def test_looking_at_a_page_takes_no_seat_and_writes_nothing(tmp_path: Path) -> None:

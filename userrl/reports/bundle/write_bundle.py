@@ -158,7 +158,7 @@ def _folded(blocks: Sequence[Block]) -> Iterator[Block]:
 
 def _groups(run: str, warehouse: Warehouse, files: BundleFiles, shared: Shared) -> Iterator[Row]:
     """Add the pages of the widest groups and of their conversations. Yields the rows of their table."""
-    for row in browse.spread_groups(warehouse, run, most=GROUPS, condition=shared.condition):
+    for row in browse.spread_groups(warehouse, run, limit=GROUPS, condition=shared.condition):
         allowed = _allowed(warehouse, browse.group(warehouse, row["best_id"]), shared)
         ends = {row["best_id"], row["worst_id"]}
         allowed.sort(key=lambda member: member.trajectory["traj_id"] not in ends)

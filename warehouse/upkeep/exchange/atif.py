@@ -19,34 +19,38 @@ VERSION = "ATIF-v1.4"
 TOOL = "interact_with_env"
 
 
-def write_atif(found: Iterable[ExportedConversation], folder: Path) -> int:
+def write_atif(conversations: Iterable[ExportedConversation], folder: Path) -> int:
     """Write one file per conversation, named by its id. Return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
-    for each in found:
-        (folder / f"{each.trajectory['traj_id']}.json").write_bytes(
-            orjson.dumps(trajectory(each), option=orjson.OPT_INDENT_2)
+    for conversation in conversations:
+        (folder / f"{conversation.trajectory['traj_id']}.json").write_bytes(
+            orjson.dumps(trajectory(conversation), option=orjson.OPT_INDENT_2)
         )
         count += 1
     return count
 
 
-def trajectory(each: ExportedConversation) -> dict[str, Any]:
+def trajectory(conversation: ExportedConversation) -> dict[str, Any]:
     """Return the ATIF object of one conversation."""
-    row = each.trajectory
+    row = conversation.trajectory
     steps: list[dict[str, Any]] = [
         {"source": "system" if message["role"] == "system" else "user", "message": message["content"] or ""}
         for message in orjson.loads(row["messages"] or "[]")
     ]
-    for turn in each.turns:
+    for turn in conversation.turns:
         steps += _steps(turn)
     for number, step in enumerate(steps, 1):
         step["step_id"] = number
-    costs = [call["price"] for call in each.calls if call["role"] == "policy" and call["price"] is not None]
+    costs = [call["price"] for call in conversation.calls if call["role"] == "policy" and call["price"] is not None]
     return {
         "schema_version": VERSION,
         "session_id": str(row["traj_id"]),
-        "agent": {"name": "userrl", "version": each.run["code_version"] or "unknown", "model_name": row["policy"]},
+        "agent": {
+            "name": "userrl",
+            "version": conversation.run["code_version"] or "unknown",
+            "model_name": row["policy"],
+        },
         "steps": steps,
         "final_metrics": {
             "total_prompt_tokens": row["prompt_tokens"],

@@ -111,37 +111,39 @@ def _by_trajectory(warehouse: Warehouse, text: str, ids: list[int]) -> dict[int,
     return rows
 
 
-def write_messages(found: Iterable[ExportedConversation], path: Path) -> int:
+def write_messages(exported: Iterable[ExportedConversation], path: Path) -> int:
     """Write one JSON line per conversation: ``messages`` in the common format, and under ``userrl`` all stored data.
     Return their number.
     """
     count = 0
     with path.open("wb") as file:
-        for each in found:
+        for conversation in exported:
             line = {
-                "messages": each.messages,
-                "score": each.trajectory["score"],
-                "userrl": {field.name: getattr(each, field.name) for field in fields(each)},
+                "messages": conversation.messages,
+                "score": conversation.trajectory["score"],
+                "userrl": {field.name: getattr(conversation, field.name) for field in fields(conversation)},
             }
             file.write(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
             count += 1
     return count
 
 
-def write_parquet(found: Iterable[ExportedConversation], path: Path) -> int:
+def write_parquet(exported: Iterable[ExportedConversation], path: Path) -> int:
     """Write one row per conversation: the chat as a list, and the same JSON as in the messages. Return their number."""
     rows = [
         {
-            "run_id": each.run["run_id"],
-            "gym": each.trajectory["gym"],
-            "task_id": each.trajectory["task_id"],
-            "policy": each.trajectory["policy"],
-            "score": each.trajectory["score"],
-            "messages": each.messages,
-            "rewards": [turn["reward"] for turn in each.turns],
-            "userrl": orjson.dumps({field.name: getattr(each, field.name) for field in fields(each)}).decode(),
+            "run_id": conversation.run["run_id"],
+            "gym": conversation.trajectory["gym"],
+            "task_id": conversation.trajectory["task_id"],
+            "policy": conversation.trajectory["policy"],
+            "score": conversation.trajectory["score"],
+            "messages": conversation.messages,
+            "rewards": [turn["reward"] for turn in conversation.turns],
+            "userrl": orjson.dumps(
+                {field.name: getattr(conversation, field.name) for field in fields(conversation)}
+            ).decode(),
         }
-        for each in found
+        for conversation in exported
     ]
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(path)
     return len(rows)

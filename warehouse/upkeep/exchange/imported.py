@@ -37,17 +37,17 @@ def store(
     further columns of `runs`. Raises ConfigError for a broken conversation, LogError when the run cannot be written.
     """
     target = run_dir(root, run_id)
-    with staging(root) as place:
+    with staging(root) as staging_folder:
         if target.exists():
             return
-        folder = place / target.name
+        folder = staging_folder / target.name
         row = register_copy(root, folder, run_id, {"name": name, **fields, "kind": IMPORTED})
         with TurnLog(folder, row, claim(folder / "incarnations"), claim(folder / "writers"), SEGMENT_ROWS) as log:
             _write(log, conversations, format, name)
 
 
 def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: str, name: str) -> None:
-    known: set[tuple[str, str, str, int]] = set()
+    attempt_keys: set[tuple[str, str, str, int]] = set()
     attempts: Counter[tuple[str, str, str]] = Counter()
     unread: Counter[str] = Counter()
     for item in conversations:
@@ -55,9 +55,9 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
         task = (item.gym, item.task_id, policy)
         attempt = attempts[task] if item.attempt is None else item.attempt
         attempts[task] += 1
-        if (*task, attempt) in known:
+        if (*task, attempt) in attempt_keys:
             broken(item.where, f"attempt {attempt + 1} at task {item.task_id} occurs twice in the file")
-        known.add((*task, attempt))
+        attempt_keys.add((*task, attempt))
         unread += item.unread
         try:
             log.imported(
@@ -68,7 +68,7 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
             )
         except (RecursionError, TypeError):
             broken(item.where, "it is nested too deeply")
-    if not known:
+    if not attempt_keys:
         broken(str(name), "the file has no conversation")
     if unread:
         log.event(NOT_STORED, counts=dict(unread.most_common()))
@@ -101,10 +101,10 @@ def _trajectory(item: ForeignConversation, format: str, policy: str, attempt: in
     }
 
 
-def _total(given: float | None, parts: Sequence[float | None]) -> float | None:
+def _total(total: float | None, parts: Sequence[float | None]) -> float | None:
     """Return the sum that the file gives, or the sum over turns if all turns have a value."""
-    if given is not None or not parts:
-        return given
+    if total is not None or not parts:
+        return total
     values = [part for part in parts if part is not None]
     return sum(values) if len(values) == len(parts) else None
 

@@ -17,12 +17,12 @@ from warehouse.upkeep.exchange.atif import TOOL
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 
-def write_inspect(found: Iterable[ExportedConversation], folder: Path) -> list[Path]:
+def write_inspect(conversations: Iterable[ExportedConversation], folder: Path) -> list[Path]:
     """Write one file per policy of the run, named as by Inspect: time, task, id. Return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     by_policy: dict[str, list[ExportedConversation]] = {}
-    for each in found:
-        by_policy.setdefault(each.trajectory["policy"], []).append(each)
+    for conversation in conversations:
+        by_policy.setdefault(conversation.trajectory["policy"], []).append(conversation)
     paths = []
     for number, (policy, policy_conversations) in enumerate(sorted(by_policy.items()), 1):
         log = _log(policy, policy_conversations, number)
@@ -34,9 +34,12 @@ def write_inspect(found: Iterable[ExportedConversation], folder: Path) -> list[P
 
 
 def _log(policy: str, conversations: Sequence[ExportedConversation], number: int) -> dict[str, Any]:
-    rows = [each.trajectory for each in conversations]
+    rows = [conversation.trajectory for conversation in conversations]
     run = conversations[0].run
-    started, ended = min(row["started_at"] or row["logged_at"] for row in rows), max(row["logged_at"] for row in rows)
+    started, completed = (
+        min(row["started_at"] or row["logged_at"] for row in rows),
+        max(row["logged_at"] for row in rows),
+    )
     scores = [row["score"] for row in rows if row["admitted"] and row["score"] is not None]
     ids = sorted({_id(row) for row in rows})
     usage = {policy: _usage(rows)}
@@ -72,8 +75,8 @@ def _log(policy: str, conversations: Sequence[ExportedConversation], number: int
                 {"name": "score", "scorer": "score", "scored_samples": len(scores), "params": {}, "metrics": metrics}
             ],
         },
-        "stats": {"started_at": _time(started), "completed_at": _time(ended), "model_usage": usage},
-        "samples": [_sample(each) for each in conversations],
+        "stats": {"started_at": _time(started), "completed_at": _time(completed), "model_usage": usage},
+        "samples": [_sample(conversation) for conversation in conversations],
     }
 
 

@@ -32,11 +32,11 @@ ORIGIN = "imported-from"
 AT_ONCE = 64
 """Conversations of a Parquet file that are read at once."""
 
-Found = tuple[str, ExportedConversation]
+LocatedConversation = tuple[str, ExportedConversation]
 """A conversation with its place in the file."""
 
 
-def read_conversations(path: Path) -> Iterator[Found]:
+def read_conversations(path: Path) -> Iterator[LocatedConversation]:
     """Yield the conversations of a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
     if path.exists() and not path.is_file():  # reading a pipe or a device might never end
         raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
@@ -83,17 +83,17 @@ def _conversation(where: str, value: Mapping[str, Any]) -> ExportedConversation:
     return ExportedConversation(run, trajectory, turns, calls, mapping(parts.get("task") or {}, where, "task"))
 
 
-def bring_in(root: Path, found: Iterable[Found], *, digest: str = "") -> dict[str, int]:
+def bring_in(root: Path, items: Iterable[LocatedConversation], *, digest: str = "") -> dict[str, int]:
     """Store conversations as runs of this warehouse, under their own run ids. Return the number of conversations per run.
 
     digest: hash of the file. A run that came from the same file is left as it is. Raises ConfigError for a run that exists
     already and came from elsewhere, and for a broken conversation; then nothing is stored.
     """
     counts: Counter[str] = Counter()
-    with staging(root) as place:
-        arrivals = _Arrivals(root, place, digest)
+    with staging(root) as staging_folder:
+        arrivals = _Arrivals(root, staging_folder, digest)
         try:
-            for where, item in found:
+            for where, item in items:
                 arrivals.add(where, item)
                 counts[item.run["run_id"]] += 1
         finally:
@@ -112,7 +112,7 @@ class _Arrivals:
     """The runs of one file, written into a staging folder. One run's log is open at a time."""
 
     root: Path
-    place: Path
+    staging_folder: Path
     digest: str
     run: str = ""
     log: TurnLog | None = None
@@ -141,7 +141,7 @@ class _Arrivals:
             raise ConfigError(
                 "import.run_exists", f"Run {self.run} is already in this warehouse. Nothing was imported."
             )
-        folder = self.place / target.name
+        folder = self.staging_folder / target.name
         row = read_run(folder)
         if row is None:
             types = {name: kind for name, kind in schema.types("runs").items() if name in RUN_COLUMNS}
@@ -166,14 +166,14 @@ def _write(log: TurnLog, where: str, item: ExportedConversation) -> None:
         log.credits(traj_id, shaped, advantages)
 
 
-def _row(table: str, given: Mapping[str, Any], where: str, name: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def _row(table: str, values: Mapping[str, Any], where: str, name: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
     types = {column: kind for column, kind in schema.types(table).items() if column not in (*OWN, *without)}
-    return _fitted(types, given, where, name)
+    return _fitted(types, values, where, name)
 
 
-def _fitted(types: Mapping[str, str], given: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
-    row, misfits = fitting(types, given)
+def _fitted(types: Mapping[str, str], values: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+    row, misfits = fitting(types, values)
     if misfits:
-        column = next((name for name in types if given.get(name) is not None and row[name] != given[name]), "a value")
+        column = next((name for name in types if values.get(name) is not None and row[name] != values[name]), "a value")
         broken(where, f"{column} of a {name} does not fit its column")
     return row

@@ -22,13 +22,13 @@ def staging(root: Path) -> Iterator[Path]:
 
     What a killed import left is finished or removed first. Raises LogError when the folder cannot be written.
     """
-    place = root / STAGING
-    with FolderLock.wait(place):
+    staging_folder = root / STAGING
+    with FolderLock.wait(staging_folder):
         _move(root)
-        _empty(place)
+        _empty(staging_folder)
         try:
-            yield place
-            folders = sorted(place.glob("run=*"))
+            yield staging_folder
+            folders = sorted(staging_folder.glob("run=*"))
             for folder in folders:
                 sync(folder)
             if folders:
@@ -42,7 +42,7 @@ def staging(root: Path) -> Iterator[Path]:
             ) from error
         finally:
             if not (root / ARRIVING).exists():
-                _empty(place)
+                _empty(staging_folder)
 
 
 def finish(root: Path) -> None:
@@ -64,6 +64,6 @@ def _move(root: Path) -> None:
     sync(root / STAGING)
 
 
-def _empty(place: Path) -> None:
-    for folder in place.glob("run=*"):
+def _empty(staging_folder: Path) -> None:
+    for folder in staging_folder.glob("run=*"):
         shutil.rmtree(folder, ignore_errors=True)

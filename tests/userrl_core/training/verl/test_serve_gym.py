@@ -55,7 +55,7 @@ def test_an_unknown_session_is_an_error_in_words() -> None:
 
 
 def test_the_longest_unused_session_makes_room() -> None:
-    http = client(most=2)
+    http = client(per_client=2)
     first, second, third = (http.post("/create").json()["id"] for _ in range(3))
     assert "error" in http.post("/reset", json={"id": first}).json()
     assert "error" not in http.post("/reset", json={"id": second}).json()
