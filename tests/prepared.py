@@ -168,7 +168,8 @@ def _prepare() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
-    importlib.import_module("curricula").load("equalized-r2g", "laptop")
+    for profile in ("laptop", None):  # an evaluation of a served model has the tasks of no profile
+        importlib.import_module("curricula").load("equalized-r2g", profile)
     for name in THREADED:
         del sys.modules[name]
     if (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:

@@ -20,7 +20,7 @@ from userrl_core.training.jobs import SftJob
 from userrl_core.training.local.checkpoint import write_checkpoint
 from warehouse import open_warehouse
 
-SMALL = {**OVERRIDES, "demonstrations.episodes": 40, "demonstrations.top_k": 30, "cold_start.steps": 20}
+SMALL = {**OVERRIDES, "demonstrations.episodes": 24, "demonstrations.top_k": 16, "cold_start.steps": 4}
 
 
 def cold_start(home: Path, credit: str) -> tuple[str, Path]:
