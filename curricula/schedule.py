@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -24,7 +23,7 @@ from pydantic import (
 
 from curricula.gate import COUNTS, SIGNALS, SPENT, SUCCESS, Gate, History
 from userrl_core.errors import ConfigError
-from userrl_core.installed.same_name import by_name, same_name
+from userrl_core.installed.same_name import offered, same_name
 from userrl_core.seeding import derive_seed
 from userrl_core.settings import Settings
 
@@ -311,7 +310,7 @@ def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, Schedule):
         return value
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    points = by_name(entry_points(group=ENTRY_POINT)).get(str(kind), ())
+    points = offered(ENTRY_POINT).get(str(kind), ())
     if refusal := same_name("schedule", points, f"{__name__}:{kind}" if kind in OURS else ""):
         raise ConfigError("schedule.bad_package", refusal)
     if not points:

@@ -12,7 +12,7 @@ import pytest
 
 from userrl.run import external
 from userrl_core.gyms import registry
-from userrl_core.rewards import installed
+from userrl_core.installed import same_name
 
 
 def offer(site: Path, project: Path, name: str | None = None) -> None:
@@ -32,7 +32,7 @@ def offer(site: Path, project: Path, name: str | None = None) -> None:
 @contextmanager
 def in_this_process(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> Iterator[None]:
     """Put the folders on the path, and let this process look for packages again, now and afterwards."""
-    caches = (registry.packages, registry.clashes, registry._tasks, installed.packages, external._package)
+    caches = (registry.packages, registry.clashes, registry._tasks, same_name.offered, external._package)
     before = set(sys.modules)
     for folder in folders:
         monkeypatch.syspath_prepend(folder)

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.places import TESTS
+from tests.places import ROOT
 from userrl.machine.home import quiet
 from userrl_core.fork_server import AVAILABLE, ROOM, write_tag
 from userrl_core.processes import TAGS, die_with_parent
@@ -111,7 +111,7 @@ def server() -> Iterator[None]:
     with theirs, _server:
         process = subprocess.Popen(
             command,
-            cwd=TESTS,
+            cwd=ROOT,
             env=environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,

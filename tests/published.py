@@ -13,7 +13,7 @@ from tests.places import ROOT
 def published(part: str) -> Path:
     """The folder ``part`` (``userrl``, ``tau-bench``, ``agentgym``, ``userbench``) of the published data; skips without it."""
     variable = os.environ.get("USERRL_PUBLISHED_DATA")
-    root = Path(variable) if variable else ROOT / "shared" / "data"
+    root = Path(variable) if variable else ROOT.parent / "shared" / "data"
     folder = root / part
     if not folder.is_dir():
         pytest.skip(f"published data not present ({part}); set USERRL_PUBLISHED_DATA to a folder that holds it")

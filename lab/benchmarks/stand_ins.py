@@ -24,6 +24,8 @@ class OneHorizon:
     def draw(self, step: int, n: int) -> list[Task]:
         return random.Random(f"{self.seed}/{step}").sample(self.tasks, n)
 
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
+
     def record(self, step: int, stats: Any, outcomes: Any = ()) -> None: ...
 
     def metrics(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.places import ROOT
 
-ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows", "packages")
+ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl", "flows", "lab", "packages")
 ELSEWHERE = {"core/env_server/types.py"}
 """Files of other projects."""
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from userrl.run.tasks import PLAYED, task_sources
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry
 from userrl_core.installed.package_files import package_roots
-from userrl_core.installed.same_name import by_name, package_of
+from userrl_core.installed.same_name import offered, package_of
 from userrl_core.json_files import read_json, write_json
 from userrl_core.rewards import installed as rules
 
@@ -81,7 +80,7 @@ def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tupl
 @cache
 def _package(group: str, name: str) -> tuple[Path, ...]:
     """Return the files and folders of the package with this entry point. Empty for our own."""
-    points = by_name(entry_points(group=group)).get(name)
+    points = offered(group).get(name)
     if points is None or package_of(points[0]) in registry.PACKAGED.values():
         return ()
     return package_roots(points[0])

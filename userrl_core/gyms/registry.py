@@ -266,6 +266,7 @@ def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[
     return matching[0]
 
 
-def _classes(module: ModuleType) -> list[type[Any]]:
+@cache  # asked thousands of times by the check of a recipe
+def _classes(module: ModuleType) -> tuple[type[Any], ...]:
     """Return the classes that a module defines."""
-    return [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
+    return tuple(cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__)

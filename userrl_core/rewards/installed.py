@@ -7,15 +7,14 @@ as in `shaping.py`: ``rule(rewards_NT, real_NT, *, gamma, k)`` returns the shape
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
-from userrl_core.installed.same_name import by_name, same_name
+from userrl_core.installed.same_name import offered, same_name
 from userrl_core.suggest import nearest
 
 ENTRY_POINT = "userrl.credits"
@@ -32,10 +31,9 @@ class TurnCredit(Protocol):
         ...
 
 
-@cache
 def packages() -> Mapping[str, tuple[EntryPoint, ...]]:
     """Return the entry points of installed packages by the rule's name."""
-    return by_name(entry_points(group=ENTRY_POINT))
+    return offered(ENTRY_POINT)
 
 
 def rule_names(own: tuple[str, ...]) -> tuple[str, ...]:

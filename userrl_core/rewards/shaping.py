@@ -16,13 +16,6 @@ from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.installed import installed_credit
 
-MEANINGS: dict[str, str] = {
-    "naive": "naive: a turn is credited with its own reward, and one without a reward with nothing",
-    "equalized": "equalized: every turn gets 1; only the score tells trajectories apart",
-    "r2g": "r2g: a turn is credited with its own reward and the later ones, discounted by gamma a turn",
-    "em": "em: every turn has at least 0.5, also one without a reward; small rewards count nearly as much as large ones",
-}
-"""The meaning of each rule's credit, in a sentence for the reader of a chart."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_bias
-from userrl_core.rewards.config import FORM_MEANINGS
+from userrl_core.rewards.meanings import FORM_MEANINGS
 from warehouse.query.browse import StoredConversation
 
 SHAPINGS = ("naive", "equalized", "r2g", "em")

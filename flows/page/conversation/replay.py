@@ -20,7 +20,7 @@ from userrl.machine.foreign_text import plain_json
 from userrl.reports.wording import attempt, ended, opening_words
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
-from userrl_core.rewards.shaping import MEANINGS
+from userrl_core.rewards.meanings import SHAPING_MEANINGS
 from warehouse import Warehouse
 from warehouse.query import browse
 from warehouse.query.browse import StoredConversation
@@ -197,8 +197,8 @@ class ReplayPage:
     def _explain(self, credit: Credit, settings: CreditSettings) -> None:
         """Explain the bars. Empty for a conversation without logged credit."""
         sentences = []
-        if any(value is not None for value in credit.shaped) and settings.shaping in MEANINGS:
-            sentences.append(f"Shaped credit{_everywhere(credit.shaped)}, {MEANINGS[settings.shaping]}.")
+        if any(value is not None for value in credit.shaped) and settings.shaping in SHAPING_MEANINGS:
+            sentences.append(f"Shaped credit{_everywhere(credit.shaped)}, {SHAPING_MEANINGS[settings.shaping]}.")
         if any(value is not None for value in credit.advantage):
             meaning = advantage_meaning(self._shown.run, settings)
             sentences.append(f"Advantage{_everywhere(credit.advantage)}, {meaning}.")

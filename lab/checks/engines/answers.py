@@ -34,7 +34,7 @@ def questions() -> dict[str, str]:
 
 def documented(engine: str, folder: Path, table: str) -> str:
     """Return the SQL of docs/reference/engines.md with which the engine reads a table, for a folder instead of the bucket."""
-    page = (HERE.parents[1] / "docs" / "reference" / "engines.md").read_text().split("## Statements for each engine")[1]
+    page = (HERE.parents[2] / "docs" / "reference" / "engines.md").read_text().split("## Statements for each engine")[1]
     block = re.search(rf"^{engine}[^\n]*:\n.*?```\w+\n(.*?)```", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     assert block is not None, f"docs/reference/engines.md has no statement for {engine}"
     text = block[1].replace("s3://bucket/userrl/HOME", str(folder))

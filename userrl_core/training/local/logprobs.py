@@ -8,11 +8,8 @@ With a real vocabulary the output layer takes the most memory of the update, som
 entry. It is therefore computed in chunks of tokens, which the backward pass recomputes one by one. A micro-batch of
 the small models made here is one chunk.
 
-Conversations of one task begin alike. With `share` their common opening is computed for one row, and the other rows
-attend to its keys and values.
-
-Shapes: B conversations, L tokens of the longest one, P tokens of the common opening, S agent tokens, s agent tokens of a
-chunk, H hidden width, V vocabulary.
+Shapes: B conversations, L tokens of the longest one, S agent tokens, s agent tokens of a chunk, H hidden width, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -24,16 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache
 
+from userrl_core.training.local.openings import common_opening, head_after
 from userrl_core.training.local.samples import pad
 from userrl_core.training.one_gpu import HEAD_ENTRIES
 
 _PLAIN_HEAD = ("qwen2", "qwen3", "llama", "mistral")
 """Architectures whose logits are the plain output of the last layer (no soft cap, no scaling)."""
-
-_SHARE_AT_LEAST = 8
-"""Tokens of a common opening from which computing it once pays for the second call."""
 
 
 def token_logprobs(
@@ -57,8 +51,8 @@ def token_logprobs(
     turns_BL, _ = pad(turns, -1, device=device)
     is_agent = turns_BL[:, 1:] >= 0
     tokens_S = ids_BL[:, 1:][is_agent]
-    opening = _common_opening(ids_BL, is_agent) if share and _can_share(model) else 0
-    head, rows = _head_after(model, ids_BL, is_agent, opening) if opening else _head(model, ids_BL, is_agent)
+    opening = common_opening(model, ids_BL, is_agent) if share else 0
+    head, rows = head_after(model, ids_BL, is_agent, opening) if opening else _head(model, ids_BL, is_agent)
     of_chunk = partial(_of_chunk, head, temperature, entropy_grad)
     size = max(entries // model.config.vocab_size, 1)
     if len(tokens_S) <= size:
@@ -92,34 +86,6 @@ def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tenso
         return model.lm_head, hidden[:, :-1][is_agent]
     logits = model(input_ids=ids_BL, use_cache=False).logits
     return torch.nn.Identity(), logits[:, :-1][is_agent]
-
-
-def _can_share(model: Any) -> bool:
-    """Return whether a forward pass can continue from keys and values, with gradients through them."""
-    plain = model.config.model_type in ("llama", "qwen3") and not getattr(model.config, "use_sliding_window", False)
-    return plain and not model.is_gradient_checkpointing
-
-
-def _common_opening(ids_BL: Tensor, is_agent: Tensor) -> int:
-    """Return the tokens at the start that all rows have and that precede the one that predicts an agent token; 0 if few."""
-    if len(ids_BL) < 2:
-        return 0
-    same = (ids_BL[1:] == ids_BL[0]).all(0)[:-1] & ~is_agent.any(0)
-    opening = int(same.long().cumprod(0).sum())
-    return opening if opening >= _SHARE_AT_LEAST else 0
-
-
-def _head_after(
-    model: Any, ids_BL: Tensor, is_agent: Tensor, opening: int
-) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """Do the same as `_head`, with the first P tokens computed for one row."""
-    cache = DynamicCache(config=model.config)
-    model.model(input_ids=ids_BL[:1, :opening], past_key_values=cache, use_cache=True)
-    for layer in cache.layers:
-        layer.keys = layer.keys.expand(len(ids_BL), -1, -1, -1)
-        layer.values = layer.values.expand(len(ids_BL), -1, -1, -1)
-    hidden = model.model(input_ids=ids_BL[:, opening:], past_key_values=cache, use_cache=True).last_hidden_state
-    return model.lm_head, hidden[:, :-1][is_agent[:, opening:]]
 
 
 def _of_chunk(
