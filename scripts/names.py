@@ -9,6 +9,7 @@ where they stand (`words` of a text), so there is a budget and no ban. The budge
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -19,9 +20,12 @@ ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl"
 PER_THOUSAND = 5.0
 """The budget: names of this kind for each thousand assigned names."""
 DIALECT = frozenset(
-    "alone apart asked begun beside each ended foretold former found given heard held here kept known latter least made meant "
-    "most named one ones own place places said seen shown spoken taken talk there these thing things those told wanted way ways "
-    "what whole whom whose wished word words".split()  # noqa: SIM905  a list of these would fill the screen
+    re.findall(
+        r"\w+",
+        """alone apart asked begun beside each ended foretold former found given heard held here kept known latter least made
+        meant most named one ones own place places said seen shown spoken taken talk there these thing things those told wanted
+        way ways what whole whom whose wished word words""",
+    )
 )
 
 
