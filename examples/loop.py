@@ -1,6 +1,6 @@
 """Multi-turn GRPO on errand in one page: draw, play, credit, update (UserRL, section 3), with torch and the library's parts.
 
-python examples/loop.py [STEPS]       # about two minutes with 30 steps
+python examples/loop.py [STEPS]       # 30 steps take about a minute of one core, and teach little
 
 A run of the same recipe and seed has the same weights after each step, to the last bit; a test compares them. This page
 leaves out what a run adds: checkpoints, restarts, validation, the log, served users, other algorithms.
