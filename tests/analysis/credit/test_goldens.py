@@ -87,7 +87,9 @@ def test_over_ways_that_are_the_group_itself_a_rule_pays_on_average_what_it_paid
     start = paid(rule, group.trajectories, 0.8)[:, 0].mean()
     for half in pays.halves:
         assert half[0] == pytest.approx(paid(rule, group.trajectories, 0.8)[0, 0] - start, abs=1e-9)
-        assert half[2] + half[4] == pytest.approx(paid(rule, group.trajectories, 0.8)[2:, 0].sum() - 2 * start, abs=1e-9)
+        assert half[2] + half[4] == pytest.approx(
+            paid(rule, group.trajectories, 0.8)[2:, 0].sum() - 2 * start, abs=1e-9
+        )
 
 
 def test_golden_b_rewards_centred_per_turn_index_pay_for_going_on_where_turns_cost():
