@@ -34,17 +34,17 @@ SHORTEST = 3
 class AuditedGroup:
     """One task's trajectories, and the continuations of their prefixes.
 
-    own: [N] trajectories. ends: [N] final scores of the gym. at: for each trajectory the indices of its prefixes,
-    beginning with the empty prefix. starts: [P] turns of each prefix. ways: P x K continuations in the order of the
+    trajectories: [N] trajectories. ends: [N] final scores of the gym. at: for each trajectory the indices of its prefixes,
+    beginning with the empty prefix. starts: [P] turns of each prefix. continuations: P x K continuations in the order of the
     prefixes, including the prefix's turns. way_ends: [P, K] final scores of the gym. The first K / 2 continuations
     are one half, the others the second. kinds: [all turns] the kind of each turn (its choice of tool).
     """
 
-    own: Padded
+    trajectories: Padded
     ends: Floats
     at: Sequence[Sequence[int]]
     starts: Sequence[int]
-    ways: Padded
+    continuations: Padded
     way_ends: Floats
     kinds: Sequence[str] = ()
 
@@ -72,18 +72,20 @@ def worth(group: AuditedGroup, goal: str, gamma: float, reach: float) -> Worth:
     shape_PK = group.way_ends.shape
     togo_PK = group.way_ends
     if goal != "score":
-        rewards_PKT = group.ways.rewards.reshape(*shape_PK, -1)
+        rewards_PKT = group.continuations.rewards.reshape(*shape_PK, -1)
         togo_PK = np.stack(
             [return_from(rewards_PKT[p], start, discount) for p, start in enumerate(group.starts)]
         ).reshape(shape_PK)
-    own = [
+    rewards = [
         [0.0] * (turns - 1) + [end] if goal == "score" else row[:turns].tolist()
-        for row, turns, end in zip(group.own.rewards, group.own.turns.tolist(), group.ends.tolist(), strict=True)
+        for row, turns, end in zip(
+            group.trajectories.rewards, group.trajectories.turns.tolist(), group.ends.tolist(), strict=True
+        )
     ]
     half = shape_PK[1] // 2
 
     def of(values_P: Floats) -> Floats:
-        rows = [utilities(r, values_P[list(at)], discount) for r, at in zip(own, group.at, strict=True)]
+        rows = [utilities(r, values_P[list(at)], discount) for r, at in zip(rewards, group.at, strict=True)]
         return np.concatenate(rows)
 
     spread_P = np.maximum(togo_PK.std(axis=1, ddof=1) / np.sqrt(shape_PK[1]), least_error(shape_PK[1], reach))
@@ -115,8 +117,8 @@ class Expected:
 def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> Expected:
     """Estimate a rule's expected advantages. Raises ConfigError if the rule does not allow the rewards."""
     shape_PK = group.way_ends.shape
-    paid_NT = paid(rule, group.own, gamma, k)
-    pays_PKT = frozen(rule, group.own, group.ways, gamma, k).reshape(*shape_PK, -1)
+    paid_NT = paid(rule, group.trajectories, gamma, k)
+    pays_PKT = frozen(rule, group.trajectories, group.continuations, gamma, k).reshape(*shape_PK, -1)
     half = shape_PK[1] // 2
 
     def of(part: slice) -> Floats:
@@ -130,7 +132,7 @@ def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> 
 
     return Expected(
         (of(slice(half)), of(slice(half, None))),
-        np.concatenate([row[:turns] for row, turns in zip(paid_NT, group.own.turns.tolist(), strict=True)]),
+        np.concatenate([row[:turns] for row, turns in zip(paid_NT, group.trajectories.turns.tolist(), strict=True)]),
         np.stack([pays_PKT[p, :, start] for p, start in enumerate(group.starts)]),
     )
 
@@ -176,24 +178,29 @@ def measure(
     pays = [expected(group, rule, gamma, k) for group in groups]
     products, within, between, wrong = [], [], [], []
     significant = silent = 0
-    for group, true, given in zip(groups, worths, pays, strict=True):
-        (e1, e2), (u1, u2) = given.halves, true.halves
+    for group, true, credit in zip(groups, worths, pays, strict=True):
+        (e1, e2), (u1, u2) = credit.halves, true.halves
         products.append([e1 @ u2, e2 @ u1, e1 @ e1, e2 @ e2, u1 @ u1, u2 @ u2, e1 @ e2, u1 @ u2])
-        ends = np.cumsum(group.own.turns)[:-1]
-        paid_rows, true_rows = np.split(given.paid, ends), np.split(true.both, ends)
+        ends = np.cumsum(group.trajectories.turns)[:-1]
+        paid_rows, true_rows = np.split(credit.paid, ends), np.split(true.both, ends)
         inside = [rank_correlation(a, u) for a, u in zip(paid_rows, true_rows, strict=True) if len(a) >= SHORTEST]
         within.append([sum(inside), len(inside)])
         means = np.array([a.mean() for a in paid_rows]), np.array([u.mean() for u in true_rows])
         between.append([rank_correlation(*means), 1])
-        told = (np.abs(true.both) > 2 * true.error) & (np.abs(true.both) > 1e-9)
-        nothing = np.abs(given.paid) < 1e-9
-        wrong.append([int((told & ~nothing & (given.paid * true.both < 0)).sum()), int((told & ~nothing).sum())])
-        significant += int(told.sum())
-        silent += int((told & nothing).sum())
-    every = np.concatenate([given.paid for given in pays])
-    gaps = [_gap(group, given.at_prefix) for group, given in zip(groups, pays, strict=True)]
+        is_significant = (np.abs(true.both) > 2 * true.error) & (np.abs(true.both) > 1e-9)
+        nothing = np.abs(credit.paid) < 1e-9
+        wrong.append(
+            [
+                int((is_significant & ~nothing & (credit.paid * true.both < 0)).sum()),
+                int((is_significant & ~nothing).sum()),
+            ]
+        )
+        significant += int(is_significant.sum())
+        silent += int((is_significant & nothing).sum())
+    every = np.concatenate([credit.paid for credit in pays])
+    gaps = [_gap(group, credit.at_prefix) for group, credit in zip(groups, pays, strict=True)]
     true_gaps = [_gap(group, true.togo) for group, true in zip(groups, worths, strict=True)]
-    first, second = (np.concatenate([given.halves[h] for given in pays]) for h in (0, 1))
+    first, second = (np.concatenate([credit.halves[h] for credit in pays]) for h in (0, 1))
     return Measures(
         rule,
         resampled(np.array(products), cosine_of),
@@ -207,8 +214,8 @@ def measure(
         float(every.mean()),
         float(np.sqrt((every**2).mean())),
         significant,
-        bias_of([group.own for group in groups], rule, gamma, k),
-        by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
+        bias_of([group.trajectories for group in groups], rule, gamma, k),
+        by_kind(groups, [(credit.halves[0] + credit.halves[1]) / 2 for credit in pays]),
         corrected_cosine(
             float(cosine_of(np.array(products).sum(axis=0))), correlation(first, second), reliability(worths)
         ),
@@ -225,8 +232,8 @@ def corrected_cosine(cosine: float, of_rule: float, of_worth: float) -> float:
 
 
 def _median(cosines_M: Floats) -> float:
-    known = cosines_M[~np.isnan(cosines_M)]
-    return float(np.median(known)) if known.size else math.nan
+    finite_M = cosines_M[~np.isnan(cosines_M)]
+    return float(np.median(finite_M)) if finite_M.size else math.nan
 
 
 def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[str, Interval]:
@@ -237,21 +244,21 @@ def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[st
     """
     every = np.concatenate(values)
     scale = float(np.sqrt((every**2).mean())) or 1.0
-    found = {}
+    means = {}
     for kind in sorted({kind for group in groups for kind in group.kinds}):
         of_kind = [np.array(group.kinds) == kind for group in groups]
         sums = [[value[is_it].sum() / scale, is_it.sum()] for value, is_it in zip(values, of_kind, strict=True)]
-        found[kind] = resampled(np.array(sums, dtype=float), _ratio)
-    return found
+        means[kind] = resampled(np.array(sums, dtype=float), _ratio)
+    return means
 
 
 def bias_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float) -> MeanAdvantageBias:
     """Measure how far the rule's advantages are from averaging 0 in the real groups. This needs no continuations."""
     plain = replace(rule, aggregation="token_mean")
-    advantages = [row for own in groups for row in own.ragged(paid(plain, own, gamma, k))]
-    rewards = [row for own in groups for row in own.ragged(own.rewards)]
-    tokens = [[int(n) for n in row] for own in groups for row in own.ragged(own.tokens)]
-    ids = [n for n, own in enumerate(groups) for _ in own.turns]
+    advantages = [row for group in groups for row in group.ragged(paid(plain, group, gamma, k))]
+    rewards = [row for group in groups for row in group.ragged(group.rewards)]
+    tokens = [[int(n) for n in row] for group in groups for row in group.ragged(group.tokens)]
+    ids = [n for n, group in enumerate(groups) for _ in group.turns]
     return measure_bias(
         advantages, ids, assign_credit(rewards, ids, turn_tokens=tokens, score=rule.score, gamma=gamma), tokens
     )
@@ -272,8 +279,8 @@ def correlation(a: Floats, b: Floats) -> float:
 
 def rank_correlation(a: Floats, b: Floats) -> float:
     """Return Spearman's correlation, or 0 if either array is constant."""
-    found = correlation(scipy.stats.rankdata(np.round(a, 12)), scipy.stats.rankdata(np.round(b, 12)))
-    return 0.0 if np.isnan(found) else found
+    coefficient = correlation(scipy.stats.rankdata(np.round(a, 12)), scipy.stats.rankdata(np.round(b, 12)))
+    return 0.0 if np.isnan(coefficient) else coefficient
 
 
 def cosine_of(sums: Floats) -> Floats:
@@ -295,12 +302,12 @@ def _ratio(sums: Floats) -> Floats:
 
 def _quotient(above: Floats, below: Floats) -> Floats:
     nowhere = np.full(np.shape(above), np.nan)
-    found: Floats = np.divide(above, below, out=nowhere, where=np.abs(below) > 1e-12)
-    return found
+    quotient: Floats = np.divide(above, below, out=nowhere, where=np.abs(below) > 1e-12)
+    return quotient
 
 
 def _gap(group: AuditedGroup, values_PK: Floats) -> list[tuple[float, float]]:
-    turns_PK = group.ways.turns.reshape(values_PK.shape)
+    turns_PK = group.continuations.turns.reshape(values_PK.shape)
     return [gap(values_PK[p], turns_PK[p] == start + 1) for p, start in enumerate(group.starts)]
 
 
@@ -308,6 +315,10 @@ def _scaled(gaps: Sequence[Sequence[tuple[float, float]]], of: Floats) -> float:
     """Return the weighted mean gap of all prefixes, divided by the root mean square of `of`; nan if no prefix has a
     choice to stop.
     """
-    weight = sum(w for each in gaps for _, w in each)
+    weight = sum(w for group_gaps in gaps for _, w in group_gaps)
     scale = float(np.sqrt((of**2).mean()))
-    return sum(value * w for each in gaps for value, w in each) / weight / scale if weight and scale else float("nan")
+    return (
+        sum(value * w for group_gaps in gaps for value, w in group_gaps) / weight / scale
+        if weight and scale
+        else float("nan")
+    )

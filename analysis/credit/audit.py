@@ -78,7 +78,10 @@ async def audit(
     for trajectory in played:
         if reason := why_not(trajectory.task.gym, trajectory.user):
             raise GymError("gym.not_replayable", reason)
-    members = [[one for one in played[i : i + n] if one.admitted and one.turns] for i in range(0, len(played), n)]
+    members = [
+        [episode for episode in played[i : i + n] if episode.admitted and episode.turns]
+        for i in range(0, len(played), n)
+    ]
     members = [group for group in members if len(group) > 1]
     if len(members) < 2:
         raise ConfigError(
@@ -86,13 +89,13 @@ async def audit(
             "Fewer than two tasks have trajectories with a score. Check that the gym and the user work.",
         )
     prefixes, at = _prefixes(members)
-    ways = await continuations(
+    continued = await continuations(
         [prefix for group in prefixes for prefix in group], policy, 2 * k, setting, seed=seed, progress=progress
     )
     groups, begin = [], 0
-    for trajectories, own, index in zip(members, prefixes, at, strict=True):
-        groups.append(as_group(trajectories, own, index, ways[begin : begin + len(own)]))
-        begin += len(own)
+    for trajectories, group_prefixes, index in zip(members, prefixes, at, strict=True):
+        groups.append(as_group(trajectories, group_prefixes, index, continued[begin : begin + len(group_prefixes)]))
+        begin += len(group_prefixes)
     return compare(groups, gamma, curvature)
 
 
@@ -102,7 +105,8 @@ def compare(groups: Sequence[AuditedGroup], gamma: float, curvature: float = 2.0
     identity = 0.0
     for goal in GOALS:
         reach = max(
-            float(np.ptp(group.way_ends if goal == "score" else group.ways.rewards.sum(axis=1))) for group in groups
+            float(np.ptp(group.way_ends if goal == "score" else group.continuations.rewards.sum(axis=1)))
+            for group in groups
         )
         worths = [worth(group, goal, gamma, reach) for group in groups]
         discount = gamma if goal == "r2g" else 1.0
@@ -125,7 +129,7 @@ def compare(groups: Sequence[AuditedGroup], gamma: float, curvature: float = 2.0
     return Audit(
         tasks=len(groups),
         trajectories=sum(len(group.at) for group in groups),
-        turns=sum(int(group.own.turns.sum()) for group in groups),
+        turns=sum(int(group.trajectories.turns.sum()) for group in groups),
         continuations=sum(group.way_ends.size for group in groups),
         identity=identity,
         reliability=reliabilities,
@@ -136,21 +140,24 @@ def compare(groups: Sequence[AuditedGroup], gamma: float, curvature: float = 2.0
 
 
 def as_group(
-    own: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     prefixes: Sequence[Prefix],
     at: Sequence[Sequence[int]],
-    ways: Sequence[Sequence[Trajectory]],
+    continuations: Sequence[Sequence[Trajectory]],
 ) -> AuditedGroup:
-    """Convert trajectories to arrays. ways: the continuations of each prefix."""
-    width = max(len(one.turns) for one in (*own, *(way for each in ways for way in each)))
+    """Convert trajectories to arrays. continuations: the continuations of each prefix."""
+    width = max(
+        len(trajectory.turns)
+        for trajectory in (*trajectories, *(continuation for of_prefix in continuations for continuation in of_prefix))
+    )
     return AuditedGroup(
-        own=_padded(own, width),
-        ends=np.array([one.score or 0.0 for one in own]),
+        trajectories=_padded(trajectories, width),
+        ends=np.array([trajectory.score or 0.0 for trajectory in trajectories]),
         at=at,
         starts=[prefix.turns for prefix in prefixes],
-        ways=_padded([way for each in ways for way in each], width),
-        way_ends=np.array([[way.score or 0.0 for way in each] for each in ways]),
-        kinds=[turn.choice or NO_CALL for one in own for turn in one.turns],
+        continuations=_padded([continuation for of_prefix in continuations for continuation in of_prefix], width),
+        way_ends=np.array([[continuation.score or 0.0 for continuation in of_prefix] for of_prefix in continuations]),
+        kinds=[turn.choice or NO_CALL for trajectory in trajectories for turn in trajectory.turns],
     )
 
 
@@ -159,28 +166,28 @@ def _prefixes(members: Sequence[Sequence[Trajectory]]) -> tuple[list[list[Prefix
     prefixes: list[list[Prefix]] = []
     at: list[list[list[int]]] = []
     for group in members:
-        own = [Prefix(group[0], 0)]
-        places = []
+        group_prefixes = [Prefix(group[0], 0)]
+        indices = []
         for trajectory in group:
             later = range(1, len(trajectory.turns))
-            places.append([0, *(len(own) + i for i in range(len(later)))])
-            own += [Prefix(trajectory, turns) for turns in later]
-        prefixes.append(own)
-        at.append(places)
+            indices.append([0, *(len(group_prefixes) + i for i in range(len(later)))])
+            group_prefixes += [Prefix(trajectory, turns) for turns in later]
+        prefixes.append(group_prefixes)
+        at.append(indices)
     return prefixes, at
 
 
 def _padded(trajectories: Sequence[Trajectory], width: int) -> Padded:
-    rewards = [[float(turn.reward or 0.0) for turn in one.turns] for one in trajectories]
-    tokens = [[max(turn.completion_tokens, 1) for turn in one.turns] for one in trajectories]
+    rewards = [[float(turn.reward or 0.0) for turn in trajectory.turns] for trajectory in trajectories]
+    tokens = [[max(turn.completion_tokens, 1) for turn in trajectory.turns] for trajectory in trajectories]
     return Padded.of(rewards, tokens, width)
 
 
 def _identity(group: AuditedGroup, utility: np.ndarray, togo_PK: np.ndarray, goal: str, discount: float) -> float:
     """Return the largest abs(sum of gamma^(t-1) U_t - (G - V(h_1))) over the group's trajectories."""
     worst = 0.0
-    rows = np.split(utility, np.cumsum(group.own.turns)[:-1])
-    for row, rewards, end, at in zip(rows, group.own.rewards, group.ends, group.at, strict=True):
+    rows = np.split(utility, np.cumsum(group.trajectories.turns)[:-1])
+    for row, rewards, end, at in zip(rows, group.trajectories.rewards, group.ends, group.at, strict=True):
         weight = discount ** np.arange(len(row))
         total = end if goal == "score" else float(rewards[: len(row)] @ weight)
         worst = max(worst, abs(float(row @ weight) - (total - float(togo_PK[at[0]].mean()))))

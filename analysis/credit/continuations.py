@@ -42,12 +42,12 @@ async def continuations(
     progress: called with the number of finished prefixes and the total. Raises GymError if a prefix cannot be replayed or a
     continuation has no score.
     """
-    found: list[list[Trajectory]] = []
-    each = max(AT_ONCE // k, 1)
+    by_prefix: list[list[Trajectory]] = []
+    batch_size = max(AT_ONCE // k, 1)
     if progress is not None:
         progress(0, len(prefixes))
-    for start in range(0, len(prefixes), each):
-        part = prefixes[start : start + each]
+    for start in range(0, len(prefixes), batch_size):
+        part = prefixes[start : start + batch_size]
         episodes = []
         try:
             for offset, prefix in enumerate(part):
@@ -69,7 +69,7 @@ async def continuations(
                     f"A continuation of {trajectory.task.key} has no score ({trajectory.reject_reason}). Check "
                     "that its gym and user work.",
                 )
-        found += [played[n : n + k] for n in range(0, len(played), k)]
+        by_prefix += [played[n : n + k] for n in range(0, len(played), k)]
         if progress is not None:
-            progress(min(start + each, len(prefixes)), len(prefixes))
-    return found
+            progress(min(start + batch_size, len(prefixes)), len(prefixes))
+    return by_prefix

@@ -96,24 +96,24 @@ def paid(rule: AuditedRule, group: Padded, gamma: float, k: float = 2.0) -> Floa
     return frozen(rule, group, group, gamma, k)
 
 
-def frozen(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float = 2.0) -> Floats:
+def frozen(rule: AuditedRule, group: Padded, continuations: Padded, gamma: float, k: float = 2.0) -> Floats:
     """Return the rule's credit for other trajectories of the group's task, with the group's own statistics, [N, T].
 
     Raises ConfigError if the group's rewards do not allow the rule.
     """
     if rule.shaping in get_args(IndexRule):
-        advantage_NT = _per_index(rule.shaping, group, ways, gamma)
+        advantage_NT = _per_index(rule.shaping, group, continuations, gamma)
     else:
-        advantage_NT = _grouped(rule, group, ways, gamma, k)
+        advantage_NT = _grouped(rule, group, continuations, gamma, k)
     if rule.aggregation == "trajectory_mean":
-        total_N1 = column_sum(ways.tokens)[:, None]
+        total_N1 = column_sum(continuations.tokens)[:, None]
         advantage_NT = np.divide(advantage_NT, total_N1, out=np.zeros_like(advantage_NT), where=total_N1 > 0)
-    return np.where(ways.real, advantage_NT, 0.0)
+    return np.where(continuations.real, advantage_NT, 0.0)
 
 
-def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
+def _grouped(rule: AuditedRule, group: Padded, continuations: Padded, gamma: float, k: float) -> Floats:
     shaping = rule.shaping
-    own = assign_credit(
+    group_credit = assign_credit(
         group.ragged(group.rewards),
         [0] * len(group.turns),
         turn_tokens=[[int(n) for n in row] for row in group.ragged(group.tokens)],
@@ -123,38 +123,43 @@ def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: fl
         k=k,
         form=rule.form,
     )
-    if not own.signal.any():
-        return np.zeros_like(ways.rewards)
-    mean, std = float(own.mean[0]), float(own.std[0])
-    shaped_NT = shape(shaping, ways.rewards, ways.real, gamma=gamma, k=k)
+    if not group_credit.signal.any():
+        return np.zeros_like(continuations.rewards)
+    mean, std = float(group_credit.mean[0]), float(group_credit.std[0])
+    shaped_NT = shape(shaping, continuations.rewards, continuations.real, gamma=gamma, k=k)
     if rule.form == "released" and shaped_NT.min(initial=0.0) < 0.0:
         raise ConfigError(
             "credit.negative",
             f"Form released inverts the sign of negative credit, and shaping {shaping} gives negative credit here.",
         )
-    ones_N = np.ones(len(ways.turns))
-    z_N = (score(rule.score, ways.rewards, ways.turns, gamma=gamma) - mean) / (std + EPSILON)
-    advantage_NT = formed(rule.form, shaping, shaped_NT, ways.tokens, mean * ones_N, std * ones_N, z_N)
+    ones_N = np.ones(len(continuations.turns))
+    z_N = (score(rule.score, continuations.rewards, continuations.turns, gamma=gamma) - mean) / (std + EPSILON)
+    advantage_NT = formed(rule.form, shaping, shaped_NT, continuations.tokens, mean * ones_N, std * ones_N, z_N)
     if rule.form == "centred" and shaping != "equalized":
-        paper = (float(own.shaped[0][0]) - mean) / (std + EPSILON)
+        paper = (float(group_credit.shaped[0][0]) - mean) / (std + EPSILON)
         advantage_NT = advantage_NT - (
-            paper - float(own.advantages[0][0])
+            paper - float(group_credit.advantages[0][0])
         )  # the group's offset, read off one of its turns
     return advantage_NT
 
 
-def _per_index(rule: str, group: Padded, ways: Padded, gamma: float) -> Floats:
+def _per_index(rule: str, group: Padded, continuations: Padded, gamma: float) -> Floats:
     """Subtract the mean over the group's trajectories that have this turn, or 0 if no trajectory has it."""
     if rule == "index_rewards":
-        return reward_to_go(np.where(ways.real, ways.rewards - _index_means(group.rewards, group, ways), 0.0), gamma)
-    togo_NT = reward_to_go(ways.rewards, gamma)
-    return togo_NT - _index_means(reward_to_go(group.rewards, gamma), group, ways)
+        return reward_to_go(
+            np.where(
+                continuations.real, continuations.rewards - _index_means(group.rewards, group, continuations), 0.0
+            ),
+            gamma,
+        )
+    togo_NT = reward_to_go(continuations.rewards, gamma)
+    return togo_NT - _index_means(reward_to_go(group.rewards, gamma), group, continuations)
 
 
-def _index_means(values_NT: Floats, group: Padded, ways: Padded) -> Floats:
+def _index_means(values_NT: Floats, group: Padded, continuations: Padded) -> Floats:
     count_T = group.real.sum(axis=0)
     mean_T = (values_NT * group.real).sum(axis=0) / np.maximum(count_T, 1)
-    means_T = np.zeros(ways.rewards.shape[1])
+    means_T = np.zeros(continuations.rewards.shape[1])
     width = min(len(mean_T), len(means_T))
     means_T[:width] = mean_T[:width]
     return means_T

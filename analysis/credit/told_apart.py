@@ -64,14 +64,14 @@ def told_apart(rows: Sequence[Measures], tasks_from: int = TASKS_FROM) -> ToldAp
     half_2P = float(np.quantile(worst_D, LEVEL)) * few_tasks(sums_RMS.shape[1]) * error_2P
     differ_P = (known_2P & (gap_2P - half_2P > 0)).all(axis=0) | (known_2P & (gap_2P + half_2P < 0)).all(axis=0)
     beside_best = [
-        (rows[j].rule.name, _between(gap, half, len(rows[0].sums)), bool(apart))
-        for i, j, gap, half, apart in zip(i_P, j_P, gap_2P[0], half_2P[0], differ_P, strict=True)
+        (rows[j].rule.name, _between(gap, half, len(rows[0].sums)), bool(differs))
+        for i, j, gap, half, differs in zip(i_P, j_P, gap_2P[0], half_2P[0], differ_P, strict=True)
         if i == 0
     ]
     return ToldApart(
         rows[0].rule.name,
-        tuple((name, interval) for name, interval, apart in beside_best if apart),
-        tuple((name, interval) for name, interval, apart in beside_best if not apart),
+        tuple((name, interval) for name, interval, differs in beside_best if differs),
+        tuple((name, interval) for name, interval, differs in beside_best if not differs),
         len(i_P),
         int(differ_P.sum()),
     )

@@ -19,8 +19,8 @@ from userrl_core.rewards.shaping import Bools, Floats
 def utilities(rewards_T: Sequence[float], values_T: Floats, gamma: float) -> Floats:
     """Return U of every turn, [T]. values_T: V before each turn."""
     next_T = np.append(values_T[1:], 0.0)
-    found: Floats = np.asarray(rewards_T, dtype=np.float64) + gamma * next_T - values_T
-    return found
+    utilities_T: Floats = np.asarray(rewards_T, dtype=np.float64) + gamma * next_T - values_T
+    return utilities_T
 
 
 def return_from(rewards_NT: Floats, turn: int, gamma: float) -> Floats:

@@ -16,11 +16,11 @@ def exact_group(rewards):
     ways = [*(rewards * 2), *(later * 4), *(later * 4)]
     ones = [[1] * len(row) for row in ways]
     return AuditedGroup(
-        own=Padded.of(rewards, [[1] * len(row) for row in rewards]),
+        trajectories=Padded.of(rewards, [[1] * len(row) for row in rewards]),
         ends=np.array([sum(row) for row in rewards]),
         at=[[0], [0], [0, 1], [0, 2]],
         starts=[0, 1, 1],
-        ways=Padded.of(ways, ones),
+        continuations=Padded.of(ways, ones),
         way_ends=np.array([sum(row) for row in ways]).reshape(3, 8),
     )
 

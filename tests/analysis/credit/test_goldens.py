@@ -72,7 +72,7 @@ def test_golden_a_true_utilities_by_enumeration(goal, gamma, difference):
     expected_u = [0.5 - start, 0.5 - start, go, 0.5, go, -0.5]
     for found in (*true.halves, true.both):
         assert found.tolist() == pytest.approx(expected_u, abs=1e-9)
-    stops = group.ways.turns.reshape(true.togo.shape)[0] == 1
+    stops = group.continuations.turns.reshape(true.togo.shape)[0] == 1
     assert gap(true.togo[0], stops)[0] == pytest.approx(difference, abs=1e-9)
 
 
@@ -82,12 +82,12 @@ def test_golden_a_true_utilities_by_enumeration(goal, gamma, difference):
 def test_over_ways_that_are_the_group_itself_a_rule_pays_on_average_what_it_paid(rule):
     group = exact_group(GAMBLE)
     pays = expected(group, rule, 0.8, 2.0)
-    stops = group.ways.turns.reshape(pays.at_prefix.shape)[0] == 1
+    stops = group.continuations.turns.reshape(pays.at_prefix.shape)[0] == 1
     assert gap(pays.at_prefix[0], stops)[0] == pytest.approx(first_step(rule, GAMBLE, 0.8), abs=1e-9)
-    start = paid(rule, group.own, 0.8)[:, 0].mean()
+    start = paid(rule, group.trajectories, 0.8)[:, 0].mean()
     for half in pays.halves:
-        assert half[0] == pytest.approx(paid(rule, group.own, 0.8)[0, 0] - start, abs=1e-9)
-        assert half[2] + half[4] == pytest.approx(paid(rule, group.own, 0.8)[2:, 0].sum() - 2 * start, abs=1e-9)
+        assert half[0] == pytest.approx(paid(rule, group.trajectories, 0.8)[0, 0] - start, abs=1e-9)
+        assert half[2] + half[4] == pytest.approx(paid(rule, group.trajectories, 0.8)[2:, 0].sum() - 2 * start, abs=1e-9)
 
 
 def test_golden_b_rewards_centred_per_turn_index_pay_for_going_on_where_turns_cost():
