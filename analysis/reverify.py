@@ -62,13 +62,13 @@ async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge
 
 
 async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, rescored: Trajectory) -> Reverified:
-    ended = stored.stop_reason in ("success", "gave_up")
+    is_finished = stored.stop_reason in ("success", "gave_up")
     for turn in stored.turns:
         if turn.choice is None:
             rescored.turns.append(replace(turn, reward=0.0, model_calls=[]))
             continue
         stored_text = turn.observation
-        recorded.say(gym.last_words(stored_text) if ended and turn is stored.turns[-1] else stored_text)
+        recorded.say(gym.last_words(stored_text) if is_finished and turn is stored.turns[-1] else stored_text)
         try:
             result = await gym.step(InteractCall(turn.choice, turn.content or ""))
         except (UserError, JudgeError) as error:
@@ -86,8 +86,8 @@ async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, rescor
             rescored.score = gym.score()
             return Reverified(rescored)
     rescored.score = gym.score()
-    rescored.stop_reason = "horizon" if ended else stored.stop_reason
-    return Reverified(rescored, cut=ended)
+    rescored.stop_reason = "horizon" if is_finished else stored.stop_reason
+    return Reverified(rescored, cut=is_finished)
 
 
 def _rescored(turn: Turn, reward: float | None, info: dict[str, Any], calls: list[Any]) -> Turn:
@@ -141,11 +141,11 @@ class _Recorded:
         if not inspect.iscoroutinefunction(method):
             return method
 
-        async def answer(*arguments: Any, **named: Any) -> Any:
+        async def answer(*arguments: Any, **keywords: Any) -> Any:
             self.judged = True
             if name in SPOKEN:
                 return self._said
-            verdict = await method(*arguments, **named)
+            verdict = await method(*arguments, **keywords)
             # A verdict that comes with words (PersuadeGym) keeps the words that were said.
             return replace(verdict, response=self._said) if hasattr(verdict, "response") else verdict
 

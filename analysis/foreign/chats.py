@@ -57,13 +57,13 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
 def _keep_other_fields(chat: Chat, messages: list[Any]) -> None:
     """Store further fields of the agent's messages with their turns, and count those of all other messages."""
     for turn, source in zip(chat.turns, chat.sources, strict=True):
-        kept = {
+        other_fields = {
             key: value
             for key, value in source.items()
             if not is_read(key, value) or (key in (*MARKS, "name") and value is not None)
         }
-        if kept:
-            turn.info["message"] = kept
+        if other_fields:
+            turn.info["message"] = other_fields
     for message in messages:
         if message["role"] != "assistant":
             chat.unread.update(f"field {key}" for key, value in message.items() if not is_read(key, value))

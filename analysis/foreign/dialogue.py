@@ -64,8 +64,10 @@ def _turn(message: ChatMessage) -> ForeignTurn:
 def _observe(chat: Chat, replies: list[tuple[str, str]]) -> None:
     """Store the replies to the last turn as its observation, and clear them."""
     if replies:
-        named = len(replies) > 1 or " " in replies[0][0]
-        chat.turns[-1].observation = "\n".join(f"{speaker}: {text}" if named else text for speaker, text in replies)
+        show_speakers = len(replies) > 1 or " " in replies[0][0]
+        chat.turns[-1].observation = "\n".join(
+            f"{speaker}: {text}" if show_speakers else text for speaker, text in replies
+        )
     replies.clear()
 
 

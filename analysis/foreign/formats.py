@@ -67,15 +67,15 @@ def recognised(path: Path, format: str = AUTO) -> str:
             file.seek(0)
             if format != AUTO:
                 return format
-            found = _from_start(start) or _from_keys(file, str(path))
+            detected = _from_start(start) or _from_keys(file, str(path))
     except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
-    if found is None:
+    if detected is None:
         raise ConfigError(
             "import.unknown_format",
             f"{path} is in no format that can be imported. Give --format if it is one of {', '.join(FORMATS[1:])}.",
         )
-    return found
+    return detected
 
 
 def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
@@ -105,5 +105,5 @@ def _from_keys(file: IO[bytes], name: str) -> str | None:
             stream.skip()
     else:
         return None
-    found = next((_DECISIVE[key] for key in keys if key in _DECISIVE), None)
-    return found or ("openai-chat" if "messages" in keys else None)
+    format_name = next((_DECISIVE[key] for key in keys if key in _DECISIVE), None)
+    return format_name or ("openai-chat" if "messages" in keys else None)

@@ -113,9 +113,9 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         broken(where, "a sample needs 'id'")
     attachments = mapping(row.get("attachments") or {}, where, "attachments")
     messages = [_attached(message, attachments) for message in sequence(row.get("messages"), where, "messages")]
-    given = _attached(row.get("input"), attachments)
+    task_input = _attached(row.get("input"), attachments)
     # Few-shot examples in the input have the assistant's role and were not written by the model.
-    prompt = len(given) if isinstance(given, list) else 0
+    prompt = len(task_input) if isinstance(task_input, list) else 0
     chat = divided(messages, where, prompt=prompt)
     scores = mapping(row.get("scores") or {}, where, "scores")
     score, unscored = _score(next(iter(scores.values()), None), where)
@@ -128,7 +128,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         where,
         about.gym,
         name_of(row["id"]),
-        {key: value for key, value in (("input", given), ("target", row.get("target"))) if value},
+        {key: value for key, value in (("input", task_input), ("target", row.get("target"))) if value},
         chat.opening,
         chat.turns,
         score=score,

@@ -22,8 +22,10 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
     for where, row in items(path):
         params = mapping(row.get("responses_create_params"), where, "responses_create_params")
         response = mapping(row.get("response") or {}, where, "response")
-        given = params.get("input")
-        opening = _messages([{"role": "user", "content": given}] if isinstance(given, str) else given, where, "input")
+        task_input = params.get("input")
+        opening = _messages(
+            [{"role": "user", "content": task_input}] if isinstance(task_input, str) else task_input, where, "input"
+        )
         if isinstance(params.get("instructions"), str):
             opening.insert(0, {"role": "system", "content": params["instructions"]})
         output = _messages(response.get("output"), where, "response.output")
@@ -36,7 +38,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             where,
             name_of(agent.get("name")) or "nemo-gym",
             task or task_of_opening(chat.opening),
-            {"input": given} if given else {},
+            {"input": task_input} if task_input else {},
             chat.opening,
             chat.turns,
             score=reward,

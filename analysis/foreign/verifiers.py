@@ -104,17 +104,17 @@ def _failure(error: Any) -> str:
 def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
     nodes = [mapping(node, where, "a node") for node in sequence(row.get("nodes"), where, "nodes")]
     path = _main_branch(nodes, where)
-    messages = [nodes[place].get("message") for place in path]
-    prompt = next((at for at, place in enumerate(path) if nodes[place].get("sampled")), len(path))
+    messages = [nodes[node_index].get("message") for node_index in path]
+    prompt = next((at for at, node_index in enumerate(path) if nodes[node_index].get("sampled")), len(path))
     chat = divided(messages, where, prompt=prompt)
     task = mapping(row.get("task") or {}, where, "task")
     data = mapping(task.get("data") or {}, where, "task.data")
     rewards = mapping(row.get("rewards") or {}, where, "rewards")
     parts = [_weighted(reward, where) for reward in rewards.values()]
-    known = [part for part in parts if part is not None]
-    score = sum(known) if parts and len(known) == len(parts) else None
-    given = [reward.get("score") if isinstance(reward, dict) else reward for reward in rewards.values()]
-    unknown = "the file has no reward" if None in given or not given else f"a reward {NOT_A_NUMBER}"
+    numeric_parts = [part for part in parts if part is not None]
+    score = sum(numeric_parts) if parts and len(numeric_parts) == len(parts) else None
+    reward_values = [reward.get("score") if isinstance(reward, dict) else reward for reward in rewards.values()]
+    unknown = "the file has no reward" if None in reward_values or not reward_values else f"a reward {NOT_A_NUMBER}"
     errors = sequence(row.get("errors"), where, "errors")
     stop = name_of(row.get("stop_condition"))
     conversation = ForeignConversation(
@@ -132,7 +132,7 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         unread=chat.unread,
     )
     calls = sequence(row.get("calls"), where, "calls")
-    _calls(conversation, calls, [place for place in path[prompt:] if _role(nodes[place]) == "assistant"])
+    _calls(conversation, calls, [node_index for node_index in path[prompt:] if _role(nodes[node_index]) == "assistant"])
     return conversation
 
 
@@ -144,14 +144,14 @@ def _role(node: Mapping[str, Any]) -> Any:
 def _main_branch(nodes: list[dict[str, Any]], where: str) -> list[int]:
     """Return the path from a root to the last node. Other branches are earlier versions of the context."""
     path: list[int] = []
-    place: Any = len(nodes) - 1 if nodes else None
-    while place is not None:
-        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(nodes):
+    node_index: Any = len(nodes) - 1 if nodes else None
+    while node_index is not None:
+        if isinstance(node_index, bool) or not isinstance(node_index, int) or not 0 <= node_index < len(nodes):
             broken(where, "a node has a parent that does not exist")
-        path.append(place)
+        path.append(node_index)
         if len(path) > len(nodes):
             broken(where, "the parents of a node form a circle")
-        place = nodes[place].get("parent")
+        node_index = nodes[node_index].get("parent")
     return path[::-1]
 
 
@@ -173,9 +173,9 @@ def _model(row: Mapping[str, Any], where: str) -> str:
     return name_of(model.get("name") if isinstance(model, dict) else model)
 
 
-def _calls(conversation: ForeignConversation, calls: list[Any], places: list[int]) -> None:
-    """Store each model call with the turn of its node. places: the node of each turn."""
-    where, turn_of = conversation.where, {place: turn for turn, place in enumerate(places)}
+def _calls(conversation: ForeignConversation, calls: list[Any], node_indices: list[int]) -> None:
+    """Store each model call with the turn of its node. node_indices: the node of each turn."""
+    where, turn_of = conversation.where, {node_index: turn for turn, node_index in enumerate(node_indices)}
     for item in calls:
         call = mapping(item, where, "a call")
         usage = mapping(call.get("usage") or {}, where, "usage")
