@@ -26,7 +26,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class ToldApart:
+class BestRule:
     """The rule of the highest cosine against every other rule, in descending order of their cosines.
 
     lower: rules whose cosine is below the best one's, each with the difference, best minus rule. open: rules that cannot be
@@ -40,7 +40,7 @@ class ToldApart:
     differ: int
 
 
-def told_apart(rows: Sequence[Measures], tasks_from: int = TASKS_FROM) -> ToldApart | None:
+def told_apart(rows: Sequence[Measures], tasks_from: int = TASKS_FROM) -> BestRule | None:
     """Compare rules of one goal. Returns None for fewer than two rules with a cosine, or fewer than ``tasks_from`` tasks."""
     rows = sorted(
         (row for row in rows if np.isfinite(row.cosine.estimate)), key=lambda row: row.cosine.estimate, reverse=True
@@ -68,7 +68,7 @@ def told_apart(rows: Sequence[Measures], tasks_from: int = TASKS_FROM) -> ToldAp
         for i, j, gap, half, differs in zip(i_P, j_P, gap_2P[0], half_2P[0], differ_P, strict=True)
         if i == 0
     ]
-    return ToldApart(
+    return BestRule(
         rows[0].rule.name,
         tuple((name, interval) for name, interval, differs in beside_best if differs),
         tuple((name, interval) for name, interval, differs in beside_best if not differs),

@@ -117,8 +117,11 @@ def difference_interval(a: Scores, b: Scores, level: float = 0.95) -> Interval:
     padded, method = difference_M, "t over tasks, paired"
     few = difference_M.size < FEW_TASKS or np.ptp(difference_M) == 0
     if few and difference_M.size > 1 and _verdicts(a) and _verdicts(b):
-        one = 1 / min(len(row) for row in (*a, *b))
-        padded, method = np.append(difference_M, [one, -one]), "t over tasks and two made-up ones, paired"
+        one_attempt = 1 / min(len(row) for row in (*a, *b))
+        padded, method = (
+            np.append(difference_M, [one_attempt, -one_attempt]),
+            "t over tasks and two made-up ones, paired",
+        )
     limits, mean = t_interval(padded, level), float(difference_M.mean())
     interval = Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, method)
     return _within(interval, -1.0, [*a, *b])
@@ -190,11 +193,11 @@ def _means(scores: Scores) -> np.ndarray:
     return np.array([sum(row) / len(row) for row in scores])
 
 
-def _within(interval: Interval, least: float, scores: Scores) -> Interval:
-    """Return the interval inside [least, 1] if all scores are in [0, 1] and it has limits."""
+def _within(interval: Interval, lower: float, scores: Scores) -> Interval:
+    """Return the interval inside [lower, 1] if all scores are in [0, 1] and it has limits."""
     if not math.isfinite(interval.low) or not all(0 <= score <= 1 for row in scores for score in row):
         return interval
-    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+    return replace(interval, low=max(interval.low, lower), high=min(interval.high, 1.0))
 
 
 def _verdicts(scores: Scores) -> bool:

@@ -58,8 +58,8 @@ class SeedResult:
         if metric in ("cpu_seconds", "tokens", "updates"):
             cost = {"cpu_seconds": self.cpu_seconds, "tokens": self.tokens, "updates": self.updates}[metric]
             return math.log(cost) if cost else None
-        known = {"score": self.score, "best": self.best, "early": self.early, "time_weighted": self.time_weighted}
-        return 0.0 if self.crashed else known[metric]
+        values = {"score": self.score, "best": self.best, "early": self.early, "time_weighted": self.time_weighted}
+        return 0.0 if self.crashed else values[metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +138,5 @@ def _interval(results: Sequence[SeedResult], metric: ClaimMetric | Literal["best
 
 
 def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else math.nan
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else math.nan

@@ -46,29 +46,29 @@ class Fall:
     bound: float
 
 
-def fallen(history: Sequence[ValidationScores], least: float = MIN_FALL) -> Fall | None:
+def fallen(history: Sequence[ValidationScores], smallest_fall: float = MIN_FALL) -> Fall | None:
     """Return the first fall in a run's validations, oldest first, or None. Fewer than four validations cannot show a fall.
 
-    least: smallest fall that counts, in units of the score.
+    smallest_fall: smallest fall that counts, in units of the score.
     """
     scored = [validation for validation in history if validation.scores]
     for end in range(4, len(scored) + 1):
-        seen = scored[:end]
-        median = sorted(seen, key=lambda validation: validation.mean, reverse=True)[1]
-        bounds = [_bound(median, validation, least) for validation in seen[-2:]]
-        if all(bound is not None and v.mean < bound for v, bound in zip(seen[-2:], bounds, strict=True)):
+        validations = scored[:end]
+        median = sorted(validations, key=lambda validation: validation.mean, reverse=True)[1]
+        bounds = [_bound(median, validation, smallest_fall) for validation in validations[-2:]]
+        if all(bound is not None and v.mean < bound for v, bound in zip(validations[-2:], bounds, strict=True)):
             assert bounds[1] is not None
-            return Fall(seen[-1].step, seen[-1].mean, median.mean, bounds[1])
+            return Fall(validations[-1].step, validations[-1].mean, median.mean, bounds[1])
     return None
 
 
-def _bound(reference: ValidationScores, validation: ValidationScores, least: float) -> float | None:
+def _bound(reference: ValidationScores, validation: ValidationScores, smallest_fall: float) -> float | None:
     """Return the mean below which a validation has fallen, or None if fewer than two tasks were scored both times."""
     pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
     if len(pairs) < 2:
         return None
     error = stdev(pairs) / math.sqrt(len(pairs))
-    return reference.mean - min_fall(error, least)
+    return reference.mean - min_fall(error, smallest_fall)
 
 
 def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | None:

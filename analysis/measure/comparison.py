@@ -195,18 +195,18 @@ def scores_and_differences(
 ) -> tuple[list[SideScore], list[PairedDifference]]:
     """Return each side's mean scores, and the differences from the first side, for these rows of the comparison."""
     scores = [
-        SideScore(side.name, which, row, _score(own, side))
+        SideScore(side.name, which, row, _score(side_scores, side))
         for side in sides
         for which in checkpoints_of(sides)
         for row in rows
-        if not (own := scores_of(table, side, which, row)).is_empty()
+        if not (side_scores := scores_of(table, side, which, row)).is_empty()
     ]
     pair = {"recipes": _pair_recipes, "checkpoints": _pair_checkpoints}.get(question_of(sides))
     paired = [
-        each
+        diff
         for which in checkpoints_of(sides)
         for row in rows
-        for each in _adjusted([pair(table, sides[0], b, which, row) for b in sides[1:]] if pair else [])
+        for diff in _adjusted([pair(table, sides[0], b, which, row) for b in sides[1:]] if pair else [])
     ]
     return scores, paired
 
@@ -220,39 +220,46 @@ def _rows(table: pl.DataFrame) -> list[str]:
 
 def scores_of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
     """Return one side's rows of a checkpoint and a row of the comparison."""
-    own = table.filter(pl.col("side") == side.name, pl.col("which") == which)
-    return own.filter("shared") if row == ALL else own.filter((pl.col("gym") == row) | (pl.col("tier") == row))
+    side_scores = table.filter(pl.col("side") == side.name, pl.col("which") == which)
+    return (
+        side_scores.filter("shared")
+        if row == ALL
+        else side_scores.filter((pl.col("gym") == row) | (pl.col("tier") == row))
+    )
 
 
-def mean_by_seed(own: pl.DataFrame) -> dict[int, float]:
+def mean_by_seed(side_scores: pl.DataFrame) -> dict[int, float]:
     """Return each seed's mean over tasks, with equal weights."""
-    return dict(own.group_by("seed").agg(pl.col("score").mean()).sort("seed").iter_rows())
+    return dict(side_scores.group_by("seed").agg(pl.col("score").mean()).sort("seed").iter_rows())
 
 
-def _score(own: pl.DataFrame, side: ComparedSide) -> Interval:
+def _score(side_scores: pl.DataFrame, side: ComparedSide) -> Interval:
     if side.of_recipe:
-        return score_interval(np.array(list(mean_by_seed(own).values())))
-    return mean_score(own["scores"].to_list())
+        return score_interval(np.array(list(mean_by_seed(side_scores).values())))
+    return mean_score(side_scores["scores"].to_list())
 
 
 def _pair_checkpoints(
     table: pl.DataFrame, a: ComparedSide, b: ComparedSide, which: str, row: str
 ) -> PairedDifference | None:
-    one, other = (scores_of(table, side, which, row) for side in (a, b))
-    both = one.join(other, on="task").sort("task")
+    a_scores, b_scores = (scores_of(table, side, which, row) for side in (a, b))
+    both = a_scores.join(b_scores, on="task").sort("task")
     if both.is_empty():
         return None
     less = difference(both["scores"].to_list(), both["scores_right"].to_list())
-    left_out = len(one) + len(other) - 2 * len(both)
+    left_out = len(a_scores) + len(b_scores) - 2 * len(both)
     return PairedDifference(a.name, b.name, which, row, less.interval, less.p, left_out)
 
 
 def _pair_recipes(
     table: pl.DataFrame, a: ComparedSide, b: ComparedSide, which: str, row: str
 ) -> PairedDifference | None:
-    one, other = (scores_of(table, side, which, row) for side in (a, b))
-    one, other = one.join(other, on="task", how="semi"), other.join(one, on="task", how="semi")
-    by_seed = [mean_by_seed(own) for own in (one, other)]
+    a_scores, b_scores = (scores_of(table, side, which, row) for side in (a, b))
+    a_scores, b_scores = (
+        a_scores.join(b_scores, on="task", how="semi"),
+        b_scores.join(a_scores, on="task", how="semi"),
+    )
+    by_seed = [mean_by_seed(scores) for scores in (a_scores, b_scores)]
     common = sorted(set(by_seed[0]) & set(by_seed[1]))
     if len(common) < 2:
         return None
@@ -261,8 +268,8 @@ def _pair_recipes(
     interval = seed_difference_interval(differences)
     tested = not interval.values and differences.std() > 0
     p = float(scipy.stats.ttest_1samp(differences, 0).pvalue) if tested else math.nan
-    if one["source"].str.starts_with("published").all():
-        interval = _over_tasks_too(one, other, common) or interval
+    if a_scores["source"].str.starts_with("published").all():
+        interval = _over_tasks_too(a_scores, b_scores, common) or interval
     left_out = len(set(by_seed[0]) ^ set(by_seed[1]))
     if interval.values:
         return PairedDifference(a.name, b.name, which, row, interval, p, left_out, less.deviation)
@@ -272,18 +279,18 @@ def _pair_recipes(
 
 def _over_tasks_too(a: pl.DataFrame, b: pl.DataFrame, seeds: Sequence[int]) -> Interval | None:
     """Resample the published tasks as well, because they are also a sample. Returns None unless every seed played every task."""
-    tables = [own.pivot("task", index="seed", values="score").sort("seed") for own in (a, b)]
+    tables = [side_scores.pivot("task", index="seed", values="score").sort("seed") for side_scores in (a, b)]
     tasks = sorted(set(tables[0].columns) & set(tables[1].columns) - {"seed"})
     values = [table.filter(pl.col("seed").is_in(seeds)).select(tasks).to_numpy() for table in tables]
-    return None if any(np.isnan(each).any() for each in values) else crossed(values[0], values[1])
+    return None if any(np.isnan(matrix).any() for matrix in values) else crossed(values[0], values[1])
 
 
 def _adjusted(differences: Sequence[PairedDifference | None]) -> list[PairedDifference]:
     """Adjust p by Holm's method if several sides are compared with the first."""
-    there = [each for each in differences if each is not None]
-    with_p = [each for each in there if not math.isnan(each.p)]
-    adjusted = dict(zip(map(id, with_p), holm([each.p for each in with_p]), strict=True))
-    return [replace(each, p=adjusted.get(id(each), math.nan)) for each in there]
+    diffs = [diff for diff in differences if diff is not None]
+    with_p = [diff for diff in diffs if not math.isnan(diff.p)]
+    adjusted = dict(zip(map(id, with_p), holm([diff.p for diff in with_p]), strict=True))
+    return [replace(diff, p=adjusted.get(id(diff), math.nan)) for diff in diffs]
 
 
 def _collapses(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[CollapsedSeeds]:
@@ -297,8 +304,8 @@ def _collapses(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[Colla
 
 
 def _fall(table: pl.DataFrame, side: ComparedSide, run: ComparedRun) -> tuple[float, float] | None:
-    own = table.filter(pl.col("side") == side.name, pl.col("run_id") == run.run_id)
-    best, last = (own.filter(pl.col("which") == which) for which in WHICH)
+    run_scores = table.filter(pl.col("side") == side.name, pl.col("run_id") == run.run_id)
+    best, last = (run_scores.filter(pl.col("which") == which) for which in WHICH)
     both = best.join(last, on="task")
     return far_below(both["own_score"].to_numpy(), both["own_score_right"].to_numpy())
 
@@ -320,22 +327,24 @@ def _to_decide(
 ) -> list[SeedsToDecide | TasksToDecide]:
     if question == "recipes":
         newest = checkpoints_of(sides)[-1]
-        return [_seeds_to_decide(each) for each in paired if (each.which, each.row) == (newest, ALL)]
-    there = {each.b for each in paired}
-    return [_tasks_to_decide(table, sides[0], other) for other in sides[1:] if other.name in there]
+        return [_seeds_to_decide(diff) for diff in paired if (diff.which, diff.row) == (newest, ALL)]
+    paired_names = {diff.b for diff in paired}
+    return [_tasks_to_decide(table, sides[0], other) for other in sides[1:] if other.name in paired_names]
 
 
 def _seeds_to_decide(less: PairedDifference) -> SeedsToDecide:
     interval, effect = less.interval, abs(less.interval.estimate)
-    known = SeedsToDecide(less.a, less.b, interval.units, less.deviation, effect, "")
+    undecided = SeedsToDecide(less.a, less.b, interval.units, less.deviation, effect, "")
     if interval.low > 0 or interval.high < 0:
-        return replace(known, decided="differ")
+        return replace(undecided, decided="differ")
     if interval.low > -EQUAL and interval.high < EQUAL:
-        return replace(known, decided="equal")
+        return replace(undecided, decided="equal")
     high = deviation_limit(less.deviation, interval.units)
     both = (less.deviation, high)
     to_differ = (seeds_needed(both[0], effect), seeds_needed(both[1], effect)) if effect > 0 else None
-    return replace(known, to_differ=to_differ, to_equal=(seeds_needed(both[0], EQUAL), seeds_needed(both[1], EQUAL)))
+    return replace(
+        undecided, to_differ=to_differ, to_equal=(seeds_needed(both[0], EQUAL), seeds_needed(both[1], EQUAL))
+    )
 
 
 def _tasks_to_decide(table: pl.DataFrame, a: ComparedSide, b: ComparedSide) -> TasksToDecide:

@@ -136,8 +136,8 @@ def _interaction(
     mean_IJ = scores_SIJ.mean(axis=0)
     found_IJ = interaction(mean_IJ)
     total = float(((mean_IJ - mean_IJ.mean()) ** 2).sum())
-    place = np.unravel_index(int(np.abs(found_IJ).argmax()), found_IJ.shape)
-    size = abs(float(found_IJ[place]))
+    cell = np.unravel_index(int(np.abs(found_IJ).argmax()), found_IJ.shape)
+    size = abs(float(found_IJ[cell]))
     rng = np.random.default_rng(0)
     order_DSI = rng.permuted(np.tile(np.arange(len(rows)), (draws, len(scores_SIJ), 1)), axis=2)
     drawn_DIJ = np.stack(
@@ -147,7 +147,7 @@ def _interaction(
     p = (1 + int(at_least.sum())) / (1 + draws)
     # Equal cells differ by rounding alone, of which any share could be interaction.
     share = float((found_IJ**2).sum()) / total if total > 1e-18 else 0.0
-    return share, (rows[int(place[0])], columns[int(place[1])], float(found_IJ[place]), p)
+    return share, (rows[int(cell[0])], columns[int(cell[1])], float(found_IJ[cell]), p)
 
 
 def _agreement(mean_IJ: np.ndarray) -> float:
@@ -166,7 +166,7 @@ def _agreement(mean_IJ: np.ndarray) -> float:
 def _contrasts(
     scores_SI: np.ndarray, at: Mapping[str, int], pairs: Sequence[tuple[str, str]], on: tuple[str, ...]
 ) -> tuple[Contrast, ...]:
-    found = []
+    results = []
     for more, than in pairs:
         a_S, b_S = scores_SI[:, at[more]], scores_SI[:, at[than]]
         if len(a_S) < MIN_SEEDS:
@@ -179,10 +179,10 @@ def _contrasts(
                 if equal
                 else float(stats.ttest_ind(a_S, b_S, equal_var=False).pvalue)
             )
-        found.append((more, than, interval, p))
-    tested = [p for *_, p in found if not math.isnan(p)]
+        results.append((more, than, interval, p))
+    tested = [p for *_, p in results if not math.isnan(p)]
     adjusted = iter(holm(tested))
     return tuple(
         Contrast(more, than, on, interval, p, math.nan if math.isnan(p) else next(adjusted))
-        for more, than, interval, p in found
+        for more, than, interval, p in results
     )

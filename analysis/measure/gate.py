@@ -160,15 +160,15 @@ def ratio_of_seeds(a_S: np.ndarray, b_S: np.ndarray, ratio: float, level: float,
     return _student(ratio * a_S - b_S, interval, ratio, level, of)
 
 
-def share_at_most(count: int, of: int, most: float, level: float) -> Decision:
-    """Test whether a share, such as the share of collapsed seeds, is at most `most`, by the exact binomial test."""
-    p_kept = float(stats.binom.cdf(count, of, most))
-    p_broken = float(stats.binom.sf(count - 1, of, most))
+def share_at_most(count: int, of: int, bound: float, level: float) -> Decision:
+    """Test whether a share, such as the share of collapsed seeds, is at most `bound`, by the exact binomial test."""
+    p_kept = float(stats.binom.cdf(count, of, bound))
+    p_broken = float(stats.binom.sf(count - 1, of, bound))
     interval = share_interval(count, of, 1 - 2 * level)
-    decision = _decided(interval, most, p_kept, p_broken, level)
+    decision = _decided(interval, bound, p_kept, p_broken, level)
     if decision.answer != "INCONCLUSIVE":
         return decision
-    return replace(decision, needed=Needed(seeds=_seeds_for_share(count / max(of, 1), of, most, level)))
+    return replace(decision, needed=Needed(seeds=_seeds_for_share(count / max(of, 1), of, bound, level)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +222,18 @@ def _upper(p: Callable[[float], float], level: float, estimate: float) -> float:
 
 def _few_seeds(values_S: np.ndarray, bound: float, of: int | None) -> Decision:
     """Return INCONCLUSIVE for fewer than `MIN_SEEDS` seeds that held."""
-    held = int(values_S.size)
+    seed_count = int(values_S.size)
     interval = Interval(
-        float(values_S.mean()) if held else math.nan, math.nan, math.nan, held, "values", tuple(map(float, values_S))
+        float(values_S.mean()) if seed_count else math.nan,
+        math.nan,
+        math.nan,
+        seed_count,
+        "values",
+        tuple(map(float, values_S)),
     )
-    which = "that both sides have" if held == (of or held) else "whose runs held on both sides"
+    which = "that both sides have" if seed_count == (of or seed_count) else "whose runs held on both sides"
     reason = f"a statement about recipes needs at least {MIN_SEEDS} seeds {which}"
-    return untested(reason, bound, interval, Needed(seeds=_scaled(MIN_SEEDS, held, of)))
+    return untested(reason, bound, interval, Needed(seeds=_scaled(MIN_SEEDS, seed_count, of)))
 
 
 def _student(values_S: np.ndarray, interval: Interval, bound: float, level: float, of: int | None) -> Decision:
@@ -242,9 +247,9 @@ def _student(values_S: np.ndarray, interval: Interval, bound: float, level: floa
     return replace(decision, needed=Needed(seeds=_scaled(seeds, values_S.size, of) if seeds < MAX_SEEDS else None))
 
 
-def _scaled(seeds: int, held: int, of: int | None) -> int:
+def _scaled(seeds: int, seed_count: int, of: int | None) -> int:
     """Return the seeds to train if the same share of them holds; `seeds` itself if none held."""
-    return math.ceil(seeds * (of or held) / held) if held else seeds
+    return math.ceil(seeds * (of or seed_count) / seed_count) if seed_count else seeds
 
 
 def _student_p(values: np.ndarray) -> tuple[float, float]:
@@ -288,10 +293,10 @@ def _attempts_needed(
     return attempts, attempts is not None
 
 
-def _seeds_for_share(share: float, of: int, most: float, level: float) -> int | None:
+def _seeds_for_share(share: float, of: int, bound: float, level: float) -> int | None:
     """Return the smallest number of seeds, above the present one, that decides if the share stays as observed."""
     for n in range(of + 1, MAX_SEEDS):
         count = round(share * n)
-        if stats.binom.cdf(count, n, most) <= level or stats.binom.sf(count - 1, n, most) <= level:
+        if stats.binom.cdf(count, n, bound) <= level or stats.binom.sf(count - 1, n, bound) <= level:
             return n
     return None

@@ -25,14 +25,14 @@ class Answered:
     """One conversation.
 
     turn: the turn of the answer, None without one. grounded: right, and all facts were told. lucky: right with fewer facts.
-    asked: the turns that asked the user. needed: the facts of the task. fewest: turns of an agent that asks for each fact
+    question_turns: the turns that asked the user. needed: the facts of the task. fewest: turns of an agent that asks for each fact
     once; None: one for each fact, a search and an answer.
     """
 
     turn: int | None
     grounded: bool
     lucky: bool
-    asked: tuple[int, ...]
+    question_turns: tuple[int, ...]
     needed: int
     fewest: int | None = None
 
@@ -80,12 +80,18 @@ def grounded_curve(conversations: Sequence[Answered], budgets: Sequence[int] = B
         raise ValueError("A curve needs at least one conversation.")
     grounded, lucky, questions, oracle, oracle_questions = [], [], [], [], []
     for budget in budgets:
-        done = [each.turn is not None and each.turn <= budget for each in conversations]
-        grounded.append(_mean(each.grounded and within for each, within in zip(conversations, done, strict=True)))
-        lucky.append(_mean(each.lucky and within for each, within in zip(conversations, done, strict=True)))
-        questions.append(_mean(sum(turn <= budget for turn in each.asked) for each in conversations))
-        oracle.append(_mean(each.oracle_turns <= budget for each in conversations))
-        oracle_questions.append(_mean(min(each.needed, budget) for each in conversations))
+        done = [conversation.turn is not None and conversation.turn <= budget for conversation in conversations]
+        grounded.append(
+            _mean(conversation.grounded and within for conversation, within in zip(conversations, done, strict=True))
+        )
+        lucky.append(
+            _mean(conversation.lucky and within for conversation, within in zip(conversations, done, strict=True))
+        )
+        questions.append(
+            _mean(sum(turn <= budget for turn in conversation.question_turns) for conversation in conversations)
+        )
+        oracle.append(_mean(conversation.oracle_turns <= budget for conversation in conversations))
+        oracle_questions.append(_mean(min(conversation.needed, budget) for conversation in conversations))
     return GroundedCurve(
         tuple(budgets),
         tuple(grounded),
@@ -103,11 +109,11 @@ def curve_intervals(by_task: Sequence[Sequence[Answered]], budgets: Sequence[int
 
     S sums: conversations, then questions, grounded success, and both of the oracle, at each of B budgets.
     """
-    curves = [[grounded_curve([talk], budgets) for talk in talks] for talks in by_task]
+    curves = [[grounded_curve([attempt], budgets) for attempt in attempts] for attempts in by_task]
     sums_MS = np.array(
         [
-            np.sum([[1.0, *c.questions, *c.grounded, *c.oracle_questions, *c.oracle] for c in own], axis=0)
-            for own in curves
+            np.sum([[1.0, *c.questions, *c.grounded, *c.oracle_questions, *c.oracle] for c in task_curves], axis=0)
+            for task_curves in curves
         ]
     )
 
@@ -117,7 +123,7 @@ def curve_intervals(by_task: Sequence[Sequence[Answered]], budgets: Sequence[int
 
     def area(sums_DS: np.ndarray, oracle: int) -> np.ndarray:
         means_D4B = means(np.atleast_2d(sums_DS))
-        areas_D = np.array([area_under(each[2 * oracle], each[2 * oracle + 1]) for each in means_D4B])
+        areas_D = np.array([area_under(curve[2 * oracle], curve[2 * oracle + 1]) for curve in means_D4B])
         return areas_D if sums_DS.ndim > 1 else areas_D[0]
 
     return CurveIntervals(
@@ -135,9 +141,9 @@ def area_under(questions: Sequence[float], success: Sequence[float], to: float =
     points = sorted(zip(questions, success, strict=True))
     area, height, last = 0.0, 0.0, 0.0
     for at, value in points:
-        place = min(at, to)
-        area += height * (place - last)
-        height, last = max(height, value) if at <= to else height, place
+        question_count = min(at, to)
+        area += height * (question_count - last)
+        height, last = max(height, value) if at <= to else height, question_count
     return (area + height * (to - last)) / to
 
 

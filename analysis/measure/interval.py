@@ -71,12 +71,12 @@ def _few(values_S: np.ndarray) -> Interval | None:
         raise ValueError("An interval needs at least one value.")
     if values_S.size >= MIN_SEEDS:
         return None
-    shown = tuple(float(value) for value in values_S)
-    return Interval(float(values_S.mean()), math.nan, math.nan, int(values_S.size), "values", shown)
+    values = tuple(float(value) for value in values_S)
+    return Interval(float(values_S.mean()), math.nan, math.nan, int(values_S.size), "values", values)
 
 
-def _cut(interval: Interval, least: float) -> Interval:
-    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+def _cut(interval: Interval, lower: float) -> Interval:
+    return replace(interval, low=max(interval.low, lower), high=min(interval.high, 1.0))
 
 
 def welch(a_S: np.ndarray, b_S: np.ndarray, level: float = 0.95) -> Interval:
@@ -110,8 +110,8 @@ def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Int
 
 def share_interval(count: int, of: int, level: float = 0.95) -> Interval:
     """Return a share, such as the share of collapsed seeds, with Clopper and Pearson's exact limits."""
-    found = scipy.stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
-    return Interval(count / of, float(found.low), float(found.high), of, "Clopper-Pearson")
+    limits = scipy.stats.binomtest(count, of).proportion_ci(confidence_level=level, method="exact")
+    return Interval(count / of, float(limits.low), float(limits.high), of, "Clopper-Pearson")
 
 
 DRAWS = 1000

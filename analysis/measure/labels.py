@@ -49,10 +49,10 @@ def label_agreement(pairs: Sequence[LabelPair], positive: str, level: float = 0.
         raise ValueError("Agreement needs at least one pair of labels.")
     values = sorted({pair.label for pair in pairs} | {pair.person for pair in pairs})
     tasks = sorted({pair.task for pair in pairs})
-    place, row = {value: i for i, value in enumerate(values)}, {task: i for i, task in enumerate(tasks)}
+    value_index, row = {value: i for i, value in enumerate(values)}, {task: i for i, task in enumerate(tasks)}
     counts_MVV = np.zeros((len(tasks), len(values), len(values)))
     for pair in pairs:
-        counts_MVV[row[pair.task], place[pair.label], place[pair.person]] += 1
+        counts_MVV[row[pair.task], value_index[pair.label], value_index[pair.person]] += 1
 
     def kappa(sums: np.ndarray) -> np.ndarray:
         table = sums.reshape(*sums.shape[:-1], len(values), len(values))

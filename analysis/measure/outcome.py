@@ -61,10 +61,10 @@ def outcome(gain: Interval | None, change: Interval | None, *, collapsed: bool) 
     return IMPROVED if gain.low > 0 else NO_BETTER
 
 
-def read_outcome(word: str | None) -> Outcome | None:
+def read_outcome(stored_name: str | None) -> Outcome | None:
     """Return the outcome for a stored word of this or an earlier version, or None for an unknown word."""
-    known = ALIASES.get(word or "", word)
-    return known if known in get_args(Outcome) else None  # type: ignore[return-value]
+    outcome_name = ALIASES.get(stored_name or "", stored_name)
+    return outcome_name if outcome_name in get_args(Outcome) else None  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,12 @@ def in_a_word(run_endings: Sequence[Ended]) -> str:
 
 def in_short(run_endings: Sequence[Ended]) -> str:
     """Summarise a run's ending in the width of a column: one short word, or one for each branch if they differ."""
-    words = {ending.label: SHORT[ending.word] for ending in _collapsed_first(run_endings) if ending.word}
-    return next(iter(words.values()), "") if len({*words.values()}) < 2 else ", ".join(map(" ".join, words.items()))
+    by_branch = {ending.label: SHORT[ending.word] for ending in _collapsed_first(run_endings) if ending.word}
+    return (
+        next(iter(by_branch.values()), "")
+        if len({*by_branch.values()}) < 2
+        else ", ".join(map(" ".join, by_branch.items()))
+    )
 
 
 def _collapsed_first(run_endings: Sequence[Ended]) -> list[Ended]:

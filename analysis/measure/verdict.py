@@ -130,8 +130,8 @@ class ClaimVerdict:
     @property
     def p(self) -> float:
         """Return the smaller p of the parts times their number (Bonferroni), or nan without a test."""
-        found = [part.p for part in (self.shares, self.scores) if part is not None and not math.isnan(part.p)]
-        return min(1.0, min(found) * len(found)) if found else math.nan
+        p_values = [part.p for part in (self.shares, self.scores) if part is not None and not math.isnan(part.p)]
+        return min(1.0, min(p_values) * len(p_values)) if p_values else math.nan
 
     @property
     def continues(self) -> int | None:
@@ -177,12 +177,12 @@ def verdict(
     def look(n: int) -> ClaimVerdict:
         return _look(more.first(n), than.first(n), delta, parts, primary, more_is_collapse)
 
-    found = look(seeds)
+    latest = look(seeds)
     for n in (look for look in LOOKS if look <= seeds):
-        found = look(n)
-        if found.word != "undecided":
+        latest = look(n)
+        if latest.word != "undecided":
             break
-    return found
+    return latest
 
 
 def score_word(interval: Interval, delta: float) -> Word:
@@ -213,8 +213,8 @@ def compare_shares(more: tuple[int, int], than: tuple[int, int], alpha: float, *
     p = float(scipy.stats.fisher_exact([[more[0], more[1] - more[0]], [than[0], than[1] - than[0]]]).pvalue)
     interval = newcombe(more, than, 1 - alpha)
     claimed = (interval.estimate > 0) == more_is_collapse
-    word: Word = "undecided" if p >= alpha else "reproduced" if claimed else "the reverse"
-    return Shares(more, than, interval, p, word)
+    conclusion: Word = "undecided" if p >= alpha else "reproduced" if claimed else "the reverse"
+    return Shares(more, than, interval, p, conclusion)
 
 
 def _look(
@@ -228,32 +228,40 @@ def _look(
         counts = [(sum(arm.collapsed), seeds) for arm in (more, than)]
         shares = compare_shares(counts[0], counts[1], alpha, more_is_collapse=more_is_collapse)
     if parts != "shares":
-        scores = _scores(more, than, delta, alpha, primary, held=parts == "both")
+        scores = _scores(more, than, delta, alpha, primary, without_collapsed=parts == "both")
     if seeds < LOOKS[0]:
         return ClaimVerdict("undecided", seeds, shares, scores)
-    words = [part.word for part in (shares, scores) if part is not None]
-    word = combined(words[0], words[1]) if len(words) == 2 else words[0] if words else "undecided"
-    needed = _needed(shares, scores, more, than, delta, alpha, seeds) if word == "undecided" else None
-    return ClaimVerdict(word, seeds, shares, scores, needed)
+    conclusions = [part.word for part in (shares, scores) if part is not None]
+    conclusion = (
+        combined(conclusions[0], conclusions[1])
+        if len(conclusions) == 2
+        else conclusions[0]
+        if conclusions
+        else "undecided"
+    )
+    needed = _needed(shares, scores, more, than, delta, alpha, seeds) if conclusion == "undecided" else None
+    return ClaimVerdict(conclusion, seeds, shares, scores, needed)
 
 
 def _scores(
-    more: ArmOutcomes, than: ArmOutcomes, delta: float, alpha: float, primary: Primary, *, held: bool
+    more: ArmOutcomes, than: ArmOutcomes, delta: float, alpha: float, primary: Primary, *, without_collapsed: bool
 ) -> Scores | None:
     """Return the difference of the scores, or None if an arm has fewer than `MIN_SEEDS` runs."""
-    a, b = (more.held, than.held) if held else (more.measured, than.measured)
+    a, b = (more.held, than.held) if without_collapsed else (more.measured, than.measured)
     runs = (len(a), len(b))
     if min(runs) < MIN_SEEDS:
         return None
     rows = zip(more.values, than.values, more.collapsed, than.collapsed, strict=True)
     pairs = [
-        x - y for x, y, fell, fell_too in rows if x is not None and y is not None and not (held and (fell or fell_too))
+        x - y
+        for x, y, fell, fell_too in rows
+        if x is not None and y is not None and not (without_collapsed and (fell or fell_too))
     ]
     independent = welch(a, b, 1 - alpha)
     paired = t_interval(np.array(pairs), 1 - alpha) if len(pairs) >= MIN_SEEDS else None
     interval = independent if primary == "welch" or paired is None else paired
     p = _p(a, b) if primary == "welch" or paired is None else _p_paired(np.array(pairs))
-    return Scores(interval, independent, paired, p, 1 - alpha, held, runs, score_word(interval, delta))
+    return Scores(interval, independent, paired, p, 1 - alpha, without_collapsed, runs, score_word(interval, delta))
 
 
 def _p(a: np.ndarray, b: np.ndarray) -> float:
@@ -278,9 +286,9 @@ def _needed(
     seeds: int,
 ) -> int | None:
     """Return the seeds that would decide a part at the observed shares and deviations, or None if beyond the last look."""
-    found = []
+    seed_counts = []
     if shares is not None and shares.interval.estimate:
-        found += [look for look in LOOKS if look > seeds and _power(shares, look, alpha) >= POWER][:1]
+        seed_counts += [look for look in LOOKS if look > seeds and _power(shares, look, alpha) >= POWER][:1]
     if scores is not None:
         # Whichever needs fewer: to see the difference that was seen, or to show that it is smaller than delta.
         effect = max(abs(scores.interval.estimate), delta - abs(scores.interval.estimate))
@@ -293,8 +301,8 @@ def _needed(
         else:
             n = welch_seeds_needed(float(a.std(ddof=1)), float(b.std(ddof=1)), effect, alpha)
         # Of the seeds of an arm, only those that hold count.
-        found.append(math.ceil(n * seeds / min(scores.runs)))
-    return min((n for n in found if seeds < n <= LOOKS[-1]), default=None)
+        seed_counts.append(math.ceil(n * seeds / min(scores.runs)))
+    return min((n for n in seed_counts if seeds < n <= LOOKS[-1]), default=None)
 
 
 def _power(shares: Shares, seeds: int, alpha: float) -> float:

@@ -149,7 +149,7 @@ def audited(conversation: Conversation) -> Findings:
             exact(write),
             harmful=not early and write not in untold,
         )
-    _told(findings, conversation, payload.get("outputs", ()), early)
+    _missing_outputs(findings, conversation, payload.get("outputs", ()), early)
     _claims(findings, messages, agent_writes)
     if not any(name == TRANSFER for name, _ in _actions(payload)):
         for turn, (name, _) in calls:
@@ -279,31 +279,33 @@ def _questions(messages: Sequence[Message], instruction: str) -> tuple[int, list
     pairs = zip(messages, [*messages[1:], None], strict=True)
     for message, reply in pairs:
         if message.speaker == "user":
-            told_facts |= {name for name, _, form in HELD if _held(form, instruction) & _held(form, message.text)}
+            told_facts |= {name for name, _, form in HELD if _matches(form, instruction) & _matches(form, message.text)}
             continue
         asked_facts = [
-            (name, _held(form, instruction))
+            (name, _matches(form, instruction))
             for name, question, form in HELD
             if question.search(message.text) and ("?" in message.text or "provide" in message.text.lower())
         ]
-        asked_facts = [(name, values) for name, values in asked_facts if values and not _named(values, message.text)]
+        asked_facts = [
+            (name, values) for name, values in asked_facts if values and not _contains_any(values, message.text)
+        ]
         again += sum(name in told_facts for name, _ in asked_facts)
         asked_facts = [(name, values) for name, values in asked_facts if name not in told_facts]
         if not asked_facts or _FORGOTTEN.search(instruction):
             continue
         text = reply.text if reply is not None and reply.speaker == "user" else ""
-        if not any(_named(values, text) for _, values in asked_facts):
+        if not any(_contains_any(values, text) for _, values in asked_facts):
             later = [m.text for m in messages if m.speaker == "user" and m.turn > message.turn]
-            ever = any(_named(values, text) for _, values in asked_facts for text in later)
+            ever = any(_contains_any(values, text) for _, values in asked_facts for text in later)
             unanswered.append((message.turn, asked_facts[0][0], ever))
     return again, unanswered
 
 
-def _held(form: re.Pattern[str], text: str) -> set[str]:
+def _matches(form: re.Pattern[str], text: str) -> set[str]:
     return {match[0] for match in form.finditer(text)}
 
 
-def _named(values: Iterable[str], text: str) -> bool:
+def _contains_any(values: Iterable[str], text: str) -> bool:
     return any(normalised(value) in normalised(text) for value in values)
 
 
@@ -443,7 +445,7 @@ def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]]) -
     ]
 
 
-def _told(findings: Findings, conversation: Conversation, outputs: Iterable[str], early: bool) -> None:
+def _missing_outputs(findings: Findings, conversation: Conversation, outputs: Iterable[str], early: bool) -> None:
     agent_words = [m.text.lower().replace(",", "") for m in conversation.messages() if m.speaker == "agent"]
     for text in outputs:
         if not any(text.lower().replace(",", "") in agent_text for agent_text in agent_words):

@@ -81,10 +81,10 @@ def filter_by_difficulty(
         if server is None:
             raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
         filtered = difficulty.filter_by_difficulty(
-            read_tasks(tasks), server, attempts=attempts, least=least, most=most, horizon=horizon
+            read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
         )
         write_tasks(out, filtered.tasks)
-    count, total = len(filtered.tasks), filtered.found
+    count, total = len(filtered.tasks), filtered.played
     typer.echo(f"{count:,} of {total:,} tasks in {out}: the pass rate of {model} is between {least:g} and {most:g}.")
     if filtered.unscored:
         typer.echo(f"  dropped: {filtered.unscored:,} without a score")

@@ -32,13 +32,13 @@ class CheckedLabels(Printed):
 
     def __str__(self) -> str:
         lines = [f"{plain(self.name)}: labels compared with a person's, 95 % limits over tasks"]
-        for labeller, found in self.by_labeller.items():
+        for labeller, result in self.by_labeller.items():
             lines += [
-                f"{plain(labeller)}: {found.pairs} labels of {found.tasks} tasks",
-                f"  agreement    {with_limits(found.agreement)}",
-                f"  sensitivity  {with_limits(found.sensitivity)}  (for {plain(found.positive)})",
-                f"  specificity  {with_limits(found.specificity)}",
-                f"  kappa        {with_limits(found.kappa)}",
+                f"{plain(labeller)}: {result.pairs} labels of {result.tasks} tasks",
+                f"  agreement    {with_limits(result.agreement)}",
+                f"  sensitivity  {with_limits(result.sensitivity)}  (for {plain(result.positive)})",
+                f"  specificity  {with_limits(result.specificity)}",
+                f"  kappa        {with_limits(result.kappa)}",
             ]
         return "\n".join(lines)
 
@@ -55,14 +55,20 @@ def check_labels(run: str, name: str, positive: str = YES) -> CheckedLabels:
         pairs: dict[str, list[LabelPair]] = {}
         for labeller, *values in warehouse.sql(text, run=run_id, name=name).fetchall():
             pairs.setdefault(labeller, []).append(LabelPair(*values))
-        known = [
+        label_names = [
             row["name"] for row in warehouse.rows("SELECT DISTINCT name FROM labels WHERE run_id = $run", run=run_id)
         ]
     if not pairs:
-        hint = "" if name in known else f"{nearest(name, known)}; its label sets: {', '.join(sorted(known)) or 'none'}"
+        hint = (
+            ""
+            if name in label_names
+            else f"{nearest(name, label_names)}; its label sets: {', '.join(sorted(label_names)) or 'none'}"
+        )
         raise ConfigError(
             "labels.nothing_to_compare",
             f"Run {run_id} has no turn or conversation that both a scanner and a person labelled '{name}'{hint}. "
             "Label some on the page (userrl view).",
         )
-    return CheckedLabels(run_id, name, {who: label_agreement(own, positive) for who, own in pairs.items()})
+    return CheckedLabels(
+        run_id, name, {who: label_agreement(label_pairs, positive) for who, label_pairs in pairs.items()}
+    )

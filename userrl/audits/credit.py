@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from analysis.credit.agreement import RANKED_FROM, Measures
 from analysis.credit.audit import GOALS, Audit, audit, ranked
 from analysis.credit.rules import Aggregation
-from analysis.credit.told_apart import TASKS_FROM, ToldApart, told_apart
+from analysis.credit.told_apart import TASKS_FROM, BestRule, told_apart
 from analysis.measure.interval import Interval
 from userrl.evaluation.frozen import Frozen, frozen
 from userrl.machine.foreign_text import plain
@@ -67,7 +67,7 @@ class CreditAudit(Printed):
             },
         }
 
-    def told_apart(self, goal: str = "sum", loss: str = "trajectory_mean") -> ToldApart | None:
+    def told_apart(self, goal: str = "sum", loss: str = "trajectory_mean") -> BestRule | None:
         """Return the rules that differ from the one of the highest cosine, and those that cannot be told apart from it.
 
         Returns None if the utilities are too noisy or the tasks too few for a comparison.
@@ -186,8 +186,8 @@ async def _audit(
 
 
 def _store(frozen: Frozen, audit_result: Audit, settings: dict[str, Any]) -> str:
-    asked = {key: value for key, value in settings.items() if not key.endswith("seconds")}
-    label = f"audit-credit-{content_hash([frozen.id, asked])[:10]}"
+    stable_settings = {key: value for key, value in settings.items() if not key.endswith("seconds")}
+    label = f"audit-credit-{content_hash([frozen.id, stable_settings])[:10]}"
     run_id = f"{frozen.run}-{label}"
     fields = run_fields(frozen.recipe, seed=frozen.seed, backend="local", parent=frozen.run)
     numbers = {f"audit/{goal}/reliability": value for goal, value in audit_result.reliability.items()}
@@ -221,23 +221,30 @@ def _by_kind(kinds: dict[str, Interval]) -> dict[str, float]:
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
 
 
-def _comparison(found: ToldApart | None) -> dict[str, Any] | None:
-    if found is None:
+def _comparison(comparison: BestRule | None) -> dict[str, Any] | None:
+    if comparison is None:
         return None
     lower, open_ = (
-        {name: _with_limits("difference", interval) for name, interval in rows} for rows in (found.lower, found.open)
+        {name: _with_limits("difference", interval) for name, interval in rows}
+        for rows in (comparison.lower, comparison.open)
     )
-    return {"best": found.best, "lower": lower, "open": open_, "pairs": found.pairs, "differ": found.differ}
+    return {
+        "best": comparison.best,
+        "lower": lower,
+        "open": open_,
+        "pairs": comparison.pairs,
+        "differ": comparison.differ,
+    }
 
 
 def _with_limits(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
-    result, settings = shown.audit, shown.settings
+def _lines(report: CreditAudit, goal: str, loss: str) -> Iterator[str]:
+    result, settings = report.audit, report.settings
     yield (
-        f"{plain(shown.label)}, checkpoint {plain(shown.checkpoint)}, at {settings['gym']}, horizon {settings['horizon']}: "
+        f"{plain(report.label)}, checkpoint {plain(report.checkpoint)}, at {settings['gym']}, horizon {settings['horizon']}: "
         f"{result.tasks} tasks x {settings['group']}, "
         f"{result.turns} turns, {result.continuations} continuations, {settings['cpu_seconds']:.0f} CPU seconds; "
         f"the sum identity holds within {result.identity:.0e}"
@@ -280,35 +287,36 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     yield (
         f"wrong, no-grad: shares of the {significant} turns whose true advantage exceeds two standard errors; intervals over tasks"
     )
-    yield from _sentences(shown, goal, loss)
-    yield f"all values: userrl sql \"select name, value from metrics where run_id = '{shown.run}'\""
+    yield from _sentences(report, goal, loss)
+    yield f"all values: userrl sql \"select name, value from metrics where run_id = '{report.run}'\""
 
 
-def _sentences(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
+def _sentences(report: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     """Say which rules differ from the one of the highest cosine, and from which it cannot be told apart."""
-    found = shown.told_apart(goal, loss)
-    if found is None:
+    comparison = report.told_apart(goal, loss)
+    if comparison is None:
         yield (
             f"No rule can be told apart from another: that takes {TASKS_FROM} tasks, a reliability of {RANKED_FROM} and two "
             "rules with a cosine. Use more --groups or --k."
         )
         return
-    best = found.best.rpartition(" ")[0]
+    best = comparison.best.rpartition(" ")[0]
     yield (
-        f"{best} has the highest cosine. {_count(found.lower, 'rule is', 'rules are')} lower: {_named(found.lower)}. "
-        f"{_count(found.open, 'rule', 'rules')} cannot be told apart from it: {_named(found.open)}."
+        f"{best} has the highest cosine. {_count(comparison.lower, 'rule is', 'rules are')} lower: {_rule_list(comparison.lower)}. "
+        f"{_count(comparison.open, 'rule', 'rules')} cannot be told apart from it: {_rule_list(comparison.open)}."
     )
     yield (
-        f"Of all {found.pairs} pairs of rules {found.differ} differ. Two rules differ if the limits of their cosines' difference "
-        "exclude 0 with and without the correction for noise. The limits hold jointly for all pairs (95 %, tasks resampled)."
+        f"Of all {comparison.pairs} pairs of rules {comparison.differ} differ. Two rules differ if the limits of their cosines' "
+        "difference exclude 0 with and without the correction for noise. The limits hold jointly for all pairs "
+        "(95 %, tasks resampled)."
     )
 
 
-def _count(rows: tuple[tuple[str, Interval], ...], one: str, more: str) -> str:
-    return f"{len(rows) or 'No'} {one if len(rows) == 1 else more}"
+def _count(rows: tuple[tuple[str, Interval], ...], singular: str, plural: str) -> str:
+    return f"{len(rows) or 'No'} {singular if len(rows) == 1 else plural}"
 
 
-def _named(rows: tuple[tuple[str, Interval], ...]) -> str:
+def _rule_list(rows: tuple[tuple[str, Interval], ...]) -> str:
     """Return the rules with the difference to the best one."""
-    named = (f"{name.rpartition(' ')[0]} by {with_limits(interval, 2)}" for name, interval in rows)
-    return ", ".join(named) or NULL
+    differences = (f"{name.rpartition(' ')[0]} by {with_limits(interval, 2)}" for name, interval in rows)
+    return ", ".join(differences) or NULL

@@ -59,7 +59,7 @@ class GroundedReport(Printed):
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON, with every point of the curves."""
-        agents = [asdict(one) for one in self.agents]
+        agents = [asdict(agent) for agent in self.agents]
         return {"run": self.run, "phase": self.phase, "agents": agents, "uncounted": list(self.uncounted)}
 
     def document(self) -> Document:
@@ -72,71 +72,77 @@ class GroundedReport(Printed):
 
 def audit_grounded(run: str, *, phase: str = "evaluate") -> GroundedReport:
     """Split the success of a run's agents. Raises ConfigError if the run has no conversation of a gym that counts facts."""
-    meant = find(run)
-    talks: dict[tuple[str, str], dict[str, list[Answered]]] = {}
+    stored_run = find(run)
+    answered_by_agent: dict[tuple[str, str], dict[str, list[Answered]]] = {}
     uncounted: dict[str, None] = {}
-    for one in stored_conversations(meant.id, phase, None):
-        if one.task.gym not in TOLD:
-            uncounted[one.task.gym] = None
-        elif one.turns:
-            agent = one.context.checkpoint or one.context.policy
-            talks.setdefault((one.task.gym, agent), {}).setdefault(one.task.id, []).append(answered(one))
-    if not talks:
+    for trajectory in stored_conversations(stored_run.id, phase, None):
+        if trajectory.task.gym not in TOLD:
+            uncounted[trajectory.task.gym] = None
+        elif trajectory.turns:
+            agent = trajectory.context.checkpoint or trajectory.context.policy
+            answered_by_agent.setdefault((trajectory.task.gym, agent), {}).setdefault(trajectory.task.id, []).append(
+                answered(trajectory)
+            )
+    if not answered_by_agent:
         raise ConfigError(
             "run.no_conversations",
-            f"Run {meant.id} has no finished conversation of phase {phase} in {', '.join(TOLD)}. Choose another with --phase.",
+            f"Run {stored_run.id} has no finished conversation of phase {phase} in {', '.join(TOLD)}. Choose another with --phase.",
         )
-    agents = tuple(_agent(gym, agent, list(by_task.values())) for (gym, agent), by_task in talks.items())
-    return GroundedReport(meant.id, phase, agents, tuple(uncounted))
+    agents = tuple(_agent(gym, agent, list(by_task.values())) for (gym, agent), by_task in answered_by_agent.items())
+    return GroundedReport(stored_run.id, phase, agents, tuple(uncounted))
 
 
-def answered(talk: Trajectory) -> Answered:
+def answered(trajectory: Trajectory) -> Answered:
     """Return a conversation of one of the gyms of `TOLD` for a curve."""
-    told, needed = TOLD[talk.task.gym](talk)
-    solved, last = _solved(talk), talk.turns[-1].number
-    asked = tuple(turn.number for turn in talk.turns if turn.choice == "action")
+    told_count, needed = TOLD[trajectory.task.gym](trajectory)
+    solved, last = _solved(trajectory), trajectory.turns[-1].number
+    question_turns = tuple(turn.number for turn in trajectory.turns if turn.choice == "action")
     return Answered(
         last if solved else None,
-        solved and told >= needed,
-        solved and told < needed,
-        asked,
+        solved and told_count >= needed,
+        solved and told_count < needed,
+        question_turns,
         needed,
-        min_turns(talk.task),
+        min_turns(trajectory.task),
     )
 
 
-def _solved(talk: Trajectory) -> bool:
+def _solved(trajectory: Trajectory) -> bool:
     """Return whether the answer is right. In travel's tiny tier the score also pays for preferences, so the choices decide."""
-    if talk.task.gym != "travel":
-        return talk.stop_reason == "success"
-    best = {aspect.best for aspect in World.of(talk.task.payload).aspects.values()}
-    choices = [choice for turn in talk.turns for choice in (turn.info.get("choices") or {}).items()]
+    if trajectory.task.gym != "travel":
+        return trajectory.stop_reason == "success"
+    best = {aspect.best for aspect in World.of(trajectory.task.payload).aspects.values()}
+    choices = [choice for turn in trajectory.turns for choice in (turn.info.get("choices") or {}).items()]
     return best <= {option for option, kind in choices if kind == "best"}
 
 
-def _wish(talk: Trajectory) -> tuple[int, int]:
-    counts = [turn.info["told"] for turn in talk.turns if "told" in turn.info]
-    return (counts[-1] if counts else 0), len(talk.task.payload["wished"])
+def _wish(trajectory: Trajectory) -> tuple[int, int]:
+    counts = [turn.info["told"] for turn in trajectory.turns if "told" in turn.info]
+    return (counts[-1] if counts else 0), len(trajectory.task.payload["wished"])
 
 
-def _errand(talk: Trajectory) -> tuple[int, int]:
+def _errand(trajectory: Trajectory) -> tuple[int, int]:
     """Count the things whose part, or whose being raw, the user told. Asked in order: only what was mentioned can be named."""
-    chain, asked = list(talk.task.payload["chain"]), set[str]()
-    for turn in talk.turns:
+    chain, asked_names = list(trajectory.task.payload["chain"]), set[str]()
+    for turn in trajectory.turns:
         if turn.choice == "action":
-            mentioned = chain[: len(asked) + 1]
-            asked |= set(re.findall(r"[a-z]+", (turn.content or "").lower())) & set(mentioned)
-    return len(asked), len(chain)
+            mentioned = chain[: len(asked_names) + 1]
+            asked_names |= set(re.findall(r"[a-z]+", (turn.content or "").lower())) & set(mentioned)
+    return len(asked_names), len(chain)
 
 
-def _travel(talk: Trajectory) -> tuple[int, int]:
-    told = {turn.info[key] for turn in talk.turns for key in ("preference", "volunteered") if turn.info.get(key)}
-    return len(told), sum(len(aspect["preferences"]) for aspect in talk.task.payload["aspects"].values())
+def _travel(trajectory: Trajectory) -> tuple[int, int]:
+    told_preferences = {
+        turn.info[key] for turn in trajectory.turns for key in ("preference", "volunteered") if turn.info.get(key)
+    }
+    return len(told_preferences), sum(
+        len(aspect["preferences"]) for aspect in trajectory.task.payload["aspects"].values()
+    )
 
 
-def _intention(talk: Trajectory) -> tuple[int, int]:
+def _intention(trajectory: Trajectory) -> tuple[int, int]:
     """Count the details asked for. Success in this gym is that all were, so no success is lucky."""
-    return sum(int(turn.info.get("covered", 0)) for turn in talk.turns), len(talk.task.payload["details"])
+    return sum(int(turn.info.get("covered", 0)) for turn in trajectory.turns), len(trajectory.task.payload["details"])
 
 
 TOLD: Mapping[str, Callable[[Trajectory], tuple[int, int]]] = {
@@ -149,15 +155,17 @@ TOLD: Mapping[str, Callable[[Trajectory], tuple[int, int]]] = {
 
 
 def _agent(gym: str, agent: str, by_task: Sequence[Sequence[Answered]]) -> GroundedAgent:
-    every = [talk for talks in by_task for talk in talks]
-    longest = max(turn for talk in every for turn in (*talk.asked, talk.turn or 0, BUDGETS[-1]))
+    every = [conversation for attempts in by_task for conversation in attempts]
+    longest = max(
+        turn for conversation in every for turn in (*conversation.question_turns, conversation.turn or 0, BUDGETS[-1])
+    )
     budgets = range(BUDGETS[0], longest + 1)
     return GroundedAgent(
         gym,
         agent,
         len(every),
-        mean_score([[float(talk.grounded) for talk in talks] for talks in by_task]),
-        mean_score([[float(talk.lucky) for talk in talks] for talks in by_task]),
+        mean_score([[float(attempt.grounded) for attempt in attempts] for attempts in by_task]),
+        mean_score([[float(attempt.lucky) for attempt in attempts] for attempts in by_task]),
         grounded_curve(every, budgets),
         curve_intervals(by_task, budgets),
     )
@@ -168,16 +176,16 @@ def _blocks(report: GroundedReport) -> Iterator[Block]:
         ("gym", "agent", "conversations", "grounded", "lucky", "questions", "area", "below the oracle"),
         tuple(
             (
-                one.gym,
-                Code(one.agent),
-                str(one.conversations),
-                with_limits(one.grounded),
-                with_limits(one.lucky),
-                with_limits(one.limits.questions, 1),
-                with_limits(one.limits.area),
-                with_limits(one.limits.between),
+                agent.gym,
+                Code(agent.agent),
+                str(agent.conversations),
+                with_limits(agent.grounded),
+                with_limits(agent.lucky),
+                with_limits(agent.limits.questions, 1),
+                with_limits(agent.limits.area),
+                with_limits(agent.limits.between),
             )
-            for one in report.agents
+            for agent in report.agents
         ),
         "Grounded: solved after everything needed was told. Lucky: solved with something untold. 95 % limits over tasks. Area: "
         f"under grounded success against questions, up to {AREA_TO:g} questions, divided by {AREA_TO:g}. The oracle asks once for "
@@ -185,15 +193,15 @@ def _blocks(report: GroundedReport) -> Iterator[Block]:
     )
     if report.uncounted:
         yield Text(f"Not counted: {', '.join(report.uncounted)}. These gyms do not count what was told.")
-    gyms = dict.fromkeys(one.gym for one in report.agents)
+    gyms = dict.fromkeys(agent.gym for agent in report.agents)
     yield Figure(partial(_drawn, report, list(gyms)), "Grounded success by questions asked, one point per turn budget.")
 
 
 def _drawn(report: GroundedReport, gyms: Sequence[str]) -> str:
     panels = []
     for gym in gyms:
-        agents = [one for one in report.agents if one.gym == gym]
-        lines = [_line(one.agent, one.curve.questions, one.curve.grounded) for one in agents]
+        agents = [agent for agent in report.agents if agent.gym == gym]
+        lines = [_line(agent.agent, agent.curve.questions, agent.curve.grounded) for agent in agents]
         oracle = _line("oracle", agents[0].curve.oracle_questions, agents[0].curve.oracle)
         panels.append(figures.Panel(f"{gym}: grounded success", [*lines, oracle], x="questions"))
     return figures.panels(panels)

@@ -64,8 +64,8 @@ class JudgeAudit(Printed):
         import polars as pl
 
         rows = [
-            {"run": self.run, "judge": self.judge, "beside": name, **_fields(found)}
-            for name, found in (("the rule judge", self.with_rule), ("itself", self.with_itself))
+            {"run": self.run, "judge": self.judge, "beside": name, **_fields(agreement)}
+            for name, agreement in (("the rule judge", self.with_rule), ("itself", self.with_itself))
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -88,26 +88,32 @@ def audit_judge(
     sentence.
     """
     quiet_process()
-    meant = find(run)
-    recipe = from_resolved(meant.info.resolved)
+    stored_run = find(run)
+    recipe = from_resolved(stored_run.info.resolved)
     turn_judge = TurnJudge(_config(judge, recipe.judge), gym_config(recipe, evaluation=phase == "evaluate"))
-    stored = [each for each in stored_conversations(meant.id, phase, None) if each.turns and is_judged(each.task.gym)]
+    stored = [
+        trajectory
+        for trajectory in stored_conversations(stored_run.id, phase, None)
+        if trajectory.turns and is_judged(trajectory.task.gym)
+    ]
     if not stored:
         raise ConfigError(
             "judge.no_gold_calls",
-            f"Run {meant.id} has no finished conversation of phase {phase} whose turns can be judged. Its gym "
+            f"Run {stored_run.id} has no finished conversation of phase {phase} whose turns can be judged. Its gym "
             "needs gold calls, as tau has.",
         )
     chosen = [stored[i * len(stored) // min(most, len(stored))] for i in range(min(most, len(stored)))]
-    return _audited(meant.id, turn_judge.config.model, phase, asyncio.run(_read(turn_judge, chosen, repeats)))
+    return _audited(stored_run.id, turn_judge.config.model, phase, asyncio.run(_read(turn_judge, chosen, repeats)))
 
 
-def _config(who: str | Mapping[str, Any] | None, own: JudgeConfig | None) -> JudgeConfig:
-    if who is None and own is None:
+def _config(chosen_judge: str | Mapping[str, Any] | None, recipe_judge: JudgeConfig | None) -> JudgeConfig:
+    if chosen_judge is None and recipe_judge is None:
         raise ConfigError("judge.none", "The run's recipe has no judge. Name one with --judge.")
-    config = own
-    if who is not None:
-        config = validated(JudgeConfig, {"model": who} if isinstance(who, str) else dict(who), "--judge")
+    config = recipe_judge
+    if chosen_judge is not None:
+        config = validated(
+            JudgeConfig, {"model": chosen_judge} if isinstance(chosen_judge, str) else dict(chosen_judge), "--judge"
+        )
     assert config is not None
     if (server := judge_server(config)) is not None:
         refuse_missing_key(server)
@@ -120,7 +126,7 @@ async def _read(judge: TurnJudge, stored: Sequence[Trajectory], repeats: int) ->
         return [
             [reading for reading in readings if reading is not None]
             for readings in await asyncio.gather(
-                *(asyncio.gather(*(judge.judge(each) for _ in range(repeats))) for each in stored)
+                *(asyncio.gather(*(judge.judge(trajectory) for _ in range(repeats))) for trajectory in stored)
             )
         ]
     finally:
@@ -128,13 +134,13 @@ async def _read(judge: TurnJudge, stored: Sequence[Trajectory], repeats: int) ->
 
 
 def _audited(run: str, model: str, phase: str, readings: Sequence[Sequence[Judgement]]) -> JudgeAudit:
-    every = [reading for each in readings for reading in each]
+    every = [reading for repeats in readings for reading in repeats]
     with_rule = [(r.scores, r.rule_scores) for r in every if r.scores is not None and r.rule_scores is not None]
     with_itself = [
-        (one.scores, other.scores)
-        for each in readings
-        for one, other in itertools.combinations(each, 2)
-        if one.scores is not None and other.scores is not None
+        (first.scores, second.scores)
+        for repeats in readings
+        for first, second in itertools.combinations(repeats, 2)
+        if first.scores is not None and second.scores is not None
     ]
     calls = [call for reading in every for call in reading.calls]
     prices = [call.price for call in calls]
@@ -156,30 +162,31 @@ def _audited(run: str, model: str, phase: str, readings: Sequence[Sequence[Judge
     )
 
 
-def _fields(found: Agreement) -> dict[str, Any]:
-    return {**asdict(found), "share": found.share}
+def _fields(agreement: Agreement) -> dict[str, Any]:
+    return {**asdict(agreement), "share": agreement.share}
 
 
-def _lines(found: JudgeAudit) -> Iterator[str]:
+def _lines(audit: JudgeAudit) -> Iterator[str]:
     yield (
-        f"{plain(found.judge)} on {found.conversations} conversations of {found.run} ({found.phase}), "
-        f"{found.readings} readings, {found.readings - found.marked} without usable marks"
+        f"{plain(audit.judge)} on {audit.conversations} conversations of {audit.run} ({audit.phase}), "
+        f"{audit.readings} readings, {audit.readings - audit.marked} without usable marks"
     )
-    yield f"with the rule judge: {_in_words(found.with_rule, plain(found.judge), 'the rule judge')}"
-    yield f"with itself:         {_in_words(found.with_itself, 'the first reading', 'the second')}"
-    yield "categories: " + ", ".join(f"{kind} {count}" for kind, count in sorted(found.categories.items()))
-    price = "price unknown" if found.price is None else f"${found.price:.4f}"
-    tokens = f"{found.prompt_tokens} prompt tokens and {found.completion_tokens} completion tokens"
-    yield f"cost: {price}, {tokens}, {found.seconds:.1f} s of calls"
-    for error, count in found.errors.items():
+    yield f"with the rule judge: {_in_words(audit.with_rule, plain(audit.judge), 'the rule judge')}"
+    yield f"with itself:         {_in_words(audit.with_itself, 'the first reading', 'the second')}"
+    yield "categories: " + ", ".join(f"{kind} {count}" for kind, count in sorted(audit.categories.items()))
+    price = "price unknown" if audit.price is None else f"${audit.price:.4f}"
+    tokens = f"{audit.prompt_tokens} prompt tokens and {audit.completion_tokens} completion tokens"
+    yield f"cost: {price}, {tokens}, {audit.seconds:.1f} s of calls"
+    for error, count in audit.errors.items():
         yield f"  no usable reply ({count} times): {plain(error)}"
 
 
-def _in_words(found: Agreement, first: str, second: str) -> str:
-    if found.share is None:
+def _in_words(agreement: Agreement, first: str, second: str) -> str:
+    if agreement.share is None:
         return "nothing to compare"
-    apart = "" if found.apart is None else f" ({found.apart:.1f} turns apart on average)"
+    distance = "" if agreement.apart is None else f" ({agreement.apart:.1f} turns apart on average)"
     return (
-        f"same mark on {found.share:.1%} of {found.turns} turns; -1 at the same turn {found.same_turn} of {found.both} "
-        f"times{apart}; -1 only from {first}: {found.only_first}, only from {second}: {found.only_second}"
+        f"same mark on {agreement.share:.1%} of {agreement.turns} turns; -1 at the same turn {agreement.same_turn} "
+        f"of {agreement.both} times{distance}; -1 only from {first}: {agreement.only_first}, "
+        f"only from {second}: {agreement.only_second}"
     )

@@ -75,13 +75,13 @@ def judge_labels(
 
     done: labels from an earlier scan. progress: called with ``judge`` and the numbers of `ProgressLine`.
     """
-    known = {(label.traj_id, label.turn) for label in done}
+    labelled = {(label.traj_id, label.turn) for label in done}
     units = [
         (conversation, number)
         for conversation in conversations
         for number in ([turn.turn for turn in conversation.turns] if on == "turn" else [0])
     ]
-    missing = [unit for unit in units if (unit[0].traj_id, unit[1]) not in known]
+    missing = [unit for unit in units if (unit[0].traj_id, unit[1]) not in labelled]
     return asyncio.run(_judge(missing, len(units), rubric, server, writer, progress))
 
 
@@ -111,15 +111,15 @@ async def _judge(
 
 
 async def _label(conversation: ScannedConversation, turn: int, rubric: str, server: ChatServer) -> Label:
-    what = "the conversation" if turn == 0 else f"turn {turn} of the conversation"
-    shown = "\n\n".join(
-        f"[Turn {each.turn}]\nAgent: {quote(each.message)}\nWhat came back: {quote(each.observation)}"
-        for each in conversation.turns
-        if turn == 0 or each.turn <= turn
+    subject = "the conversation" if turn == 0 else f"turn {turn} of the conversation"
+    transcript = "\n\n".join(
+        f"[Turn {scanned_turn.turn}]\nAgent: {quote(scanned_turn.message)}\nWhat came back: {quote(scanned_turn.observation)}"
+        for scanned_turn in conversation.turns
+        if turn == 0 or scanned_turn.turn <= turn
     )
     messages = [
-        {"role": "system", "content": _RULES.format(what=what, rubric=rubric, rule=DATA_RULE)},
-        {"role": "user", "content": f"{shown}\n\nDoes the rubric apply to {what}?"},
+        {"role": "system", "content": _RULES.format(what=subject, rubric=rubric, rule=DATA_RULE)},
+        {"role": "user", "content": f"{transcript}\n\nDoes the rubric apply to {subject}?"},
     ]
     calls: list[ModelCall] = []
     try:

@@ -239,8 +239,8 @@ def _by_function(name: str) -> Scanner:
     def scan(conversation: ScannedConversation, on: Unit) -> list[Label]:
         numbers = [turn.turn for turn in conversation.turns] if on == "turn" else [0]
         try:
-            given = function(conversation)
-            values = list(given) if on == "turn" else [given]
+            answer = function(conversation)
+            values = list(answer) if on == "turn" else [answer]
             if len(values) != len(numbers):
                 raise ValueError(f"{len(values)} values for {len(numbers)} turns")
         except Exception as error:  # noqa: BLE001 - a scanner's own mistake leaves the conversation undecided

@@ -66,7 +66,7 @@ class UserAuditReport(Printed):
             {"conversation": row.key, "task": row.task, "verdict": row.verdict, "side": side, "kind": finding.kind,
              "turn": finding.turn, "detail": finding.detail, "harmful": finding.harmful}
             for row in self.users.audit.rows
-            for side, findings in (("user", [f for one in row.user.values() for f in one]), ("agent", row.agent or []))
+            for side, findings in (("user", [f for of_kind in row.user.values() for f in of_kind]), ("agent", row.agent or []))
             for finding in findings
         ]  # fmt: skip
         schema = {"conversation": pl.String, "task": pl.String, "verdict": pl.String, "side": pl.String,
@@ -103,29 +103,32 @@ def audit_user(
     phase = phase or ("play" if run_id == PEOPLE else "evaluate")
     if mix and against is None:
         raise ConfigError("argument.missing", "A mixture needs a reference. Give one with --against.")
-    stored = [one for one in stored_conversations(run_id, phase, None, lenient=True) if one.turns]
+    stored = [trajectory for trajectory in stored_conversations(run_id, phase, None, lenient=True) if trajectory.turns]
     if not stored:
         raise ConfigError(
             "run.no_conversations",
             f"Run {run_id} has no finished conversation of phase {phase}. Choose another with --phase.",
         )
-    own = fingerprints(run_id, of_people(stored) if run_id == PEOPLE else stored)
-    measured, mixed = (None, None) if against is None else _distances(own, against, mix)
+    run_users = fingerprints(run_id, of_people(stored) if run_id == PEOPLE else stored)
+    measured, mixed = (None, None) if against is None else _distances(run_users, against, mix)
     users = _audited(run_id, phase, stored)
     written, not_stored = _store(users)
     return UserAuditReport(users, written, not_stored, measured, mixed)
 
 
 def _audited(run: str, phase: str, stored: Sequence[Trajectory]) -> AuditedUsers:
-    said = {str(one.traj_id): conversation(one).utterances() for one in stored}
-    middling = {next(key for key, own in said.items() if text in own): text for text in typical(list(said.values()))}
+    utterances = {str(trajectory.traj_id): conversation(trajectory).utterances() for trajectory in stored}
+    middling = {
+        next(key for key, texts in utterances.items() if text in texts): text
+        for text in typical(list(utterances.values()))
+    }
     return AuditedUsers(
         run,
         phase,
         audit(stored, policy=airline()),
-        {key: fingerprint(texts) if texts else None for key, texts in said.items()},
-        {key: len(texts) for key, texts in said.items()},
-        {key: middling[key] for key in said if key in middling},
+        {key: fingerprint(texts) if texts else None for key, texts in utterances.items()},
+        {key: len(texts) for key, texts in utterances.items()},
+        {key: middling[key] for key in utterances if key in middling},
     )
 
 
@@ -136,9 +139,9 @@ def _store(users: AuditedUsers) -> tuple[int, str]:
     """
     root = warehouse_dir()
     with open_warehouse(root, run=users.run) as warehouse:
-        known = stored_rows(warehouse, users.run)
+        earlier_rows = stored_rows(warehouse, users.run)
         newest = warehouse.rows("SELECT max(incarnation) AS n FROM trajectories_all WHERE run_id = $run", run=users.run)
-    rows = [row for row in as_rows(users) if known.get(row["traj_id"]) != row]
+    rows = [row for row in as_rows(users) if earlier_rows.get(row["traj_id"]) != row]
     if not rows:
         return 0, ""
     try:
@@ -149,20 +152,20 @@ def _store(users: AuditedUsers) -> tuple[int, str]:
     return len(rows), ""
 
 
-def _distances(own: Users, against: str, mix: Sequence[str]) -> tuple[Distance, Mixture | None]:
+def _distances(user: Users, against: str, mix: Sequence[str]) -> tuple[Distance, Mixture | None]:
     """Return the distance from the reference, and the nearest mixture if there is one to look for."""
     reference, others = reference_users(against), [reference_users(name) for name in mix]
-    for one in (own, reference, *others):
-        if len(one.features) < MIN_CONVERSATIONS:
+    for compared in (user, reference, *others):
+        if len(compared.features) < MIN_CONVERSATIONS:
             raise ConfigError(
                 "run.no_conversations",
-                f"A distance needs {MIN_CONVERSATIONS} conversations with words of the user. {one.name} has "
-                f"{len(one.features)}.",
+                f"A distance needs {MIN_CONVERSATIONS} conversations with words of the user. {compared.name} has "
+                f"{len(compared.features)}.",
             )
-    names = [one.name for one in (own, *others)]
+    names = [compared.name for compared in (user, *others)]
     if len(set(names)) < len(names):
         raise ConfigError("argument.malformed", "A mixture needs different users. Give each run or file once.")
-    return distance(own, reference), mixture(reference, [own, *others]) if others else None
+    return distance(user, reference), mixture(reference, [user, *others]) if others else None
 
 
 def airline() -> Domain | None:

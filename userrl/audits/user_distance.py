@@ -13,32 +13,32 @@ from userrl_core.number_format import number
 MEASURES = {"D1": "D1 style", "D2": "D2 disclosure", "D3": "D3 clarification", "D4": "D4 reaction to errors"}
 
 
-def distance_blocks(found: Distance) -> Iterator[Block]:
+def distance_blocks(distance: Distance) -> Iterator[Block]:
     """Yield the distance with its floor."""
-    yield Heading(f"Distance from {found.reference}")
-    users, reference = found.conversations
+    yield Heading(f"Distance from {distance.reference}")
+    users, reference = distance.conversations
     yield Text(
-        f"{users} conversations of {found.user}, {reference} of the reference. Floor: the same number between two halves of the "
+        f"{users} conversations of {distance.user}, {reference} of the reference. Floor: the same number between two halves of the "
         "reference, middle and 95 % of 200 halvings. Below the floor, a user differs."
     )
-    overall = {MEASURES[key]: (key, value) for key, value in found.dimensions.items()}
-    overall |= {"coverage": ("coverage", found.coverage), "Jensen-Shannon, bits": ("js", found.js)}
+    overall = {MEASURES[key]: (key, value) for key, value in distance.dimensions.items()}
+    overall |= {"coverage": ("coverage", distance.coverage), "Jensen-Shannon, bits": ("js", distance.js)}
     yield TableBlock(
         ("measure", "distance", "floor"),
-        tuple((name, number(value, 2), _floor(found, key)) for name, (key, value) in overall.items()),
+        tuple((name, number(value, 2), _floor(distance, key)) for name, (key, value) in overall.items()),
         "D1 to D4 are means of Dice, 1 for equal means. Coverage is 1 for equal users. For Jensen-Shannon 0 is equal, and a "
         "user above the floor differs. All are at equal numbers of conversations.",
     )
     yield TableBlock(
-        ("dimension", "feature", found.user, "reference", "Dice", "floor"),
+        ("dimension", "feature", distance.user, "reference", "Dice", "floor"),
         tuple(
-            (dimension, name.replace("_", " "), *(number(mean, 2) for mean in found.means[name]),
-             number(found.dice[name], 2), _floor(found, name))
+            (dimension, name.replace("_", " "), *(number(mean, 2) for mean in distance.means[name]),
+             number(distance.dice[name], 2), _floor(distance, name))
             for dimension, names in DIMENSIONS.items()
             for name in names
         ),
     )  # fmt: skip
-    test = found.classifier
+    test = distance.classifier
     limits = f"{number(test.auc, 2)} [{number(test.low, 2)}, {number(test.high, 2)}]"
     yield Text(
         f"Classifier, on tasks it was not trained on: AUC {limits}, floor {number(test.floor, 2)} (the largest of ten halvings). "
@@ -46,20 +46,20 @@ def distance_blocks(found: Distance) -> Iterator[Block]:
     )
 
 
-def _floor(found: Distance, key: str) -> str:
-    middle, low, high = found.floor[key]
+def _floor(distance: Distance, key: str) -> str:
+    middle, low, high = distance.floor[key]
     return f"{number(middle, 2)} [{number(low, 2)}, {number(high, 2)}]"
 
 
-def mixture_blocks(found: Mixture) -> Iterator[Block]:
+def mixture_blocks(mixture: Mixture) -> Iterator[Block]:
     """Yield the mixture of users that is nearest to the reference."""
-    yield Heading(f"Mixture nearest to {found.reference}")
+    yield Heading(f"Mixture nearest to {mixture.reference}")
     yield TableBlock(
         ("user", "weight", "Jensen-Shannon alone, bits"),
         tuple(
-            (name, f"{number(weight, 2)} [{number(low, 2)}, {number(high, 2)}]", number(found.alone[name], 2))
-            for name, (weight, low, high) in found.weights.items()
+            (name, f"{number(weight, 2)} [{number(low, 2)}, {number(high, 2)}]", number(mixture.alone[name], 2))
+            for name, (weight, low, high) in mixture.weights.items()
         ),
-        f"The mixture is at {number(found.js, 2)} bits. Its weights are fitted to this reference, with 95 % limits from all "
+        f"The mixture is at {number(mixture.js, 2)} bits. Its weights are fitted to this reference, with 95 % limits from all "
         "conversations resampled. Train with users in these shares to be near the reference.",
     )

@@ -29,14 +29,16 @@ HUMAN = "human"
 
 def fingerprints(name: str, stored: Iterable[Trajectory]) -> Users:
     """Return the fingerprints of conversations. Those without words of the user are left out."""
-    talks = [talk for talk in map(conversation, stored) if talk.utterances()]
-    features = np.array([list(fingerprint(talk.utterances()).values()) for talk in talks]).reshape(-1, len(FEATURES))
-    return Users(name, features, tuple(talk.task.key for talk in talks))
+    dialogues = [dialogue for dialogue in map(conversation, stored) if dialogue.utterances()]
+    features = np.array([list(fingerprint(dialogue.utterances()).values()) for dialogue in dialogues]).reshape(
+        -1, len(FEATURES)
+    )
+    return Users(name, features, tuple(dialogue.task.key for dialogue in dialogues))
 
 
 def of_people(stored: Iterable[Trajectory]) -> list[Trajectory]:
     """Return the conversations whose user is a person. In the others of the run people, a person is the agent."""
-    return [one for one in stored if one.user == HUMAN]
+    return [trajectory for trajectory in stored if trajectory.user == HUMAN]
 
 
 def reference_users(name: str) -> Users:
@@ -58,12 +60,12 @@ def reference_users(name: str) -> Users:
             "`userrl view`.",
         ) from None
     if run_id == PEOPLE:
-        return fingerprints(run_id, of_people(_talks(run_id, "play")))
-    return fingerprints(run_id, _talks(run_id, "evaluate") or _talks(run_id, "play"))
+        return fingerprints(run_id, of_people(_trajectories(run_id, "play")))
+    return fingerprints(run_id, _trajectories(run_id, "evaluate") or _trajectories(run_id, "play"))
 
 
-def _talks(run_id: str, phase: str) -> Sequence[Trajectory]:
-    return [one for one in stored_conversations(run_id, phase, None, lenient=True) if one.turns]
+def _trajectories(run_id: str, phase: str) -> Sequence[Trajectory]:
+    return [trajectory for trajectory in stored_conversations(run_id, phase, None, lenient=True) if trajectory.turns]
 
 
 def _of_file(path: Path) -> Iterator[Trajectory]:
@@ -71,8 +73,12 @@ def _of_file(path: Path) -> Iterator[Trajectory]:
     if format != OURS:
         yield from (_trajectory(item, format, number) for number, item in enumerate(conversations(path, format)))
         return
-    own = [_exported(where, item) for where, item in read_conversations(path)]
-    yield from of_people(own) if any(one.context.phase == "play" for one in own) else own
+    trajectories = [_exported(where, item) for where, item in read_conversations(path)]
+    yield from (
+        of_people(trajectories)
+        if any(trajectory.context.phase == "play" for trajectory in trajectories)
+        else trajectories
+    )
 
 
 def _trajectory(item: ForeignConversation, format: str, number: int) -> Trajectory:
@@ -96,11 +102,11 @@ def _trajectory(item: ForeignConversation, format: str, number: int) -> Trajecto
 def _exported(where: str, item: ExportedConversation) -> Trajectory:
     row = item.trajectory
     texts = [(turn.get("choice"), turn.get("content"), turn.get("observation")) for turn in item.turns]
-    if any(not isinstance(text, str | None) for own in texts for text in own):
+    if any(not isinstance(text, str | None) for turn_texts in texts for text in turn_texts):
         broken(where, "a turn holds something other than text")
     try:
         messages = json.loads(row.get("messages") or "[]")
-        opening = [{"role": str(one["role"]), "content": str(one["content"])} for one in messages]
+        opening = [{"role": str(message["role"]), "content": str(message["content"])} for message in messages]
     except (TypeError, ValueError, KeyError):
         broken(where, "its opening is not a list of messages")
     return Trajectory(
@@ -111,8 +117,8 @@ def _exported(where: str, item: ExportedConversation) -> Trajectory:
         RolloutContext(str(row.get("stage") or ""), 0, row["phase"], str(row.get("policy") or ""), None),
         messages=opening,
         turns=[
-            Turn(n, choice, content or "", "", "", said or "", None)
-            for n, (choice, content, said) in enumerate(texts, 1)
+            Turn(n, choice, content or "", "", "", reply or "", None)
+            for n, (choice, content, reply) in enumerate(texts, 1)
         ],
         user=str(row.get("user_name") or ""),
     )

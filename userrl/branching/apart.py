@@ -13,7 +13,7 @@ import sys
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from userrl.branching.branch import BranchRequest, Way
+from userrl.branching.branch import BranchRequest, Continuation
 from userrl.machine.home import quiet
 from userrl_core.errors import ConfigError, ErrorReport, TrainingError
 
@@ -28,11 +28,11 @@ class BranchAnswer(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Continuation, ...] = ()
     refused: ErrorReport | None = None
 
 
-async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...]:
+async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Continuation, ...]:
     """Continue from the turn in a separate process and return the continuations. The process is killed at the time limit.
 
     Raises ConfigError with the sentence of a refusal or at the time limit, and TrainingError for a process that died.
@@ -48,7 +48,7 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...
         start_new_session=True,
     )
     try:
-        answered, words = await asyncio.wait_for(process.communicate(request.model_dump_json().encode()), seconds)
+        stdout, stderr = await asyncio.wait_for(process.communicate(request.model_dump_json().encode()), seconds)
     except TimeoutError:
         raise ConfigError(
             "branch.too_slow",
@@ -61,9 +61,9 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     try:
-        answer = BranchAnswer.model_validate_json(answered)
+        answer = BranchAnswer.model_validate_json(stdout)
     except ValidationError:
-        lines = words.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        lines = stderr.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
         raise TrainingError(
             "process.died",
             f"The process that continues the conversation ended with status {process.returncode}: "

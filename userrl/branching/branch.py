@@ -52,7 +52,7 @@ class BranchRequest(BaseModel):
     seed: int = 0
 
 
-class WayTurn(BaseModel):
+class ContinuationTurn(BaseModel):
     """A turn of one continuation."""
 
     model_config = ConfigDict(frozen=True)
@@ -65,12 +65,12 @@ class WayTurn(BaseModel):
     reward: float | None
 
 
-class Way(BaseModel):
+class Continuation(BaseModel):
     """One continuation: its turns from the replayed one, and how it ended."""
 
     model_config = ConfigDict(frozen=True)
 
-    turns: tuple[WayTurn, ...]
+    turns: tuple[ContinuationTurn, ...]
     stop_reason: str | None
     score: float | None
 
@@ -85,23 +85,23 @@ class Branches(Printed):
     player: str
 
     @property
-    def ways(self) -> tuple[Way, ...]:
+    def ways(self) -> tuple[Continuation, ...]:
         """The continuations, each from the replayed turn."""
-        return tuple(_way(trajectory, self.request.turn) for trajectory in self.played)
+        return tuple(_continuation(trajectory, self.request.turn) for trajectory in self.played)
 
     def as_json(self) -> dict[str, Any]:
         """Return the continuations as JSON."""
-        ways = [way.model_dump(mode="json") for way in self.ways]
-        return {"trajectory": self.request.trajectory, "turn": self.request.turn, "ways": ways}
+        continuations = [continuation.model_dump(mode="json") for continuation in self.ways]
+        return {"trajectory": self.request.trajectory, "turn": self.request.turn, "ways": continuations}
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per continuation (from 1) and turn, with the continuation's score."""
         import polars as pl
 
         rows = [
-            {"way": number, **turn.model_dump(), "stop_reason": way.stop_reason, "score": way.score}
-            for number, way in enumerate(self.ways, 1)
-            for turn in way.turns
+            {"way": number, **turn.model_dump(), "stop_reason": continuation.stop_reason, "score": continuation.score}
+            for number, continuation in enumerate(self.ways, 1)
+            for turn in continuation.turns
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -158,8 +158,8 @@ def branches(request: BranchRequest) -> Branches:
     then = None if request.edit is None else PolicyReply(text=_reply(request.edit))
     prefix = Prefix(stored, request.turn - 1, then)
     drawn = derive_seed("branch", request.trajectory, request.turn, request.seed)
-    (ways,) = asyncio.run(continuations([prefix], checkpoint.policy(drawn), request.k, setting, seed=drawn))
-    return Branches(request, stored, tuple(ways), checkpoint.label)
+    (played,) = asyncio.run(continuations([prefix], checkpoint.policy(drawn), request.k, setting, seed=drawn))
+    return Branches(request, stored, tuple(played), checkpoint.label)
 
 
 def _reply(text: str) -> str:
@@ -170,37 +170,39 @@ def _reply(text: str) -> str:
     return text
 
 
-def _way(played: Trajectory, turn: int) -> Way:
+def _continuation(played: Trajectory, turn: int) -> Continuation:
     turns = tuple(
-        WayTurn(
-            turn=one.number,
-            choice=one.choice,
-            content=one.content,
-            message=one.message,
-            observation=one.observation,
-            reward=one.reward,
+        ContinuationTurn(
+            turn=played_turn.number,
+            choice=played_turn.choice,
+            content=played_turn.content,
+            message=played_turn.message,
+            observation=played_turn.observation,
+            reward=played_turn.reward,
         )
-        for one in played.turns[turn - 1 :]
+        for played_turn in played.turns[turn - 1 :]
     )
-    return Way(turns=turns, stop_reason=played.stop_reason, score=played.score)
+    return Continuation(turns=turns, stop_reason=played.stop_reason, score=played.score)
 
 
-def side_by_side(ways: Sequence[Trajectory], turn: int, width: int) -> Iterator[str]:
+def side_by_side(trajectories: Sequence[Trajectory], turn: int, width: int) -> Iterator[str]:
     """Yield lines with the stored conversation and its continuations as columns, as many as fit side by side."""
-    across = max(min(len(ways), width // (NARROWEST + 3)), 1)
+    across = max(min(len(trajectories), width // (NARROWEST + 3)), 1)
     column_width = (width - 3 * (across - 1)) // across
-    for first in range(0, len(ways), across):
-        shown = ways[first : first + across]
+    for first in range(0, len(trajectories), across):
+        columns = trajectories[first : first + across]
         yield ""
         yield from _row(
             [
-                [f"stored ({_ending(way)})" if first + i == 0 else f"{first + i}: {_ending(way)}"]
-                for i, way in enumerate(shown)
+                [f"stored ({_ending(trajectory)})" if first + i == 0 else f"{first + i}: {_ending(trajectory)}"]
+                for i, trajectory in enumerate(columns)
             ],
             column_width,
         )
-        for place in range(turn, max(len(way.turns) for way in shown) + 1):
-            yield from _row([_said(way, place, column_width) for way in shown], column_width)
+        for turn_number in range(turn, max(len(trajectory.turns) for trajectory in columns) + 1):
+            yield from _row(
+                [_turn_lines(trajectory, turn_number, column_width) for trajectory in columns], column_width
+            )
 
 
 def _row(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -208,16 +210,16 @@ def _row(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         yield " | ".join(f"{text[:width]:{width}}" for text in line).rstrip()
 
 
-def _said(way: Trajectory, place: int, width: int) -> list[str]:
-    if place > len(way.turns):
+def _turn_lines(trajectory: Trajectory, turn_number: int, width: int) -> list[str]:
+    if turn_number > len(trajectory.turns):
         return []
-    turn = way.turns[place - 1]
+    turn = trajectory.turns[turn_number - 1]
     call = f"{turn.choice}: {turn.content}" if turn.choice else turn.message
     reward = "not scored" if turn.reward is None else number(turn.reward, sign=True)
-    texts = f"{place}. {plain(call or '')}", f"reply: {plain(turn.observation)}"
+    texts = f"{turn_number}. {plain(call or '')}", f"reply: {plain(turn.observation)}"
     return [*(line for text in texts for line in textwrap.wrap(text, width) or [""]), f"({reward})"]
 
 
-def _ending(way: Trajectory) -> str:
-    score = "not scored" if way.score is None else f"score {number(way.score)}"
-    return f"{way.stop_reason} after {len(way.turns)}, {score}"
+def _ending(trajectory: Trajectory) -> str:
+    score = "not scored" if trajectory.score is None else f"score {number(trajectory.score)}"
+    return f"{trajectory.stop_reason} after {len(trajectory.turns)}, {score}"

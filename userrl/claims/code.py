@@ -28,15 +28,15 @@ VIEWS = ("20_curves.sql", "80_claims.sql")
 def training_code() -> str:
     """Return the hash of `userrl_core` and `curricula`, without the claims' own files."""
     core, plans = _folder(userrl_core), _folder(curricula)
-    return _hash((*_named("userrl_core", core, _files(core)), *_named("curricula", plans, _plans(plans))))
+    return _hash((*_with_names("userrl_core", core, _files(core)), *_with_names("curricula", plans, _plans(plans))))
 
 
 @cache
 def measuring_code() -> str:
     """Return the hash of the code that computes intervals, verdicts and collapse, and of the views it reads."""
     measures, views = _folder(analysis.measure), _folder(warehouse) / "views"
-    own = _named("measure", measures, _files(measures))
-    return _hash((*own, *_named("views", views, [views / name for name in VIEWS])))
+    measure_files = _with_names("measure", measures, _files(measures))
+    return _hash((*measure_files, *_with_names("views", views, [views / name for name in VIEWS])))
 
 
 def registration(claim_hash: str) -> str:
@@ -50,15 +50,15 @@ def _folder(package: object) -> Path:
 
 def _files(folder: Path) -> list[Path]:
     """Return the source files of a folder, without compiled files and editors' leftovers."""
-    found = folder.rglob("*")
-    return sorted(path for path in found if path.suffix in (".py", ".yaml", ".json", ".csv", ".jsonl", ".txt"))
+    paths = folder.rglob("*")
+    return sorted(path for path in paths if path.suffix in (".py", ".yaml", ".json", ".csv", ".jsonl", ".txt"))
 
 
 def _plans(folder: Path) -> list[Path]:
     return [path for path in _files(folder) if path.parent.name != "claims" or path.suffix == ".py"]
 
 
-def _named(name: str, folder: Path, files: Iterable[Path]) -> list[tuple[str, Path]]:
+def _with_names(name: str, folder: Path, files: Iterable[Path]) -> list[tuple[str, Path]]:
     return [(f"{name}/{path.relative_to(folder).as_posix()}", path) for path in files]
 
 

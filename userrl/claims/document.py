@@ -30,19 +30,19 @@ def _blocks(report: ClaimReport, adjusted: float | None) -> Iterator[Block]:
     yield _arms(report)
     yield from _contrast(report, adjusted)
     yield Text(f"{str(report.verdict).capitalize()}, {size(report.claim)}, {scope(report)}.", strong=True)
-    if said := [*_exploratory(report), *_checked(report), *_by_seed(report), *report.says, *_other_code(report)]:
-        yield Items(tuple(said))
+    if sentences := [*_exploratory(report), *_checked(report), *_by_seed(report), *report.says, *_other_code(report)]:
+        yield Items(tuple(sentences))
 
 
 def _arms(report: ClaimReport) -> TableBlock:
     metric = report.claim.metric
-    own = () if metric in ALSO_SHOWN else (f"{metric} [95 %]",)
-    score = "score" if own else "score [95 %]"
+    metric_column = () if metric in ALSO_SHOWN else (f"{metric} [95 %]",)
+    score = "score" if metric_column else "score [95 %]"
     cost = ("tokens", "updates")
     head = (
         "arm",
         "seeds",
-        *own,
+        *metric_column,
         score,
         "best on validation",
         "collapsed",
@@ -51,14 +51,14 @@ def _arms(report: ClaimReport) -> TableBlock:
         *cost,
         "CPU seconds per run",
     )
-    return TableBlock(head, tuple(_row(row, of_metric=bool(own)) for row in report.arms))
+    return TableBlock(head, tuple(_row(row, of_metric=bool(metric_column)) for row in report.arms))
 
 
 def _row(row: ArmRow, *, of_metric: bool) -> tuple[Line, ...]:
     measured = row.measured
     intervals = (*([measured.metric] if of_metric else []), measured.score, measured.best, measured.collapsed)
     return (
-        _named(row),
+        _arm_name(row),
         str(len(measured.seeds)),
         *(with_limits(interval) for interval in intervals),
         str(measured.forgot),
@@ -68,7 +68,7 @@ def _row(row: ArmRow, *, of_metric: bool) -> tuple[Line, ...]:
     )
 
 
-def _named(row: ArmRow) -> tuple[Inline, ...]:
+def _arm_name(row: ArmRow) -> tuple[Inline, ...]:
     """Return the arm's name, with a star if it is exploratory."""
     return (Code(row.arm), "*") if row.exploratory else (Code(row.arm),)
 
@@ -126,7 +126,7 @@ def _exploratory(report: ClaimReport) -> Iterator[Line]:
         yield f"Exploratory: {report.exploratory}."
     for row in report.arms:
         if row.exploratory:
-            yield (*_named(row), f" is exploratory: {row.exploratory}.")
+            yield (*_arm_name(row), f" is exploratory: {row.exploratory}.")
 
 
 def scope(report: ClaimReport) -> str:
@@ -144,16 +144,16 @@ def scope(report: ClaimReport) -> str:
 def _checked(report: ClaimReport) -> Iterator[str]:
     for which, check in report.checks.items():
         where = f"on {report.claim.check(which).family}" if which == "second-family" else CHECKS[which]
-        yield f"{where.capitalize()}, {check.seeds} seeds: {_seen(check)}{_word(which, check)}."
+        yield f"{where.capitalize()}, {check.seeds} seeds: {_check_result(check)}{_check_outcome(which, check)}."
 
 
-def _seen(check: ClaimVerdict) -> str:
+def _check_result(check: ClaimVerdict) -> str:
     shares, scores = check.shares, check.scores
-    said = [] if shares is None else [f"collapsed {shares}"]
-    said += [] if scores is None else [f"{with_limits(scores.interval)} ({scores.level:.0%})"]
-    return ", ".join(said) or "too few runs are finished"
+    parts = [] if shares is None else [f"collapsed {shares}"]
+    parts += [] if scores is None else [f"{with_limits(scores.interval)} ({scores.level:.0%})"]
+    return ", ".join(parts) or "too few runs are finished"
 
 
-def _word(which: str, check: ClaimVerdict) -> str:
+def _check_outcome(which: str, check: ClaimVerdict) -> str:
     """Return the check's verdict. A check at another learning rate has too few seeds for one."""
     return "" if which.endswith("rate") else f": {check}"

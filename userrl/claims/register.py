@@ -43,19 +43,25 @@ class Register:
     log: TurnLog
     rows: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
 
-    def note(self, arm: str, seed: int, *, run: str, began: float, state: str, own: bool = False, **more: Any) -> None:
+    def note(
+        self, arm: str, seed: int, *, run: str, began: float, state: str, of_person: bool = False, **more: Any
+    ) -> None:
         """Record the run of an arm's seed and its state; durable on return.
 
-        began: Unix seconds when the run started. own: a person's arm. more: fields that the next start reads. A run
-        keeps the hash of the code with which it started.
+        began: Unix seconds when the run started. of_person: whether a person added the arm. more: fields that the next start
+        reads. A run keeps the hash of the code with which it started.
         """
         earlier = self.rows.get((arm, seed))
         if earlier is not None and earlier["run"] == run:
             code = earlier.get("code")
         else:
-            known = None if state == "started" else _code_of(run)
-            code = known or (training_code() if began >= self.registered else None)
-        reasons = [self.exploratory, OWN_ARM if own else "", EARLIER if began < self.registered and not own else ""]
+            run_code = None if state == "started" else _code_of(run)
+            code = run_code or (training_code() if began >= self.registered else None)
+        reasons = [
+            self.exploratory,
+            OWN_ARM if of_person else "",
+            EARLIER if began < self.registered and not of_person else "",
+        ]
         fields = {
             "claim": self.claim.name,
             "hash": self.claim.hash,
@@ -78,11 +84,11 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
     events = _events(claim.name)
     hashes = [fields for kind, _, fields in events if kind == "claim"]
     # A budget of one's own is no registration of the claim, whoever came first.
-    first = next((each["hash"] for each in hashes if each["exploratory"] != BUDGET), claim.hash)
+    first = next((entry["hash"] for entry in hashes if entry["exploratory"] != BUDGET), claim.hash)
     exploratory = BUDGET if changed_budget else CHANGED if first != claim.hash else ""
-    known = [at for kind, at, fields in events if kind == "claim" and fields["hash"] == claim.hash]
+    registration_times = [at for kind, at, fields in events if kind == "claim" and fields["hash"] == claim.hash]
     with TurnLog.open(warehouse_dir(), f"claim-{claim.name}", run_fields={"name": f"claim-{claim.name}"}) as log:
-        if not known:
+        if not registration_times:
             log.event(
                 "claim",
                 claim=claim.name,
@@ -95,11 +101,11 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
                 exploratory=exploratory,
                 values=claim.model_dump(mode="json"),
             )
-        found = Register(claim, exploratory, known[0] if known else time.time(), log)
+        register = Register(claim, exploratory, registration_times[0] if registration_times else time.time(), log)
         for kind, _, fields in events:
             if kind == "claim_arm" and fields["hash"] == claim.hash:
-                found.rows[fields["arm"], int(fields["seed"])] = fields
-        yield found
+                register.rows[fields["arm"], int(fields["seed"])] = fields
+        yield register
 
 
 def as_registered(claim: Claim) -> Claim:
@@ -112,7 +118,9 @@ def as_registered(claim: Claim) -> Claim:
 
 def runs_of(names: Iterable[str]) -> set[str]:
     """Return the runs behind the tables of these claims and of their checks, and the registers."""
-    registers = {f"claim-{each}" for name in names for each in (name, *(f"{name}.{which}" for which in CHECKS))}
+    registers = {
+        f"claim-{claim_name}" for name in names for claim_name in (name, *(f"{name}.{which}" for which in CHECKS))
+    }
     text = "SELECT DISTINCT fields->>'run' AS run FROM events WHERE kind = 'claim_arm'"
     with open_warehouse(warehouse_dir(), run=registers) as warehouse:
         return registers | {row["run"] for row in warehouse.rows(text)}

@@ -103,27 +103,27 @@ def claim_report(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> C
     registrations = list(warehouse.rows("FROM claims(of_claim := $claim)", claim=claim.name))
     code = next((row["code"] for row in registrations if row["hash"] == claim.hash), None)
     # A registration without a hash of its code (up to 25 November 2026) tells no runs apart.
-    apart = [row for row in rows if code is not None and row["code"] != code]
+    other_code_rows = [row for row in rows if code is not None and row["code"] != code]
     rows = [row for row in rows if code is None or row["code"] == code]
     names = [*claim.arms, *dict.fromkeys(row["arm"] for row in rows if row["arm"] not in claim.arms)]
-    by_arm = {name: own for name in names if (own := [row for row in rows if row["arm"] == name])}
+    by_arm = {name: arm_rows for name in names if (arm_rows := [row for row in rows if row["arm"] == name])}
     results = [_result(row) for row in rows]
     contrast = claim.contrast
-    known = {str(row["claim"]) for row in warehouse.rows("FROM claims()")}
+    registered_names = {str(row["claim"]) for row in warehouse.rows("FROM claims()")}
     return ClaimReport(
         claim,
         claim.hash,
         exploratory,
-        tuple(_arm(name, own, claim, exploratory) for name, own in by_arm.items()),
+        tuple(_arm(name, arm_rows, claim, exploratory) for name, arm_rows in by_arm.items()),
         values_by_seed(results, claim.metric),
         contrast_verdict(results, claim.metric, contrast.more, contrast.than, claim.delta, claim.interval),
         {
             which: check.verdict
             for which in CHECKS
-            if f"{claim.name}.{which}" in known and (check := _check(warehouse, claim, which)) is not None
+            if f"{claim.name}.{which}" in registered_names and (check := _check(warehouse, claim, which)) is not None
         },
-        tuple(_says(claim, rows)),
-        _by_code(apart, claim, exploratory),
+        tuple(_departures(claim, rows)),
+        _by_code(other_code_rows, claim, exploratory),
     )
 
 
@@ -133,7 +133,8 @@ def _by_code(rows: Sequence[Mapping[str, Any]], claim: Claim, exploratory: str) 
     for row in rows:
         by_code.setdefault(row["code"] or "unknown", {}).setdefault(row["arm"], []).append(row)
     return {
-        code: tuple(_arm(name, own, claim, exploratory) for name, own in arms.items()) for code, arms in by_code.items()
+        code: tuple(_arm(name, arm_rows, claim, exploratory) for name, arm_rows in arms.items())
+        for code, arms in by_code.items()
     }
 
 
@@ -165,19 +166,19 @@ def _result(row: Mapping[str, Any]) -> SeedResult:
     return SeedResult(row["arm"], row["seed"], crashed, collapsed, **measured, forgot=bool(row["forgot"]))
 
 
-def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _departures(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the departures from the claim's file."""
-    said = []
+    departures = []
     if claim.same_cold_start:
         starts: dict[int, set[str]] = {}
         for row in rows:
             if row["cold_start"] is not None and row["arm"] in claim.arms:
                 starts.setdefault(row["seed"], set()).add(row["cold_start"])
-        if apart := sorted(seed for seed, hashes in starts.items() if len(hashes) > 1):
-            said.append(f"Arms have different cold starts at seeds {', '.join(map(str, apart))}.")
+        if differing_seeds := sorted(seed for seed, hashes in starts.items() if len(hashes) > 1):
+            departures.append(f"Arms have different cold starts at seeds {', '.join(map(str, differing_seeds))}.")
     few = sorted({row["seed"] for row in rows if row["score"] is not None and row["evaluations"] < 3})
     if few:
-        said.append(
+        departures.append(
             f"Fewer than three evaluations in the last fifth of the budget at seeds {', '.join(map(str, few))}; "
             "their score is the mean of these evaluations."
         )
@@ -185,8 +186,10 @@ def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     never = [row for row in rows if claim.target is not None and row[reached] is None]
     if never:
         stay = "stayed at" if claim.metric == "tokens" else "reached"
-        said.append(f"{len(never)} runs never {stay} {claim.target:g} on validation; all of their training counts.")
-    return said
+        departures.append(
+            f"{len(never)} runs never {stay} {claim.target:g} on validation; all of their training counts."
+        )
+    return departures
 
 
 def _parts(verdict: ClaimVerdict) -> dict[str, Any]:
@@ -203,7 +206,7 @@ def _parts(verdict: ClaimVerdict) -> dict[str, Any]:
         }
     if (scores := verdict.scores) is not None:
         intervals = {"welch": scores.welch, "paired": scores.paired}
-        limits_of = {name: None if each is None else _limits(each) for name, each in intervals.items()}
+        limits_of = {name: None if interval is None else _limits(interval) for name, interval in intervals.items()}
         parts["score"] = {"runs": scores.runs, "level": scores.level, "p": scores.p, "word": scores.word, **limits_of}
     return parts
 

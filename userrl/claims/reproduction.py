@@ -50,7 +50,7 @@ def reproduce_claim(
 
     A second call continues where the first stopped, and gives the same report. launcher_of: takes the claim, ``say`` and a folder.
     """
-    claim, own = asked(request)
+    claim, person_arms = asked(request)
     changed_budget = request.tokens not in (None, as_registered(load_claim(request.claim)).tokens)
     with claim_at_work(claim) as folder:
         register = train_arms(
@@ -60,7 +60,7 @@ def reproduce_claim(
             say,
             parallel=request.parallel,
             poll_seconds=request.poll_seconds,
-            own=own,
+            person_arms=person_arms,
             changed_budget=changed_budget,
         )
         with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
@@ -87,20 +87,20 @@ def train_arms(
     *,
     parallel: int,
     poll_seconds: float = 2.0,
-    own: Mapping[str, Arm] | None = None,
+    person_arms: Mapping[str, Arm] | None = None,
     changed_budget: bool = False,
 ) -> Register:
     """Register the claim, train every arm over its seeds, and return the register. Finished runs are not repeated.
 
-    own: a person's arms. Raises ConfigError for an arm that cannot run, before the first one starts.
+    person_arms: arms that a person added. Raises ConfigError for an arm that cannot run, before the first one starts.
     """
-    arms = {**claim.arms, **(own or {})}
+    arms = {**claim.arms, **(person_arms or {})}
     requests = {(seed, name): request_of(claim, arm, seed) for seed in seeds for name, arm in arms.items()}
     for name in arms:
         plan_run(requests[seeds[0], name])
     with registered(claim, changed_budget=changed_budget) as register:
         launcher = launcher_of(claim, say, home() / "claims")
-        _Runs(register, launcher, requests, frozenset(own or ()), say).run(parallel, poll_seconds)
+        _Runs(register, launcher, requests, frozenset(person_arms or ()), say).run(parallel, poll_seconds)
     return register
 
 
@@ -118,12 +118,13 @@ def seeds_of(claim: Claim, request: ReproduceRequest) -> range:
 def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
     """Return the claim to run, and the person's own arm. Raises ConfigError."""
     claim = as_registered(load_claim(request.claim))
-    own = dict([load_arm(request.arm)]) if request.arm else {}
-    if taken := own.keys() & claim.arms.keys():
+    person_arms = dict([load_arm(request.arm)]) if request.arm else {}
+    if repeated_names := person_arms.keys() & claim.arms.keys():
         raise ConfigError(
-            "claim.bad_file", f"Claim '{claim.name}' already has an arm '{min(taken)}'. Give the file another name."
+            "claim.bad_file",
+            f"Claim '{claim.name}' already has an arm '{min(repeated_names)}'. Give the file another name.",
         )
-    return (claim if request.tokens in (None, claim.tokens) else claim.with_tokens(request.tokens or 0)), own
+    return (claim if request.tokens in (None, claim.tokens) else claim.with_tokens(request.tokens or 0)), person_arms
 
 
 def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
@@ -146,7 +147,7 @@ def next_run(waiting: deque[tuple[int, str]], running: Collection[int]) -> tuple
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ActiveRun:
     """A running run. starts: how often it was started."""
 
     seed: int
@@ -163,28 +164,28 @@ class _Runs:
     register: Register
     launcher: RunLauncher
     requests: dict[tuple[int, str], TrainRequest]
-    own: frozenset[str]
+    person_arms: frozenset[str]
     say: Any
 
     def run(self, parallel: int, poll_seconds: float) -> None:
         """Run until all have finished. Runs that finished earlier are only recorded."""
-        waiting, active = deque(self.requests), list[_Place]()
+        waiting, active = deque(self.requests), list[_ActiveRun]()
         try:
             while waiting or active:
                 while waiting and len(active) < parallel:
-                    seed, arm = next_run(waiting, {place.seed for place in active})
-                    if (place := self._begin(seed, arm)) is not None:
-                        active.append(place)
+                    seed, arm = next_run(waiting, {active_run.seed for active_run in active})
+                    if (started := self._begin(seed, arm)) is not None:
+                        active.append(started)
                 if active:
                     time.sleep(poll_seconds)
-                active = [kept for place in active if (kept := self._look(place)) is not None]
+                active = [running for active_run in active if (running := self._look(active_run)) is not None]
         except BaseException:
             # Each run leaves a checkpoint, from which the next start continues.
-            for place in active:
-                self.launcher.cancel(place.started.handle)
+            for active_run in active:
+                self.launcher.cancel(active_run.started.handle)
             raise
 
-    def _begin(self, seed: int, arm: str) -> _Place | None:
+    def _begin(self, seed: int, arm: str) -> _ActiveRun | None:
         """Start or find the run; None if it has finished."""
         noted = self.register.rows.get((arm, seed))
         run_id = plan_run(self.requests[seed, arm]).goes_on_as
@@ -193,10 +194,10 @@ class _Runs:
             return None
         handle = noted.get("handle") if noted else None
         if noted and handle and self.launcher.status(handle) == "running":
-            return _Place(seed, arm, StartedTrial(handle, run_id), 1, int(noted["label"]))
+            return _ActiveRun(seed, arm, StartedTrial(handle, run_id), 1, int(noted["label"]))
         return self._start(seed, arm, run_id, starts=1, label=int(noted.get("label", 0)) + 1 if noted else 1)
 
-    def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _Place:
+    def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _ActiveRun:
         """Start a run. label: counts the starts of this seed and arm by all flow runs, so that each is distinct."""
         hashed = f"{self.register.claim.name}-{self.register.claim.hash[:8]}-{arm}-s{seed}-start-{label}"
         started = self.launcher.launch(
@@ -204,21 +205,21 @@ class _Runs:
         )
         self._note(seed, arm, run_id, "started", handle=started.handle, label=label)
         self.say("%s, seed %d: %s", arm, seed, run_id)
-        return _Place(seed, arm, started, starts, label)
+        return _ActiveRun(seed, arm, started, starts, label)
 
-    def _look(self, place: _Place) -> _Place | None:
+    def _look(self, active_run: _ActiveRun) -> _ActiveRun | None:
         """Return the run while it is running or was restarted, and None once it is over."""
-        status = self.launcher.status(place.started.handle)
+        status = self.launcher.status(active_run.started.handle)
         if status == "running":
-            return place
-        seed, arm, run_id = place.seed, place.arm, place.started.run_id
+            return active_run
+        seed, arm, run_id = active_run.seed, active_run.arm, active_run.started.run_id
         if status == "completed":
             self._note(seed, arm, run_id, "ended")
             self.say("%s, seed %d: done", arm, seed)
             return None
-        if place.starts < STARTS:
-            return self._start(seed, arm, run_id, starts=place.starts + 1, label=place.label + 1)
-        self._note(seed, arm, run_id, CRASHED, label=place.label)
+        if active_run.starts < STARTS:
+            return self._start(seed, arm, run_id, starts=active_run.starts + 1, label=active_run.label + 1)
+        self._note(seed, arm, run_id, CRASHED, label=active_run.label)
         self.say("%s, seed %d: crashed, and counts as such; see %s", arm, seed, runs_dir() / run_id)
         return None
 
@@ -227,4 +228,6 @@ class _Runs:
         began = load(folder).info.created if (folder / "run.json").is_file() else time.time()
         noted = self.register.rows.get((arm, seed))
         if noted is None or (noted["run"], noted["state"]) != (run_id, state) or more:
-            self.register.note(arm, seed, run=run_id, began=began, state=state, own=arm in self.own, **more)
+            self.register.note(
+                arm, seed, run=run_id, began=began, state=state, of_person=arm in self.person_arms, **more
+            )

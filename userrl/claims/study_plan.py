@@ -88,8 +88,8 @@ def plan_studies(names: Sequence[str], *, seeds: int | None = None) -> list[Stud
     None: 8 for a claim, and a cross-play study's own number. Raises ConfigError for an unknown name, a bad file, or a recipe
     whose cost cannot be estimated.
     """
-    known: set[Key] = set()
-    return [_planned(_study(name), seeds, known) for name in names]
+    planned_runs: set[Key] = set()
+    return [_planned(_study(name), seeds, planned_runs) for name in names]
 
 
 def _study(name: str) -> Claim | Space:
@@ -111,7 +111,7 @@ def _study(name: str) -> Claim | Space:
     )
 
 
-def _planned(study: Claim | Space, seeds: int | None, known: set[Key]) -> StudyPlan:
+def _planned(study: Claim | Space, seeds: int | None, planned_runs: set[Key]) -> StudyPlan:
     if isinstance(study, Space):
         return _sweep(study)
     count = seeds or (study.seeds if isinstance(study, CrossPlay) else 8)
@@ -119,8 +119,8 @@ def _planned(study: Claim | Space, seeds: int | None, known: set[Key]) -> StudyP
     numbers = range(study.first_seed, study.first_seed + count)
     keys = [(recipe.hash, seed) for seed in numbers for recipe in recipes]
     costs = {recipe.hash: _cost(recipe) for recipe in recipes}
-    new = list(dict.fromkeys(key for key in keys if key not in known))
-    known.update(new)
+    new = list(dict.fromkeys(key for key in keys if key not in planned_runs))
+    planned_runs.update(new)
     phases = [Phase("runs", tuple(costs[recipe] for recipe, _ in new))]
     if isinstance(study, CrossPlay):
         phases.append(Phase("evaluations", tuple(_evaluations(study, recipes[0], count)), serial=True))

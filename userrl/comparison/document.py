@@ -44,7 +44,7 @@ def comparison_document(report: ComparisonReport, published: Sequence[PublishedR
 
 
 def _letters(report: ComparisonReport) -> dict[str, str]:
-    return {side.name: chr(ord("A") + place) for place, side in enumerate(report.sides)}
+    return {side.name: chr(ord("A") + index) for index, side in enumerate(report.sides)}
 
 
 def _who(report: ComparisonReport) -> Iterator[Block]:
@@ -137,16 +137,16 @@ def _differences(report: ComparisonReport) -> Iterator[Block]:
     if comparison.paired:
         recipes = comparison.question == "recipes"
         trained = any(run.recipe for side in report.sides for run in side.runs)
-        what = "recipes" if recipes else "checkpoints" if trained else "agents"
-        yield Heading(f"Do these {what} differ?")
+        compared = "recipes" if recipes else "checkpoints" if trained else "agents"
+        yield Heading(f"Do these {compared} differ?")
         yield _pairs(report, "seeds" if recipes else "tasks")
         overall = [difference for difference in comparison.paired if difference.row == ALL]
         if all(math.isfinite(difference.interval.low) for difference in overall):
-            letters, alone = _letters(report), len(checkpoints_of(report.sides)) == 1
+            letters, is_single = _letters(report), len(checkpoints_of(report.sides)) == 1
             drawn = [
                 (
                     f"{letters[difference.b]} − {letters[difference.a]}"
-                    + ("" if alone else f", {'best' if difference.which == 'best' else 'last step'}"),
+                    + ("" if is_single else f", {'best' if difference.which == 'best' else 'last step'}"),
                     difference.interval.estimate,
                     difference.interval.low,
                     difference.interval.high,
@@ -282,14 +282,14 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
         "profile": "profile",
         "runs": "runs",
     }
-    known = [
+    filled_columns = [
         name
         for name in columns
         if report.settings.select(pl.col(name).cast(pl.String).fill_null("") != "").to_series().any()
     ]
-    rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*known).rows()]
+    rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*filled_columns).rows()]
     yield TableBlock(
-        tuple(columns[name] for name in known),
+        tuple(columns[name] for name in filled_columns),
         tuple(tuple("–" if cell in (None, "") else str(cell) for cell in row) for row in rows),
     )
     if different := different_settings(report):
@@ -368,10 +368,10 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
 
 def _not_shared(comparison: Comparison) -> list[str]:
     """Name the gyms that not every side played. They count in no comparison."""
-    alone = {name: gyms for name, gyms in comparison.unshared_gyms.items() if gyms}
-    if not alone:
+    unshared_gyms = {name: gyms for name, gyms in comparison.unshared_gyms.items() if gyms}
+    if not unshared_gyms:
         return []
-    unshared = "; ".join(f"{name}: {', '.join(gyms)}" for name, gyms in alone.items())
+    unshared = "; ".join(f"{name}: {', '.join(gyms)}" for name, gyms in unshared_gyms.items())
     shared = ", ".join(comparison.shared_gyms)
     return [f"'{ALL}' covers the tasks that every side played, from {shared}. Left out: {unshared}."]
 

@@ -77,7 +77,8 @@ class LabelComparison:
                     "conversations": dict(label.conversations),
                     "shares": [_as_json(share.side, share) for share in label.shares],
                     "differences": [
-                        {**_as_json(each.b, each), "p": _finite(each.p)} for each in label.share_differences
+                        {**_as_json(difference.b, difference), "p": _finite(difference.p)}
+                        for difference in label.share_differences
                     ],
                     "scores": [_as_json(score.side, score) for score in label.scores],
                 }
@@ -87,7 +88,7 @@ class LabelComparison:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the section of the comparison's page."""
-        letters = {side.name: chr(ord("A") + place) for place, side in enumerate(self.sides)}
+        letters = {side.name: chr(ord("A") + index) for index, side in enumerate(self.sides)}
         which = ("checkpoint",) if len(checkpoints_of(self.sides)) > 1 else ()
         recipes = question_of(self.sides) == "recipes"
         counted = "conversations" if self.on == "conversation" else "conversations with such a turn"
@@ -114,20 +115,20 @@ class LabelComparison:
             "A label is given after the conversation, so the conversations with one label are different ones on each side. "
             "Compare the shares; a difference of these scores is not an effect of the agent.",
         )
-        rows = [(label.value, each) for label in self.labels for each in label.share_differences]
+        rows = [(label.value, difference) for label in self.labels for difference in label.share_differences]
         if rows:
             yield TableBlock(
                 ("label", "difference of shares", *which, "estimate [95 %]", "p", "seeds" if recipes else "tasks"),
                 tuple(
                     (
                         plain(value),
-                        f"{letters[each.b]} − {letters[each.a]}",
-                        *(CHECKPOINTS[each.which] for _ in which),
-                        with_limits(each.interval, sign=True),
-                        p_value(each.p),
-                        str(each.interval.units),
+                        f"{letters[difference.b]} − {letters[difference.a]}",
+                        *(CHECKPOINTS[difference.which] for _ in which),
+                        with_limits(difference.interval, sign=True),
+                        p_value(difference.p),
+                        str(difference.interval.units),
                     )
-                    for value, each in rows
+                    for value, difference in rows
                 ),
                 f"Paired by {'seed' if recipes else 'task'}. p is not adjusted for the number of labels.",
             )
@@ -142,8 +143,8 @@ def compare_labels(warehouse: Warehouse, sides: Sequence[ComparedSide], by: str)
     unit = _unit(warehouse, sides, name, source)
     table = _conversations(warehouse, sides, name, source, unit)
     counts = Counter(value for values in table["values"].to_list() for value in values)
-    shown = sorted(value for value, _ in counts.most_common(MOST_VALUES))
-    if not shown:
+    common_values = sorted(value for value, _ in counts.most_common(MOST_VALUES))
+    if not common_values:
         raise ConfigError("labels.none", f"No conversation of these sides has a label '{name}' that was decided.")
     best = table.filter(pl.col("which") == WHICH[0])
     has_any = pl.col("values").list.len() > 0
@@ -153,9 +154,9 @@ def compare_labels(warehouse: Warehouse, sides: Sequence[ComparedSide], by: str)
         source,
         unit,
         tuple(sides),
-        tuple(_compared(table, sides, value) for value in shown),
+        tuple(_compared(table, sides, value) for value in common_values),
         {side: (some, every) for side, some, every in numbers},
-        len(counts) - len(shown),
+        len(counts) - len(common_values),
     )
 
 
@@ -165,21 +166,23 @@ def _chosen(warehouse: Warehouse, sides: Sequence[ComparedSide], by: str) -> tup
         raise ConfigError("argument.malformed", f"'{by}' cannot divide a comparison. Write {PREFIX}NAME.")
     runs = [run.run_id for side in sides for run in side.runs]
     text = "SELECT DISTINCT name, source FROM labels WHERE run_id IN (SELECT unnest($runs)) ORDER BY ALL"
-    known = [(row["name"], row["source"]) for row in warehouse.rows(text, runs=runs)]
-    wanted = by.removeprefix(PREFIX)
-    name, _, source = wanted.rpartition("/")
-    if (name, source) in known:
+    label_sets = [(row["name"], row["source"]) for row in warehouse.rows(text, runs=runs)]
+    label_name = by.removeprefix(PREFIX)
+    name, _, source = label_name.rpartition("/")
+    if (name, source) in label_sets:
         return name, source
-    sources = [source for name, source in known if name == wanted]
+    sources = [source for name, source in label_sets if name == label_name]
     if len(sources) == 1:
-        return wanted, sources[0]
+        return label_name, sources[0]
     if sources:
-        ways = " or ".join(f"{PREFIX}{wanted}/{source}" for source in sources)
-        raise ConfigError("labels.several_sources", f"'{wanted}' has labels from several sources. Write {ways}.")
-    names = sorted({name for name, _ in known})
+        alternatives = " or ".join(f"{PREFIX}{label_name}/{source}" for source in sources)
+        raise ConfigError(
+            "labels.several_sources", f"'{label_name}' has labels from several sources. Write {alternatives}."
+        )
+    names = sorted({name for name, _ in label_sets})
     raise ConfigError(
         "labels.none",
-        f"No conversation of these sides has a label '{wanted}'{nearest(wanted, names)}. Their label sets: "
+        f"No conversation of these sides has a label '{label_name}'{nearest(label_name, names)}. Their label sets: "
         f"{', '.join(names) or 'none'}. `userrl scan` makes one.",
     )
 
@@ -196,11 +199,11 @@ def _unit(
         return "conversation"
     if all(row["by_turn"] for row in rows):
         return "turn"
-    whole = next(row["run_id"] for row in rows if row["whole"])
-    turns = next(row["run_id"] for row in rows if not row["whole"])
+    conversation_run = next(row["run_id"] for row in rows if row["whole"])
+    turn_run = next(row["run_id"] for row in rows if not row["whole"])
     raise ConfigError(
         "labels.several_sources",
-        f"'{name}' labels conversations in {whole} and turns in {turns}. Scan one of them again with the other --on.",
+        f"'{name}' labels conversations in {conversation_run} and turns in {turn_run}. Scan one of them again with the other --on.",
     )
 
 
@@ -211,7 +214,7 @@ def _conversations(
 
     Of several labels for one turn or conversation the newest counts. undecided: one of its labels has no value.
     """
-    asked = pl.DataFrame(
+    policies = pl.DataFrame(
         [
             {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
             for side in sides
@@ -234,15 +237,15 @@ def _conversations(
                coalesce(c.undecided, true) AS undecided
         FROM trajectories t LEFT JOIN collected c USING (traj_id)
         WHERE t.phase = 'evaluate' AND t.run_id IN (SELECT unnest($runs)) ORDER BY t.traj_id"""
-    runs = asked["run_id"].unique().to_list()
+    runs = policies["run_id"].unique().to_list()
     played = warehouse.sql(text, name=name, source=source, runs=runs, whole=unit == "conversation").pl()
-    return asked.join(played, on=["run_id", "policy"], maintain_order="left_right")
+    return policies.join(played, on=["run_id", "policy"], maintain_order="left_right")
 
 
 def _compared(table: pl.DataFrame, sides: Sequence[ComparedSide], value: str) -> ComparedLabel:
     has = pl.col("values").list.contains(value)
-    known = table.filter(has | (~pl.col("undecided")))
-    shares, differences = scores_and_differences(_by_task(known.with_columns(score=has.cast(pl.Float64))), sides)
+    decided = table.filter(has | (~pl.col("undecided")))
+    shares, differences = scores_and_differences(_by_task(decided.with_columns(score=has.cast(pl.Float64))), sides)
     scores, _ = scores_and_differences(_by_task(table.filter(has, pl.col("score").is_not_null())), sides)
     having = table.filter(has, pl.col("which") == WHICH[0])
     counts = {side.name: len(having.filter(pl.col("side") == side.name)) for side in sides}

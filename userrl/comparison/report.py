@@ -71,7 +71,7 @@ def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataF
 
     If no task was played by every side, all of them count as shared.
     """
-    asked = pl.DataFrame(
+    policies = pl.DataFrame(
         [
             {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
             for side in sides
@@ -79,9 +79,9 @@ def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataF
             for which, policy in zip(WHICH, (run.best, run.last), strict=True)
         ]
     )
-    runs = asked["run_id"].unique().to_list()
+    runs = policies["run_id"].unique().to_list()
     played = warehouse.sql("FROM task_scores() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
-    table = asked.join(played, on=["run_id", "policy"]).with_columns(
+    table = policies.join(played, on=["run_id", "policy"]).with_columns(
         task=pl.concat_str("gym", "task_id", "task_version", separator="/"),
         tier=pl.concat_str("gym", "tier", separator=" "),
     )
@@ -128,25 +128,35 @@ def mean_cpu_seconds(runs: Sequence[str], branches: Mapping[str, str] | None = N
 
 def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
     """Return one row per side, gym and evaluation setting. Several settings of one gym are a warning to the reader."""
-    asked = pl.DataFrame(
+    policies = pl.DataFrame(
         [{"side": side.name, "run_id": run.run_id, "policy": run.best} for side in sides for run in side.runs]
     )
-    runs = asked["run_id"].unique().to_list()
+    runs = policies["run_id"].unique().to_list()
     settings = warehouse.sql("FROM evaluation_setting() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
-    ways = ["gym", "data", "split", "user_model", "horizon", "attempts", "tasks", "benchmark_version", "profile"]
+    setting_columns = [
+        "gym",
+        "data",
+        "split",
+        "user_model",
+        "horizon",
+        "attempts",
+        "tasks",
+        "benchmark_version",
+        "profile",
+    ]
     return (
-        asked.join(settings, on=["run_id", "policy"], maintain_order="left")
-        .group_by("side", *ways, maintain_order=True)
+        policies.join(settings, on=["run_id", "policy"], maintain_order="left")
+        .group_by("side", *setting_columns, maintain_order=True)
         .agg(runs=pl.len())
     )
 
 
 def different_settings(report: ComparisonReport) -> list[str]:
     """Return the gyms that were evaluated with different data, users, horizons or task versions."""
-    ways = report.settings.group_by("gym").agg(
+    setting_counts = report.settings.group_by("gym").agg(
         pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
     )
-    return sorted(gym for gym, count in ways.iter_rows() if count > 1)
+    return sorted(gym for gym, count in setting_counts.iter_rows() if count > 1)
 
 
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:

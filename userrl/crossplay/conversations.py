@@ -123,18 +123,18 @@ def _conversation(row: Mapping[str, Any]) -> UserConversation:
     )
 
 
-def measures(talks: Sequence[UserConversation]) -> CellMeasures:
+def measures(conversations: Sequence[UserConversation]) -> CellMeasures:
     """Return the means of a cell. Raises ValueError without conversations."""
-    if not talks:
+    if not conversations:
         raise ValueError("A cell needs at least one conversation.")
-    n, due = len(talks), sum(talk.due for talk in talks)
+    n, due = len(conversations), sum(conversation.due for conversation in conversations)
     return CellMeasures(
-        success=sum(talk.score for talk in talks) / n,
-        grounded=sum(talk.grounded for talk in talks) / n,
-        lucky=sum(talk.lucky for talk in talks) / n,
-        told=sum((talk.told or 0) / (talk.needed or 1) for talk in talks) / n,
-        early=sum(talk.early for talk in talks) / n,
-        questions=sum(len(talk.asked) for talk in talks) / n,
-        turns=sum(talk.turns for talk in talks) / n,
-        compliance=sum(talk.shown for talk in talks) / due if due else None,
+        success=sum(conversation.score for conversation in conversations) / n,
+        grounded=sum(conversation.grounded for conversation in conversations) / n,
+        lucky=sum(conversation.lucky for conversation in conversations) / n,
+        told=sum((conversation.told or 0) / (conversation.needed or 1) for conversation in conversations) / n,
+        early=sum(conversation.early for conversation in conversations) / n,
+        questions=sum(len(conversation.asked) for conversation in conversations) / n,
+        turns=sum(conversation.turns for conversation in conversations) / n,
+        compliance=sum(conversation.shown for conversation in conversations) / due if due else None,
     )

@@ -25,11 +25,11 @@ def cross_play_picture(report: CrossPlayReport) -> str:
     """Return the matrix as SVG: scores less the cold start, or less the mean of all cells without one."""
     matrix = report.matrix
     mean = sum(cell.estimate for cell in matrix.cells.values()) / len(matrix.cells)
-    shown = matrix.gains or matrix.cells
+    scores = matrix.gains or matrix.cells
     off = 0.0 if matrix.gains else mean
     cells = [
         [
-            (shown[row, column].estimate - off, _cell(shown[row, column], sign=bool(matrix.gains)))
+            (scores[row, column].estimate - off, _cell(scores[row, column], sign=bool(matrix.gains)))
             for column in matrix.columns
         ]
         for row in matrix.rows
@@ -76,8 +76,8 @@ def _over_seeds(report: CrossPlayReport) -> str:
 
 def _contrasts(report: CrossPlayReport) -> Iterator[Block]:
     lines = []
-    for place, each in enumerate(report.matrix.contrasts):
-        lines.append(_contrast(each, primary=place == 0))
+    for index, contrast in enumerate(report.matrix.contrasts):
+        lines.append(_contrast(contrast, primary=index == 0))
     yield Items(tuple(lines))
     if report.over_users is not None:
         first = report.matrix.contrasts[0]
@@ -87,19 +87,19 @@ def _contrasts(report: CrossPlayReport) -> Iterator[Block]:
         )
 
 
-def _contrast(each: Contrast, *, primary: bool) -> Line:
+def _contrast(contrast: Contrast, *, primary: bool) -> Line:
     name = "Primary contrast: " if primary else ""
     test = (
-        f" (98 %, Welch over seeds; p {p_value(each.p)}, Holm {p_value(each.adjusted)})."
-        if not each.interval.values
+        f" (98 %, Welch over seeds; p {p_value(contrast.p)}, Holm {p_value(contrast.adjusted)})."
+        if not contrast.interval.values
         else " by seed: too few seeds for limits."
     )
     return (
         name,
-        Code(each.more),
+        Code(contrast.more),
         " − ",
-        Code(each.than),
-        f" on {', '.join(each.on)}: {with_limits(each.interval, sign=True)}{test}",
+        Code(contrast.than),
+        f" on {', '.join(contrast.on)}: {with_limits(contrast.interval, sign=True)}{test}",
     )
 
 
@@ -110,7 +110,7 @@ def _summary(report: CrossPlayReport) -> TableBlock:
         column, score = matrix.worst[row]
         user = report.worst_users[row]
         regrets = [matrix.regret[row, name] for name in matrix.columns]
-        mean, largest = fmean(each.estimate for each in regrets), max(regrets, key=lambda each: each.estimate)
+        mean, largest = fmean(regret.estimate for regret in regrets), max(regrets, key=lambda regret: regret.estimate)
         rows.append(
             (
                 Code(row),
@@ -146,9 +146,9 @@ def _measures(report: CrossPlayReport) -> Iterator[Block]:
         (
             Code(row),
             column,
-            *(number(getattr(found, name), 3 if name not in ("questions", "turns") else 1) for name in names),
+            *(number(getattr(cell, name), 3 if name not in ("questions", "turns") else 1) for name in names),
         )
-        for (row, column), found in report.measures.items()
+        for (row, column), cell in report.measures.items()
     )
     yield Heading("Measures")
     yield TableBlock(
@@ -160,7 +160,7 @@ def _measures(report: CrossPlayReport) -> Iterator[Block]:
 
 
 def _complied(report: CrossPlayReport) -> bool:
-    return any(found.compliance is not None for found in report.measures.values())
+    return any(cell.compliance is not None for cell in report.measures.values())
 
 
 def _curves(report: CrossPlayReport) -> Iterator[Block]:

@@ -82,17 +82,17 @@ class CrossPlayReport:
             "rank_agreement": _finite(matrix.rank_agreement),
             "contrasts": [
                 {
-                    "more": each.more,
-                    "than": each.than,
-                    "on": list(each.on),
-                    **_interval(each.interval),
-                    "p": _finite(each.p),
-                    "holm": _finite(each.adjusted),
+                    "more": contrast.more,
+                    "than": contrast.than,
+                    "on": list(contrast.on),
+                    **_interval(contrast.interval),
+                    "p": _finite(contrast.p),
+                    "holm": _finite(contrast.adjusted),
                 }
-                for each in matrix.contrasts
+                for contrast in matrix.contrasts
             ],
             "over_users": _interval(self.over_users) if self.over_users else None,
-            "measures": {_cell(row, column): asdict(found) for (row, column), found in self.measures.items()},
+            "measures": {_cell(row, column): asdict(cell) for (row, column), cell in self.measures.items()},
             "curves": {row: {**asdict(curve), "between": curve.between} for row, curve in self.curves.items()},
             "values": [
                 {"seed": seed, "trained": row, "evaluated": column, "score": value}
@@ -141,9 +141,14 @@ def _report(study: CrossPlay, stored: Mapping[str, Any]) -> CrossPlayReport:
         _number(stored["rank_agreement"]),
         tuple(
             Contrast(
-                each["more"], each["than"], tuple(each["on"]), interval(each), _number(each["p"]), _number(each["holm"])
+                contrast["more"],
+                contrast["than"],
+                tuple(contrast["on"]),
+                interval(contrast),
+                _number(contrast["p"]),
+                _number(contrast["holm"]),
             )
-            for each in stored["contrasts"]
+            for contrast in stored["contrasts"]
         ),
     )
     measures, start, over_users = stored["measures"], stored["cold_start"], stored["over_users"]
@@ -165,7 +170,7 @@ def _report(study: CrossPlay, stored: Mapping[str, Any]) -> CrossPlayReport:
             for name in rows
         },
         over_users=interval(over_users) if over_users else None,
-        values={(each["seed"], each["trained"], each["evaluated"]): each["score"] for each in stored["values"]},
+        values={(cell["seed"], cell["trained"], cell["evaluated"]): cell["score"] for cell in stored["values"]},
     )
 
 

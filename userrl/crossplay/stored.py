@@ -66,9 +66,9 @@ class StoredStudy:
     @property
     def progress(self) -> str:
         """Return how far the study has come, in a sentence."""
-        ended = self.states.get("ended", 0)
+        ended_runs = self.states.get("ended", 0)
         others = [f", {self.states[state]} {state}" for state in ("started", "crashed") if self.states.get(state)]
-        runs = f"{ended} of {self.runs} runs ended{''.join(others)}"
+        runs = f"{ended_runs} of {self.runs} runs ended{''.join(others)}"
         return f"{runs}; {self.evaluated[0]} of {self.evaluated[1]} evaluations" if self.evaluated else runs
 
     def report(self) -> CrossPlayReport | None:
@@ -115,8 +115,8 @@ def note_evaluations(name: str, hash_: str, done: int, of: int) -> None:
 
 
 def _evaluated(name: str, hash_: str) -> tuple[int, int] | None:
-    found = read_json(_progress_file(name, hash_))
-    return None if found is None else (int(found["done"]), int(found["of"]))
+    progress = read_json(_progress_file(name, hash_))
+    return None if progress is None else (int(progress["done"]), int(progress["of"]))
 
 
 def _progress_file(name: str, hash_: str) -> Path:

@@ -61,7 +61,7 @@ class PlayedCell:
     seed: int
     row: str
     column: str
-    talks: tuple[UserConversation, ...]
+    conversations: tuple[UserConversation, ...]
 
     @property
     def key(self) -> tuple[int, str, str]:
@@ -111,7 +111,7 @@ def _start(run: Run) -> Path | None:
 def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], exploratory: str) -> CrossPlayReport:
     """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
     rows, columns = tuple(study.train), tuple(study.evaluate)
-    by_cell = {key: cell.talks for key, cell in played.items() if cell.talks}
+    by_cell = {key: cell.conversations for key, cell in played.items() if cell.conversations}
     seeds = [
         seed
         for seed in dict.fromkeys(seed for seed, *_ in by_cell)
@@ -121,16 +121,21 @@ def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], e
         raise ConfigError(
             "compare.no_evaluation", f"No seed of study {study.name} has all of its runs. See the runs' logs."
         )
-    found = {key: measures(talks) for key, talks in by_cell.items()}
-    scores = np.array([[[found[seed, row, column].success for column in columns] for row in rows] for seed in seeds])
-    started = all((seed, START, column) in found for seed in seeds for column in columns)
+    cells = {key: measures(conversations) for key, conversations in by_cell.items()}
+    scores = np.array([[[cells[seed, row, column].success for column in columns] for row in rows] for seed in seeds])
+    started = all((seed, START, column) in cells for seed in seeds for column in columns)
     start = (
-        np.array([[found[seed, START, column].success for column in columns] for seed in seeds]) if started else None
+        np.array([[cells[seed, START, column].success for column in columns] for seed in seeds]) if started else None
     )
     matrix = cross_play(scores, start, rows, columns, study.own, study.contrasts, study.contrasted)
     curves = {
         row: grounded_curve(
-            [talk.as_answered() for seed in seeds for column in columns for talk in by_cell[seed, row, column]]
+            [
+                conversation.as_answered()
+                for seed in seeds
+                for column in columns
+                for conversation in by_cell[seed, row, column]
+            ]
         )
         for row in rows
         if by_cell[seeds[0], row, columns[0]][0].needed is not None
@@ -141,7 +146,7 @@ def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], e
         exploratory=exploratory,
         matrix=matrix,
         measures={
-            (row, column): _mean([found[seed, row, column] for seed in seeds])
+            (row, column): _mean([cells[seed, row, column] for seed in seeds])
             for row in (*rows, *([START] if started else []))
             for column in columns
         },
@@ -150,7 +155,7 @@ def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], e
         worst_users={row: _worst_user(by_cell, seeds, row, columns) for row in rows},
         over_users=_over_users(study, by_cell, seeds),
         values={
-            (seed, row, column): found[seed, row, column].success
+            (seed, row, column): cells[seed, row, column].success
             for seed in seeds
             for row in rows
             for column in columns
@@ -166,25 +171,27 @@ def _mean(cells: list[CellMeasures]) -> CellMeasures:
     return CellMeasures(**{name: mean(name) for name in CellMeasures.__slots__})  # type: ignore[arg-type]
 
 
-Talks = dict[tuple[int, str, str], tuple[UserConversation, ...]]
+ConversationsByCell = dict[tuple[int, str, str], tuple[UserConversation, ...]]
 
 
-def _by_user(talks: Talks, seeds: list[int], row: str, column: str) -> dict[int, list[list[float]]]:
+def _by_user(by_cell: ConversationsByCell, seeds: list[int], row: str, column: str) -> dict[int, list[list[float]]]:
     """Return each numbered user's scores, one list per seed."""
     users: dict[int, list[list[float]]] = {}
-    for place, seed in enumerate(seeds):
-        for talk in talks[seed, row, column]:
-            if talk.number is not None:
-                users.setdefault(talk.number, [[] for _ in seeds])[place].append(talk.score)
+    for index, seed in enumerate(seeds):
+        for conversation in by_cell[seed, row, column]:
+            if conversation.number is not None:
+                users.setdefault(conversation.number, [[] for _ in seeds])[index].append(conversation.score)
     return users
 
 
-def _worst_user(talks: Talks, seeds: list[int], row: str, columns: tuple[str, ...]) -> tuple[str, int, float] | None:
+def _worst_user(
+    by_cell: ConversationsByCell, seeds: list[int], row: str, columns: tuple[str, ...]
+) -> tuple[str, int, float] | None:
     """Return the user with the lowest mean score over all seeds: population, number and score."""
     means = [
         (float(np.mean([score for scores in by_seed for score in scores])), column, number)
         for column in columns
-        for number, by_seed in _by_user(talks, seeds, row, column).items()
+        for number, by_seed in _by_user(by_cell, seeds, row, column).items()
     ]
     if not means:
         return None
@@ -192,14 +199,14 @@ def _worst_user(talks: Talks, seeds: list[int], row: str, columns: tuple[str, ..
     return column, number, score
 
 
-def _over_users(study: CrossPlay, talks: Talks, seeds: list[int]) -> Interval | None:
+def _over_users(study: CrossPlay, by_cell: ConversationsByCell, seeds: list[int]) -> Interval | None:
     """Return the primary contrast with seeds and users resampled together, None without numbered users."""
     tables = []
     for row in study.contrasts[0]:
         users = {
             (column, number): [float(np.mean(scores)) for scores in by_seed]
             for column in study.contrasted
-            for number, by_seed in _by_user(talks, seeds, row, column).items()
+            for number, by_seed in _by_user(by_cell, seeds, row, column).items()
             if all(by_seed)
         }
         tables.append(users)

@@ -15,15 +15,15 @@ from userrl_core.served.client import ChatServer
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Tasks that a model sometimes passes. found: number of played tasks. unscored: number of those without a score."""
+    """Tasks that a model sometimes passes. played: number of played tasks. unscored: number of those without a score."""
 
     tasks: tuple[Task, ...]
-    found: int
+    played: int
     unscored: int
 
 
 def filter_by_difficulty(
-    tasks: Sequence[Task], server: ChatServer, *, attempts: int, least: float, most: float, horizon: int
+    tasks: Sequence[Task], server: ChatServer, *, attempts: int, min_rate: float, max_rate: float, horizon: int
 ) -> Filtered:
     """Keep the tasks whose pass rate is within the bounds. Raises ConfigError if no conversation could be scored."""
     played = asyncio.run(run_episodes(tasks, OpenAIPolicy(server), horizon=horizon, n=attempts))
@@ -35,5 +35,5 @@ def filter_by_difficulty(
         why = next((t.reject_reason for t in played if t.reject_reason), "no reason was given")
         raise ConfigError("run.no_conversations", f"None of the {len(played):,} conversations could be scored ({why}).")
     rates = {key: sum(passed) / len(passed) for key, passed in passes.items()}
-    kept = [task for task in tasks if task.key in rates and least <= rates[task.key] <= most]
-    return Filtered(tuple(kept), len(tasks), len(tasks) - len(rates))
+    medium_tasks = [task for task in tasks if task.key in rates and min_rate <= rates[task.key] <= max_rate]
+    return Filtered(tuple(medium_tasks), len(tasks), len(tasks) - len(rates))

@@ -26,8 +26,8 @@ class Frozen:
     def horizon(self) -> int:
         """The horizon of the stage that trained it. For other checkpoints, that of the last stage before any branch."""
         stage = Path(self.path).parent.parent.name
-        own = [planned for planned in self.recipe.planned_stages if planned.name == stage] or self.recipe.along("")
-        return (own[-1].horizon if own else None) or self.recipe.evaluate.horizon
+        stages = [planned for planned in self.recipe.planned_stages if planned.name == stage] or self.recipe.along("")
+        return (stages[-1].horizon if stages else None) or self.recipe.evaluate.horizon
 
     def policy(self, seed: int) -> Any:
         """Return the local model, with sampling as in training."""

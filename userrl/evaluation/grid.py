@@ -98,11 +98,11 @@ class Grid:
         for policy, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
             run = None if self.base.model else _trained(policy)
             trained_with = _trained_with(run) if run else "–"
-            shown = "default" if user is None else user if isinstance(user, str) else _spelt(user)
+            user_label = "default" if user is None else user if isinstance(user, str) else _spelt(user)
             start = _start(run) if run and scaling else None
             if start is not None:
-                yield Cell(self._with(str(start), user, turns), f"{policy} (start)", True, trained_with, shown)
-            yield Cell(self._with(policy, user, turns), self.base.model or policy, False, trained_with, shown)
+                yield Cell(self._with(str(start), user, turns), f"{policy} (start)", True, trained_with, user_label)
+            yield Cell(self._with(policy, user, turns), self.base.model or policy, False, trained_with, user_label)
 
     def _with(self, who: str, user: Any, turns: int | None) -> EvaluateRequest:
         update = {"checkpoint": who, "user": user, "horizon": turns}
@@ -204,13 +204,13 @@ def _table(axes: Axes, played: Sequence[PlayedCell]) -> TableBlock:
     rows = []
     for (policy, trained_with, _), by_user in by_cell.items():
         turns = next(iter(by_user.values())).horizon
-        shown = [by_user[user].interval() if user in by_user else NULL for user in users]
-        rows.append((policy, trained_with, str(turns), *shown))
-    one = _whole(played[0].scores)
+        intervals = [by_user[user].interval() if user in by_user else NULL for user in users]
+        rows.append((policy, trained_with, str(turns), *intervals))
+    first_row = _whole(played[0].scores)
     return TableBlock(
         ("policy", "trained with user", "horizon", *(f"user {user}" for user in users)),
         tuple(rows),
-        f"Score over all gyms, 95 % over tasks: {one.tasks} tasks x {one.attempts}, version {one.version}.",
+        f"Score over all gyms, 95 % over tasks: {first_row.tasks} tasks x {first_row.attempts}, version {first_row.version}.",
     )
 
 
@@ -335,7 +335,7 @@ def _spelt(options: dict[str, Any], kind: str = "") -> str:
     inner = options.get("options", options)
     if inner.get("model"):
         return str(inner["model"])
-    words = [
+    option_texts = [
         " or ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value) for value in inner.values()
     ]
-    return " ".join([kind or str(options.get("kind", "")), *words]).strip()
+    return " ".join([kind or str(options.get("kind", "")), *option_texts]).strip()

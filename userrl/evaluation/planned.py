@@ -69,8 +69,8 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
     actor = actor_of(request.checkpoint, request.model, request.base_url)
     suite = None if request.suite is None else load_suite(request.suite)
     recipe = _recipe_of(actor, suite) if request.recipe == AUTO else request.recipe
-    asked = request.model_copy(update={"recipe": recipe})
-    profile, overrides = _sizes(asked, actor, suite)
+    resolved_request = request.model_copy(update={"recipe": recipe})
+    profile, overrides = _sizes(resolved_request, actor, suite)
     plan = plan_run(
         TrainRequest(
             recipe=recipe,

@@ -138,20 +138,20 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
             "argument.missing",
             "Nothing is changed. Give another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.",
         )
-    meant, judge = find(request.run), None if request.judge is None else request.judge.as_argument()
-    stored: list[Trajectory] = list(stored_conversations(meant.id, request.phase, request.gyms or None))
+    stored_run, judge = find(request.run), None if request.judge is None else request.judge.as_argument()
+    stored: list[Trajectory] = list(stored_conversations(stored_run.id, request.phase, request.gyms or None))
     if not stored:
         raise ConfigError(
             "run.no_conversations",
-            f"Run {meant.id} has no finished conversation of phase {request.phase} to score again.",
+            f"Run {stored_run.id} has no finished conversation of phase {request.phase} to score again.",
         )
-    played = list(dict.fromkeys(each.task.gym for each in stored))
+    played = list(dict.fromkeys(trajectory.task.gym for trajectory in stored))
     if unknown := sorted(set(request.changes) - set(played)):
         raise ConfigError(
             "argument.unknown_value",
-            f"--set names gym '{unknown[0]}', which run {meant.id} did not play. It has {', '.join(played)}.",
+            f"--set names gym '{unknown[0]}', which run {stored_run.id} did not play. It has {', '.join(played)}.",
         )
-    recipe = from_resolved(meant.info.resolved)
+    recipe = from_resolved(stored_run.info.resolved)
     config = gym_config(recipe, evaluation=request.phase == "evaluate")
     config = {name: {**config.get(name, {}), **request.changes.get(name, {})} for name in played}
     role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(request.phase, "train")
@@ -160,24 +160,24 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
         refuse_lost_verdicts(stored)
     for name in played:
         parse_config(gym_class(name), config[name])
-    label = f"reverify-{content_hash([meant.id, request.phase, judge, request.changes])[:10]}"
-    run_id = f"{meant.id}-{label}"
-    fields = run_fields(recipe, seed=meant.info.seed, backend=meant.info.backend, parent=meant.id)
+    label = f"reverify-{content_hash([stored_run.id, request.phase, judge, request.changes])[:10]}"
+    run_id = f"{stored_run.id}-{label}"
+    fields = run_fields(recipe, seed=stored_run.info.seed, backend=stored_run.info.backend, parent=stored_run.id)
     with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": f"evaluate-{label}"}) as log:
-        for stage in dict.fromkeys(each.context.stage for each in stored):
+        for stage in dict.fromkeys(trajectory.context.stage for trajectory in stored):
             log.event("rewind", stage=stage)
-        log.tasks(each.task for each in stored)
+        log.tasks(trajectory.task for trajectory in stored)
         results = asyncio.run(_score(stored, judged_by, config, log))
-    return ReverifiedRun(meant.id, run_id, _by_gym_and_actor(stored, results))
+    return ReverifiedRun(stored_run.id, run_id, _by_gym_and_actor(stored, results))
 
 
 def refuse_lost_verdicts(stored: Sequence[Trajectory]) -> None:
     """Raise ConfigError for a conversation judged by a model or a person. Without a judge it cannot be scored."""
-    for each in {each.task.gym: each for each in stored if each.user != "rule"}.values():
-        if judges(each.task.gym, each.task):
+    for trajectory in {trajectory.task.gym: trajectory for trajectory in stored if trajectory.user != "rule"}.values():
+        if judges(trajectory.task.gym, trajectory.task):
             raise ConfigError(
                 "judge.none",
-                f"Scores of gym '{each.task.gym}' depend on verdicts of {each.user}, which were not stored. "
+                f"Scores of gym '{trajectory.task.gym}' depend on verdicts of {trajectory.user}, which were not stored. "
                 "Name a judge with --judge.",
             )
 
@@ -187,17 +187,17 @@ async def _score(
 ) -> list[Reverified]:
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(each: Trajectory) -> Reverified:
-        judge = judged_by[each.task.gym]
+    async def score_one(trajectory: Trajectory) -> Reverified:
+        judge = judged_by[trajectory.task.gym]
         async with limit:
-            result = await scored_again(each, judge, config[each.task.gym], user_name(judge))
+            result = await scored_again(trajectory, judge, config[trajectory.task.gym], user_name(judge))
         log.begin(result.trajectory)
         for turn in result.trajectory.turns:
             log.turn(result.trajectory, turn)
         log.end(result.trajectory)
         return result
 
-    return list(await asyncio.gather(*map(one, stored)))
+    return list(await asyncio.gather(*map(score_one, stored)))
 
 
 def _by_gym_and_actor(stored: Sequence[Trajectory], results: Sequence[Reverified]) -> tuple[ReverifiedScores, ...]:
@@ -223,5 +223,5 @@ def _by_gym_and_actor(stored: Sequence[Trajectory], results: Sequence[Reverified
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None

@@ -151,10 +151,10 @@ def _panel(axes: Any, panel: Panel) -> None:
             color="#57606a",
         )
     low, high = axes.get_ylim()
-    places = _mark_rows(panel.marks, axes.get_xlim())
-    rows = max(places, default=-1) + 1
+    name_rows = _mark_rows(panel.marks, axes.get_xlim())
+    rows = max(name_rows, default=-1) + 1
     axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # leave room for stage names above the curves
-    for (step, name), row in zip(panel.marks, places, strict=True):
+    for (step, name), row in zip(panel.marks, name_rows, strict=True):
         axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
         axes.annotate(
             plain(name),
@@ -174,12 +174,12 @@ def _mark_rows(marks: Sequence[tuple[float, str]], limits: tuple[float, float]) 
     """Return the row of each mark's name: the first one in which it covers no other name."""
     letter = (limits[1] - limits[0]) / LETTERS
     ends: list[float] = []  # of the last name in each row
-    places = []
+    name_rows = []
     for step, name in marks:
         row = next((row for row, end in enumerate(ends) if end <= step), len(ends))
         ends[row : row + 1] = [step + letter * (len(name) + 1)]
-        places.append(row)
-    return places
+        name_rows.append(row)
+    return name_rows
 
 
 def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: bool = False) -> str:
@@ -190,9 +190,9 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(7.2, 0.7 + 0.3 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
-        for place, (_, estimate, low, high) in enumerate(rows):
-            axes.plot([low, high], [place, place], color=COLORS[0], lw=2, solid_capstyle="butt", alpha=0.55)
-            axes.plot([estimate], [place], "o", color=COLORS[0], markersize=5)
+        for index, (_, estimate, low, high) in enumerate(rows):
+            axes.plot([low, high], [index, index], color=COLORS[0], lw=2, solid_capstyle="butt", alpha=0.55)
+            axes.plot([estimate], [index], "o", color=COLORS[0], markersize=5)
         axes.set_yticks(range(len(rows)), [plain(label) for label, *_ in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
@@ -210,24 +210,26 @@ def matrix(
     from matplotlib.figure import Figure
 
     values = np.array([[value for value, _ in row] for row in cells])
-    most = float(np.nanmax(np.abs(values), initial=0.01))
+    largest = float(np.nanmax(np.abs(values), initial=0.01))
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(2.2 + 1.45 * len(columns), 1.0 + 0.55 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
         # Vector cells: the page's security policy blocks the embedded image that imshow draws.
-        axes.pcolormesh(values, cmap="RdBu", vmin=-most, vmax=most, alpha=0.75, rasterized=False)
+        axes.pcolormesh(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.75, rasterized=False)
         axes.invert_yaxis()
         axes.grid(visible=False)
-        axes.set_xticks([at + 0.5 for at in range(len(columns))], [plain(column) for column in columns])
-        axes.set_yticks([place + 0.5 for place in range(len(rows))], [plain(row) for row in rows])
+        axes.set_xticks(
+            [column_index + 0.5 for column_index in range(len(columns))], [plain(column) for column in columns]
+        )
+        axes.set_yticks([row_index + 0.5 for row_index in range(len(rows))], [plain(row) for row in rows])
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
-        for place, row in enumerate(cells):
+        for row_index, row in enumerate(cells):
             for at, (value, text) in enumerate(row):
-                strong = abs(value) > 0.7 * most
+                strong = abs(value) > 0.7 * largest
                 axes.text(
                     at + 0.5,
-                    place + 0.5,
+                    row_index + 0.5,
                     plain(text),
                     ha="center",
                     va="center",

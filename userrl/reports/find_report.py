@@ -24,15 +24,15 @@ def report(run: str = "latest") -> Report:
     if run == people_report.RUN:
         return people_report.PeopleReport()
     try:
-        meant = find(run)
+        stored_run = find(run)
     except ConfigError:
         if imported := find_imported(run):
             return imported
         raise
-    if has_report(meant):
-        return _trained(meant)
+    if has_report(stored_run):
+        return _trained(stored_run)
     finished = [candidate for candidate in all_runs() if has_report(candidate)] if run == "latest" else []
-    return replace(_trained(finished[-1]), newer=meant) if finished else UnfinishedRun(meant)
+    return replace(_trained(finished[-1]), newer=stored_run) if finished else UnfinishedRun(stored_run)
 
 
 def _trained(run: Run) -> TrainedRun:

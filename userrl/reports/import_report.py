@@ -197,16 +197,16 @@ def _blocks(run: ImportedRun) -> Iterator[Block]:
             yield Text(unscored_sentence(f"{item.policy} at {item.gym}", item.unscored, of=item.conversations))
     powers = sorted({k for item in run.policies for k in item.pass_hat if k > 1})
     if powers:
-        kept = [k for k in powers if k <= 8]
+        shown_powers = [k for k in powers if k <= 8]
         yield TableBlock(
-            ("Agent", "Data", "pass^1", *(f"pass^{k}" for k in kept), *(f"pass@{k}" for k in kept)),
+            ("Agent", "Data", "pass^1", *(f"pass^{k}" for k in shown_powers), *(f"pass@{k}" for k in shown_powers)),
             tuple(
                 (
                     item.policy,
                     item.gym,
                     number(item.pass_hat.get(1)),
-                    *(number(item.pass_hat.get(k)) for k in kept),
-                    *(number(item.pass_at.get(k)) for k in kept),
+                    *(number(item.pass_hat.get(k)) for k in shown_powers),
+                    *(number(item.pass_at.get(k)) for k in shown_powers),
                 )
                 for item in run.policies
             ),
@@ -233,7 +233,7 @@ def _blocks(run: ImportedRun) -> Iterator[Block]:
 
 
 def _row(item: ImportedPolicy) -> tuple[str, ...]:
-    few, most = item.fewest_attempts, item.most_attempts
+    fewest, largest = item.fewest_attempts, item.most_attempts
     return (
         item.policy,
         item.gym,
@@ -241,7 +241,7 @@ def _row(item: ImportedPolicy) -> tuple[str, ...]:
         f"{item.conversations:,}",
         f"{item.scored:,}",
         f"{item.tasks:,}",
-        str(most) if few == most else f"{few} to {most}",
+        str(largest) if fewest == largest else f"{fewest} to {largest}",
         f"{item.turns:,}",
         "none" if item.score is None else with_limits(item.score),
     )

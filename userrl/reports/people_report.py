@@ -98,18 +98,18 @@ def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[M
 
 def people_document(warehouse: Warehouse) -> Document:
     """Return the page on all conversations of people. Raises ConfigError if there are none."""
-    talks = warehouse.rows("FROM people(run := $run)", run=RUN)
-    if not talks:
+    conversations = warehouse.rows("FROM people(run := $run)", run=RUN)
+    if not conversations:
         raise ConfigError(
             "run.no_conversations",
             "No person has held a conversation yet. Start one with `userrl play GYM --as user`, or under "
             "People in `userrl view`.",
         )
-    scored = [talk for talk in talks if talk["admitted"]]
-    names = {talk["person"] for talk in talks if talk["person"]}
-    ratings = [talk["rating"] for talk in talks if talk["rating"]]
+    scored = [row for row in conversations if row["admitted"]]
+    names = {row["person"] for row in conversations if row["person"]}
+    ratings = [row["rating"] for row in conversations if row["rating"]]
     people = _many(len(names), "named person", "named people")
-    sentences = [f"{_many(len(talks), 'conversation')} of {people}; {len(scored)} could be scored."]
+    sentences = [f"{_many(len(conversations), 'conversation')} of {people}; {len(scored)} could be scored."]
     if ratings:
         mean = sum(ratings) / len(ratings)
         sentences.append(f"Mean rating of the other side: {number(mean, 1)} of 5, {_many(len(ratings), 'rating')}.")
@@ -171,13 +171,13 @@ def studies(warehouse: Warehouse) -> list[str]:
     )
     sentences = []
     for row in planned:
-        talks = warehouse.rows(
+        conversations = warehouse.rows(
             "FROM people(run := $run) WHERE study = $study AND admitted", run=RUN, study=row["study"]
         )
         size = row["persons"] * row["each"]
         sentences.append(
-            f"Study {row['study']}: {_many(len(talks), 'conversation')} of "
-            f"{_many(len({talk['person'] for talk in talks}), 'person')}; planned are "
+            f"Study {row['study']}: {_many(len(conversations), 'conversation')} of "
+            f"{_many(len({conversation['person'] for conversation in conversations}), 'person')}; planned are "
             f"{size} of {row['persons']} persons. With {size} conversations a difference in success below "
             f"{number(smallest_seen(size), 2)} is not seen."
         )
@@ -215,5 +215,5 @@ def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:
     ]
 
 
-def _many(count: int, one: str, more: str = "") -> str:
-    return f"{count} {one if count == 1 else more or one + 's'}"
+def _many(count: int, singular: str, plural: str = "") -> str:
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -33,7 +33,9 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
         raise ConfigError("compare.bad_sides", f"'{published}' has no learning curve. Name runs of this home.")
     runs = {side: find(side) for side in sides if "=" not in side}
     with open_warehouse(warehouse_dir()) as warehouse:
-        curves = [curve for side in sides for curve in _curves(warehouse, side, runs.get(side), alone=len(sides) == 1)]
+        curves = [
+            curve for side in sides for curve in _curves(warehouse, side, runs.get(side), is_single=len(sides) == 1)
+        ]
     if not curves:
         raise ConfigError(
             "run.no_curve", f"No training or validation step has finished yet in {', '.join(sides)}. Try again later."
@@ -56,7 +58,7 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
     return path
 
 
-def _curves(warehouse: Warehouse, side: str, run: Run | None, *, alone: bool) -> Iterator[RunCurve]:
+def _curves(warehouse: Warehouse, side: str, run: Run | None, *, is_single: bool) -> Iterator[RunCurve]:
     """Yield the curves of a side. A run, or a group of runs, has a line for each branch."""
     if run is None:
         for text in split_by_branch(warehouse, side):
@@ -65,5 +67,5 @@ def _curves(warehouse: Warehouse, side: str, run: Run | None, *, alone: bool) ->
     points = curve_points(warehouse, run.id)
     branches = sorted({point.branch for point in points if point.branch}) or [""]
     for branch in branches:
-        name = (branch or TRAINED) if alone else f"{run.id} {branch}".strip()
+        name = (branch or TRAINED) if is_single else f"{run.id} {branch}".strip()
         yield from run_curves(points, name, run.info.seed, branch)

@@ -78,13 +78,15 @@ def _order(report: RunReport, measured: Intervals) -> list[str]:
 
 
 def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:
-    shown = {policy: interval for policy in _order(report, measured) if (interval := measured[policy, ALL]).units > 1}
-    if shown:
-        rows = [(policy, limits.estimate, limits.low, limits.high) for policy, limits in shown.items()]
+    measured_policies = {
+        policy: interval for policy in _order(report, measured) if (interval := measured[policy, ALL]).units > 1
+    }
+    if measured_policies:
+        rows = [(policy, limits.estimate, limits.low, limits.high) for policy, limits in measured_policies.items()]
         yield Figure(
             partial(intervals, rows, x="mean held-out score, 95 % over tasks"),
             "All held-out tasks of one run. The limits say nothing about other seeds.",
-            tuple(f"{policy:24} {with_limits(interval)}" for policy, interval in shown.items()),
+            tuple(f"{policy:24} {with_limits(interval)}" for policy, interval in measured_policies.items()),
         )
 
 
@@ -180,7 +182,7 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
         for row in measured
         if row[3] == name
     }
-    ways = list(report.branches) or [""]
+    branches = list(report.branches) or [""]
     of = {
         "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in reply_rows],
         "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in reply_rows],
@@ -192,7 +194,7 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
         ],
     }
     drawn = [
-        Panel(title, [Line(way or TRAINED, _along(rows, way), smooth=True) for way in ways])
+        Panel(title, [Line(branch or TRAINED, _along(rows, branch), smooth=True) for branch in branches])
         for title, rows in of.items()
         if rows
     ]
@@ -203,8 +205,8 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     )
 
 
-def _along(rows: Sequence[tuple[str, int, float | None]], way: str) -> list[tuple[float, float]]:
-    return [(step, value) for stage, step, value in rows if value is not None and branch_of(stage) in ("", way)]
+def _along(rows: Sequence[tuple[str, int, float | None]], branch: str) -> list[tuple[float, float]]:
+    return [(step, value) for stage, step, value in rows if value is not None and branch_of(stage) in ("", branch)]
 
 
 def _ends(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:

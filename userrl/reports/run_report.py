@@ -218,5 +218,5 @@ def read_report(run: Run) -> RunReport:
             "file.damaged", f"{run.folder / REPORT_FILE} cannot be read. Start the run again, which writes it anew."
         ) from None
     checkpoint = None if run.checkpoint is None else str(run.checkpoint)
-    here = {"folder": str(run.folder), "warehouse": str(warehouse_dir()), "checkpoint": checkpoint}
-    return report.model_copy(update=here)
+    paths = {"folder": str(run.folder), "warehouse": str(warehouse_dir()), "checkpoint": checkpoint}
+    return report.model_copy(update=paths)

@@ -84,9 +84,9 @@ def _state(run: Run) -> Iterator[Block]:
 
 def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
     done, working = stage_results(run.folder), run.status.stage
-    begun = [*done, *([working] if working and working not in done else [])]
+    started_stages = [*done, *([working] if working and working not in done else [])]
     rows = []
-    for stage in stages or begun:
+    for stage in stages or started_stages:
         last: dict[str, Any] = {}
         for line in GrowingLines(run.stage(stage) / "progress.jsonl"):
             last = line
@@ -109,9 +109,9 @@ def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
         phase_points = [point for point in points if point.phase == phase]
         branches = dict.fromkeys(point.branch for point in phase_points)
         for branch in [branch for branch in branches if branch] or branches:
-            way = along(phase_points, branch)
-            steps = f"steps {way[0].step} to {way[-1].step} {branch}"
-            lines.append(curve_line(phase, [point.score for point in way], steps))
+            branch_points = along(phase_points, branch)
+            steps = f"steps {branch_points[0].step} to {branch_points[-1].step} {branch}"
+            lines.append(curve_line(phase, [point.score for point in branch_points], steps))
     if lines:
         yield Heading("Mean score so far")
         yield Figure(None, "", tuple(lines))

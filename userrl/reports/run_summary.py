@@ -53,15 +53,17 @@ def facts(report: RunReport) -> Iterator[Block]:
     if report.from_scratch:
         yield Text("The model is trained from scratch; its scores say nothing about pretrained models.")
     if report.demonstrations is not None:
-        shown = report.demonstrations
-        scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
-        counts = (
-            f"{scripted}: {shown.played} trajectories, mean {number(shown.mean)}; {shown.kept} kept, "
-            f"mean {number(shown.mean_kept)}."
+        demonstrations = report.demonstrations
+        scripted = (
+            " (a script that knows the answers, not a model)" if demonstrations.policy.startswith("scripted") else ""
         )
-        yield Text(("Demonstrator: ", Code(shown.policy), counts))
-        if shown.unread:
-            fields = ", ".join(f"{name} of {count:,} messages" for name, count in shown.unread.items())
+        counts = (
+            f"{scripted}: {demonstrations.played} trajectories, mean {number(demonstrations.mean)}; {demonstrations.kept} kept, "
+            f"mean {number(demonstrations.mean_kept)}."
+        )
+        yield Text(("Demonstrator: ", Code(demonstrations.policy), counts))
+        if demonstrations.unread:
+            fields = ", ".join(f"{name} of {count:,} messages" for name, count in demonstrations.unread.items())
             yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")
     if report.data:
         kinds = dict.fromkeys(report.data.values())
@@ -81,10 +83,10 @@ def _evaluated(evaluated: Evaluated) -> Line:
     return ("Evaluated: the checkpoint ", Code(evaluated.where), ".")
 
 
-def reached(report: RunReport, collapsed: Sequence[str], held: Sequence[str]) -> Iterator[Block]:
+def reached(report: RunReport, collapsed: Sequence[str], uncollapsed: Sequence[str]) -> Iterator[Block]:
     """Yield the best checkpoint and the last step, which a card has already. Losses come first.
 
-    collapsed, held: sentences on how the run ended.
+    collapsed, uncollapsed: sentences on how the run ended.
     """
     for sentence in (*collapsed, *report.forgotten) if report.card is None else ():
         yield Text(sentence, strong=True)
@@ -92,7 +94,7 @@ def reached(report: RunReport, collapsed: Sequence[str], held: Sequence[str]) ->
         yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
     if report.card is not None:
         return
-    if items := [*_best_and_last(report), *held]:
+    if items := [*_best_and_last(report), *uncollapsed]:
         yield Items(tuple(items))
 
 
@@ -224,20 +226,22 @@ def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
     """Yield the figure of training and validation side by side. Each branch has a line. The demonstrator's mean is a
     horizontal line.
     """
-    ways = list(report.branches) or [""]
-    branch_curves = [curve for way in ways for curve in run_curves(points, way or TRAINED, report.seed, way)]
+    branches = list(report.branches) or [""]
+    branch_curves = [
+        curve for branch in branches for curve in run_curves(points, branch or TRAINED, report.seed, branch)
+    ]
     if not branch_curves:
         return
 
     def lines(phase: str) -> list[RunCurve]:
         return [curve for curve in branch_curves if curve.phase == phase]
 
-    shown = report.demonstrations
+    demonstrations = report.demonstrations
     yield curves_figure(
         branch_curves,
         lambda phase: [mean_line(curve.side, [curve]) for curve in lines(phase)],
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon. Branches share the stages before the fork.",
-        {} if shown is None or shown.mean is None else {"demonstrator": shown.mean},
+        {} if demonstrations is None or demonstrations.mean is None else {"demonstrator": demonstrations.mean},
     )
     if note := horizon_note((point.phase, point.horizon) for point in points):
         yield Text(note)
@@ -253,7 +257,7 @@ def replaced(report: RunReport) -> Iterator[Block]:
 def where(report: RunReport) -> Iterator[Block]:
     """Yield the total time, and the paths of the run's files and conversations."""
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
-    places: Mapping[str, str | None] = {
+    paths: Mapping[str, str | None] = {
         "Checkpoint": report.checkpoint,
         "Run folder": report.folder,
         "Warehouse": report.warehouse,
@@ -266,7 +270,7 @@ def where(report: RunReport) -> Iterator[Block]:
     yield Items(
         (
             f"Time of all stages: {seconds:.0f} s ({cpu:.0f} CPU seconds).",
-            *((f"{name}: ", Code(place)) for name, place in places.items() if place),
+            *((f"{name}: ", Code(path)) for name, path in paths.items() if path),
             ("In the browser: ", Code("userrl view"), f" on that machine, then {run_address(report.run)}"),
         )
     )
@@ -279,9 +283,9 @@ def card_blocks(card: ResultCard) -> Iterator[Block]:
         fallen = len(card.outcomes) == 1 and card.outcomes[0].outcome == COLLAPSED
         yield Text(answer, strong=True, alarm=fallen)
     sentences = [outcome.sentence for outcome in card.outcomes]
-    told = () if card.between or len(sentences) > 1 else sentences
+    listed_sentences = () if card.between or len(sentences) > 1 else sentences
     for outcome in card.outcomes:
-        if outcome.outcome == COLLAPSED and outcome.sentence not in told:
+        if outcome.outcome == COLLAPSED and outcome.sentence not in listed_sentences:
             yield Text(outcome.sentence, strong=True, alarm=True)
     for alarm in card.alarms:
         branch = f" Branch {alarm.branch}." if alarm.branch and f" of {alarm.branch}:" not in alarm.sentence else ""
@@ -289,7 +293,9 @@ def card_blocks(card: ResultCard) -> Iterator[Block]:
     if card.rows:
         yield _table(card)
     items: list[Line] = [
-        outcome.sentence for outcome in card.outcomes if outcome.outcome != COLLAPSED and outcome.sentence not in told
+        outcome.sentence
+        for outcome in card.outcomes
+        if outcome.outcome != COLLAPSED and outcome.sentence not in listed_sentences
     ]
     if len(card.between) > 1:
         items += [_between(difference) for difference in card.between]
@@ -304,8 +310,8 @@ def _answer(card: ResultCard) -> Line:
     if len(card.outcomes) == 1:
         return card.outcomes[0].sentence
     if card.outcomes:
-        known = [f"{outcome.branch}: {outcome.outcome}" for outcome in card.outcomes if outcome.outcome]
-        return f"{'; '.join(known)}." if known else ""
+        branch_outcomes = [f"{outcome.branch}: {outcome.outcome}" for outcome in card.outcomes if outcome.outcome]
+        return f"{'; '.join(branch_outcomes)}." if branch_outcomes else ""
     evaluated = [row for row in card.rows if row.score is not None and row.policy != "demonstrator"]
     if len(evaluated) == 1 and evaluated[0].score is not None:
         return f"{evaluated[0].policy} scores {evaluated[0].score} on {evaluated[0].score.tasks} held-out tasks."
@@ -322,13 +328,13 @@ def _better_branch(card: ResultCard) -> Line:
     a, b, difference = Code(clearest.a), Code(clearest.b), clearest.difference
     low, high = (math.nan if limit is None else limit for limit in (difference.low, difference.high))
     if low > 0:
-        words: tuple[Line, ...] = ("Branch ", b, " beat branch ", a)
+        sentence: tuple[Line, ...] = ("Branch ", b, " beat branch ", a)
     elif high < 0:
-        words = ("Branch ", a, " beat branch ", b)
+        sentence = ("Branch ", a, " beat branch ", b)
     else:
-        words = ("Branches ", b, " and ", a, " do not differ clearly")
+        sentence = ("Branches ", b, " and ", a, " do not differ clearly")
     return (
-        *_flat(words),
+        *_flat(sentence),
         ": ",
         *_flat((_between(clearest),)),
         f" It is the largest of {len(card.between)} differences." if len(card.between) > 1 else "",
@@ -363,7 +369,7 @@ def _table(card: ResultCard) -> TableBlock:
     steps = any(row.step is not None for row in card.rows)
     validation = any(row.validation is not None for row in card.rows)
     head = ["policy"]
-    head += [name for name, shown in (("step", steps), ("validation", validation)) if shown]
+    head += [name for name, has_column in (("step", steps), ("validation", validation)) if has_column]
     head += ["held-out [95 %]", *([f"minus {card.start} [95 %]"] if gain else [])]
     rows = []
     for row in card.rows:

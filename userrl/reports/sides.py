@@ -95,7 +95,7 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
     evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
     if not evaluated:
         if not rows:
-            raise ConfigError("run.no_such_run", f"No run matches '{text}'{_known(warehouse, filters)}.")
+            raise ConfigError("run.no_such_run", f"No run matches '{text}'{_known_values(warehouse, filters)}.")
         newest_row = max(rows, key=lambda row: row["created"])
         raise ConfigError(
             "compare.no_evaluation",
@@ -124,8 +124,8 @@ def split_by_branch(warehouse: Warehouse, text: str) -> list[str]:
     if "=" not in text or "policy" in (filters := _filters(text)):
         return [text]
     run_ids = [row["run_id"] for row in warehouse.rows("FROM runs WHERE kind IS NULL") if _fits(row, filters)]
-    evaluated = {policy for own in _policies(warehouse, run_ids).values() for policy in own}
-    branches = {branch for own in _branches(warehouse, run_ids).values() for branch in own} & evaluated
+    evaluated = {policy for policies in _policies(warehouse, run_ids).values() for policy in policies}
+    branches = {branch for of_run in _branches(warehouse, run_ids).values() for branch in of_run} & evaluated
     return [f"{text},policy={branch}" for branch in sorted(branches)] or [text]
 
 
@@ -152,23 +152,22 @@ def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         run_ids.setdefault(f"profile={row['profile']},recipe_hash={row['recipe_hash']}", []).append(row["run_id"])
     if len(run_ids) > 1:
-        ways = "; ".join(f"{way} ({', '.join(sorted(run_ids[way]))})" for way in sorted(run_ids))
+        filters_text = "; ".join(f"{filters} ({', '.join(sorted(run_ids[filters]))})" for filters in sorted(run_ids))
         raise ConfigError(
-            "compare.bad_sides", f"'{text}' matches runs of {len(run_ids)} different recipes. Add one of: {ways}."
+            "compare.bad_sides",
+            f"'{text}' matches runs of {len(run_ids)} different recipes. Add one of: {filters_text}.",
         )
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
     if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
         evaluated = _policies(warehouse, [run_id]).get(run_id, [])
-        if own := [branch for branch in branches if branch in evaluated]:
-            return (
-                f"it has branches, each evaluated by its name; add {' or '.join(f'policy={branch}' for branch in own)}"
-            )
+        if choices := [branch for branch in branches if branch in evaluated]:
+            return f"it has branches, each evaluated by its name; add {' or '.join(f'policy={branch}' for branch in choices)}"
     text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
     if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
         return f"its checkpoint was evaluated in a separate run, so compare {evaluation} instead"
-    run = next((each for each in all_runs() if each.id == run_id), None)
+    run = next((candidate for candidate in all_runs() if candidate.id == run_id), None)
     if run is None:
         return "its folder no longer exists, so it cannot be evaluated; compare another run"
     state = run.status.state
@@ -182,7 +181,7 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
     return f"{go_on}. Or: {now}" if go_on else now
 
 
-def _known(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
+def _known_values(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
     """Say which values a filter could have named."""
     runs = warehouse.rows("FROM runs WHERE kind IS NULL ORDER BY created DESC")
     for key, pattern in filters.items():
@@ -225,15 +224,15 @@ def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[st
 
 def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
     text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
-    found: dict[str, set[str]] = {}
+    by_run: dict[str, set[str]] = {}
     for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():
-        found.setdefault(run_id, set()).add(branch_of(stage))
-    return found
+        by_run.setdefault(run_id, set()).add(branch_of(stage))
+    return by_run
 
 
 def _evaluated(row: Mapping[str, Any], policies: Mapping[str, Sequence[str]], policy: str | None) -> bool:
-    own = policies.get(row["run_id"], ())
-    return policy in own if policy else TRAINED in own or len(own) == 1
+    run_policies = policies.get(row["run_id"], ())
+    return policy in run_policies if policy else TRAINED in run_policies or len(run_policies) == 1
 
 
 def _member(
@@ -242,27 +241,29 @@ def _member(
     branches: Mapping[str, set[str]],
     policy: str,
 ) -> ComparedRun:
-    run_id, own = row["run_id"], policies.get(row["run_id"], ())
+    run_id, run_policies = row["run_id"], policies.get(row["run_id"], ())
     # A training run calls its own policy RL. A separate evaluation has one policy with any name.
-    best = policy or (TRAINED if TRAINED in own else own[0] if len(own) == 1 else "")
-    if best not in own:
+    best = policy or (TRAINED if TRAINED in run_policies else run_policies[0] if len(run_policies) == 1 else "")
+    if best not in run_policies:
         raise ConfigError(
             "compare.bad_sides",
-            f"Run {run_id} evaluated {', '.join(own)}. Name one of them, as in "
-            f"{run_id}:{own[0]}{nearest(best, own) if best else ''}.",
+            f"Run {run_id} evaluated {', '.join(run_policies)}. Name one of them, as in "
+            f"{run_id}:{run_policies[0]}{nearest(best, run_policies) if best else ''}.",
         )
     last = last_step(best)
     branch = "" if best == TRAINED else best if best in branches.get(run_id, ()) else None
-    return ComparedRun(run_id, row["recipe"], row["seed"] or 0, best, last if last in own else best, branch)
+    return ComparedRun(run_id, row["recipe"], row["seed"] or 0, best, last if last in run_policies else best, branch)
 
 
 def _published(warehouse: Warehouse, text: str) -> PublishedRows:
     name = text.removeprefix(PUBLISHED)
     rows = warehouse.sql("SELECT * FROM reference.userrl_table3 WHERE lower(model) = lower($model)", model=name).pl()
     if rows.is_empty():
-        known = [model for (model,) in warehouse.sql("SELECT DISTINCT model FROM reference.userrl_table3").fetchall()]
+        model_names = [
+            model for (model,) in warehouse.sql("SELECT DISTINCT model FROM reference.userrl_table3").fetchall()
+        ]
         raise ConfigError(
             "compare.bad_sides",
-            f"Table 3 of UserRL has no model '{name}'{nearest(name, known)}. It has {', '.join(sorted(known))}.",
+            f"Table 3 of UserRL has no model '{name}'{nearest(name, model_names)}. It has {', '.join(sorted(model_names))}.",
         )
     return PublishedRows(text, rows)

@@ -53,8 +53,8 @@ class TrainedRun(Report):
         """Return the learning curve in training and validation: mean score by phase, stage and step."""
         with open_warehouse(warehouse_dir(), run=self.run) as opened:
             curve = opened.query("learning_curve", run=self.run, phase=None)
-            shown: pl.DataFrame = curve.filter("phase IN ('train', 'validate')").pl()
-            return shown
+            by_step: pl.DataFrame = curve.filter("phase IN ('train', 'validate')").pl()
+            return by_step
 
     def checkpoints(self, *, load: bool = False) -> pl.DataFrame:
         """Return the checkpoints on disk in order of training: stage, step, validation score, chosen, megabytes, problem, path.

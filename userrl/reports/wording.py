@@ -39,10 +39,10 @@ def opening_words(messages: str | None, otherwise: str, *, longest: int = 60) ->
     messages: the column of a trajectory. otherwise: returned if there is no such message.
     """
     texts = [message["content"] for message in json.loads(messages or "[]") if message["role"] == "user"]
-    words = " ".join(str(texts[0] if texts else "").split())
-    if len(words) <= longest:
-        return words or otherwise
-    return f"{words[: longest + 1].rpartition(' ')[0] or words[:longest]} …"
+    text = " ".join(str(texts[0] if texts else "").split())
+    if len(text) <= longest:
+        return text or otherwise
+    return f"{text[: longest + 1].rpartition(' ')[0] or text[:longest]} …"
 
 
 def attempt(row: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def write_report(
     chosen = max(reversed([*ends.values()]), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         curve = curve_points(warehouse, run.id)
-        collapsed, held = _endings(run, warehouse)
+        collapsed, uncollapsed = _endings(run, warehouse)
         alarms = _alarms(plan, run, warehouse)
     trained = {"RL": newest} if newest is not None and not ends else dict(ends or {})
     reached = {
@@ -109,7 +109,7 @@ def write_report(
         branches=reached,
         fork=_fork(plan),
         collapsed=collapsed,
-        held=held,
+        held=uncollapsed,
         alarms=tuple(alarm.sentence for alarm in alarms),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         data=data_used(plan.recipe),
@@ -159,12 +159,12 @@ def _fork(plan: RunPlan) -> str:
     if len(recipe.branches) < 2:
         return ""
     stages = {name: [stage for stage in recipe.planned_stages if stage.branch == name] for name in recipe.branches}
-    ways = [
+    schedules = [
         f"{name}: {', '.join(f'{stage.horizon} turns for {_length(stage)}' for stage in branch_stages)}"
         for name, branch_stages in stages.items()
     ]
     return (
-        f"After the common stages: {'; '.join(ways)}. One seed shows how these runs differ, not the schedules. To compare the "
+        f"After the common stages: {'; '.join(schedules)}. One seed shows how these runs differ, not the schedules. To compare the "
         "schedules, run the same fork over many seeds."
     )
 
@@ -183,8 +183,10 @@ def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
     first = [actor for actor in ("start", "SFT") if actor in table]
     sentences: list[str] = []
     for actor in (actor for actor in table if actor not in ("demonstrator", "start")):
-        whole = actor.removesuffix(last_step(""))
-        earlier = first[: first.index(actor)] if actor in first else [*first, *([whole] if whole in table else [])]
+        best_actor = actor.removesuffix(last_step(""))
+        earlier = (
+            first[: first.index(actor)] if actor in first else [*first, *([best_actor] if best_actor in table else [])]
+        )
         before = {name: _means(table[name]) for name in earlier if name != actor}
         for lost in forgotten(actor, _means(table[actor]), before):
             sentences.append(
@@ -219,8 +221,8 @@ def _earlier_alarms(report: RunReport, warehouse: Warehouse) -> Iterator[CardAla
         fields, branch = json.loads(row["fields"]), branch_of(row["stage"] or "")
         if fields["alarm"] in RULES:
             alarm = Alarm(fields["alarm"], row["step"], fields["value"], fields["bound"], fields["action"])
-            for named in (alarm, replace(alarm, branch=branch)):  # the first versions did not name the branch
-                branches[named.sentence()] = alarm.name, branch
+            for earlier_alarm in (alarm, replace(alarm, branch=branch)):  # the first versions did not name the branch
+                branches[earlier_alarm.sentence()] = alarm.name, branch
     for sentence in report.alarms:
         name, branch = branches.get(sentence, ("", ""))
         yield CardAlarm(sentence=sentence, branch=branch, remedy=remedy(name))
@@ -289,26 +291,26 @@ def _rows(
         gain = None if policy in (*STARTS, "demonstrator") else _difference(baseline, scores.get(policy, {}))
         return CardRow(policy=name, step=step, validation=validation, score=_score(scores.get(policy, {})), gain=gain)
 
-    shown = set()
+    yielded = set()
     for policy in scores:
         if policy.startswith("scripted"):
             yield row("demonstrator", policy)
-            shown.add(policy)
+            yielded.add(policy)
     at_start = _start_validation(warehouse, report.run)
     for name in STARTS[::-1]:
         if name in scores:
             trained = bool(reached) and name == start
             yield row(NAMES[name], name, 0 if trained else None, at_start if trained else None)
-            shown.add(name)
+            yielded.add(name)
     for label, (best, last) in reached.items():
         if best.step == last.step:
             yield row(f"{label}, best and last", label, best.step, best.validation)
         else:
             yield row(f"{label}, best", label, best.step, best.validation)
             yield row(f"{label}, last", last_step(label), last.step, last.validation)
-        shown |= {label, last_step(label)}
+        yielded |= {label, last_step(label)}
     for policy in scores:
-        if policy not in shown:
+        if policy not in yielded:
             yield row(policy, policy)
 
 

@@ -32,7 +32,7 @@ def push(
 
     prepared = prepare(checkpoint, to)
     print(f"wrote {prepared.folder} with README.md, the model card", flush=True)
-    for origin in prepared.given:
+    for origin in prepared.origins:
         print(f"note: the run used {origin}; the card quotes none of them")
         if prepared.from_scratch:
             print("note: the tokenizer was trained on the run's demonstrations, so its vocabulary has words of them")

@@ -14,7 +14,7 @@ from nicegui import ui
 from analysis.credit.replay import why_not
 from flows.page import frame
 from userrl.branching.apart import branch_apart
-from userrl.branching.branch import BranchRequest, Way
+from userrl.branching.branch import BranchRequest, Continuation
 from userrl.machine.home import runs_dir, warehouse_dir
 from userrl.reports.wording import ended
 from userrl.run.run import load
@@ -82,7 +82,7 @@ class Alternatives:
         self._place.clear()
         with self._place:
             ui.label("Playing …").classes("quiet").props('role="status"')
-        alternatives: Sequence[Way] | str
+        alternatives: Sequence[Continuation] | str
         try:
             alternatives = await self._played(str(self._edit.value or "").strip()[:LONGEST])
         except UserRLError as error:
@@ -97,12 +97,12 @@ class Alternatives:
             else:
                 self._show(alternatives)
 
-    async def _played(self, edit: str) -> Sequence[Way]:
+    async def _played(self, edit: str) -> Sequence[Continuation]:
         request = BranchRequest(trajectory=self._traj_id, turn=self._number, k=WAYS, edit=edit or None)
         async with _one_at_a_time:
             return await branch_apart(request, SECONDS)
 
-    def _show(self, alternatives: Sequence[Way]) -> None:
+    def _show(self, alternatives: Sequence[Continuation]) -> None:
         scores = [alternative.score for alternative in alternatives if alternative.score is not None]
         if scores:
             mean = frame.number(sum(scores) / len(scores))

@@ -67,9 +67,9 @@ def test_fewer_than_four_seeds_show_their_values_and_no_test() -> None:
 
 def test_grounded_success_counts_only_answers_within_the_turn_budget() -> None:
     talks = [
-        Answered(turn=5, grounded=True, lucky=False, asked=(1, 2, 3), needed=3),
-        Answered(turn=3, grounded=False, lucky=True, asked=(1,), needed=2),
-        Answered(turn=None, grounded=False, lucky=False, asked=(1, 2, 3, 4, 5, 6), needed=1),
+        Answered(turn=5, grounded=True, lucky=False, question_turns=(1, 2, 3), needed=3),
+        Answered(turn=3, grounded=False, lucky=True, question_turns=(1,), needed=2),
+        Answered(turn=None, grounded=False, lucky=False, question_turns=(1, 2, 3, 4, 5, 6), needed=1),
     ]
     curve = grounded_curve(talks, budgets=(3, 4, 5, 6))
     assert curve.grounded == pytest.approx((0, 0, 1 / 3, 1 / 3))

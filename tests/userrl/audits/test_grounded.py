@@ -57,21 +57,21 @@ async def test_the_reference_solution_is_grounded_and_is_the_oracle(gym: str, op
     found = await played(task, calls)
     assert (found.grounded, found.lucky, found.turn) == (True, False, len(calls))
     assert found.oracle_turns == len(calls)
-    assert len(found.asked) == found.needed
+    assert len(found.question_turns) == found.needed
 
 
 @pytest.mark.parametrize(("gym", "options"), [("wish", {"sizes": [3]}), ("travel", {"tier": "tiny"})])
 async def test_a_right_answer_without_a_question_is_lucky(gym: str, options: dict[str, Any]) -> None:
     task, calls = gold(gym, **options)
     found = await played(task, [call for call in calls if call.choice != "action"])
-    assert (found.grounded, found.lucky, found.asked) == (False, True, ())
+    assert (found.grounded, found.lucky, found.question_turns) == (False, True, ())
 
 
 async def test_a_raw_thing_that_was_fetched_unasked_is_lucky() -> None:
     task, calls = gold("errand", depths=[2])
     last = task.payload["chain"][-1]
     found = await played(task, [call for call in calls if call != InteractCall("action", last)])
-    assert (found.grounded, found.lucky, len(found.asked)) == (False, True, found.needed - 1)
+    assert (found.grounded, found.lucky, len(found.question_turns)) == (False, True, found.needed - 1)
 
 
 async def test_a_failure_is_neither_and_never_answered() -> None:

@@ -174,7 +174,7 @@ def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp
     with registered(first, changed_budget=False) as register:
         register.note("r2g", 101, run="r1", began=register.registered + 1, state="started")
         register.note("mean", 101, run="r2", began=register.registered - 1, state="ended")
-        register.note("mine", 101, run="r3", began=register.registered + 1, state="ended", own=True)
+        register.note("mine", 101, run="r3", began=register.registered + 1, state="ended", of_person=True)
         assert register.exploratory == ""
     with registered(first, changed_budget=False) as again:
         assert again.registered == pytest.approx(register.registered, abs=1.0)
@@ -375,7 +375,7 @@ def test_an_own_arm_is_marked_under_another_budget_too(tmp_path: Path, home: Pat
     trained(home / "warehouse", "a", {("RL", 100): [1.0] * 4})
     with registered(claim, changed_budget=True) as register:
         for arm, own in (("r2g", False), ("mine", True)):
-            register.note(arm, 101, run="a", began=register.registered + 1, state="ended", own=own)
+            register.note(arm, 101, run="a", began=register.registered + 1, state="ended", of_person=own)
     with open_warehouse(home / "warehouse") as warehouse:
         table = claim_report(warehouse, claim, register.exploratory)
     assert {row.arm: row.exploratory for row in table.arms} == {"r2g": "", "mine": "an arm of one's own"}

@@ -69,7 +69,7 @@ def test_the_same_fall_on_the_same_tasks_counts_where_it_is_certain() -> None:
     low = [ValidationScores(step, {f"t{n}": 0.35 for n in range(8)}) for step in (30, 40)]
     history = [before, ValidationScores(10, before.scores), ValidationScores(20, before.scores), *low]
     assert fallen(history) == Fall(40, pytest.approx(0.35), 0.5, 0.4)
-    assert fallen(history, least=0.2) is None
+    assert fallen(history, smallest_fall=0.2) is None
 
 
 @given(st.lists(st.floats(0.9, 1.0), min_size=4, max_size=12))

@@ -165,11 +165,11 @@ class Gate:
             classname = plain(f"{self.candidate} compared with {self.baseline}")
             case = ElementTree.SubElement(suite, "testcase", classname=classname, name=plain(result.rule.title))
             kind = {"FAIL": "failure", "INCONCLUSIVE": "error"}.get(result.answer, "system-out")
-            told = ElementTree.SubElement(case, kind)
-            told.text = plain(result.sentence)
+            element = ElementTree.SubElement(case, kind)
+            element.text = plain(result.sentence)
             if kind != "system-out":
-                told.set("message", plain(result.sentence))
-                told.set("type", result.answer)
+                element.set("message", plain(result.sentence))
+                element.set("type", result.answer)
         ElementTree.indent(suite)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
 
@@ -199,16 +199,16 @@ def _result(
     if rule.kind == "collapsed":
         decision = _collapsed(report, rule, level)
         return RuleResult(rule, level, _counted(policy, rule, decision), decision, "seeds")
-    known = list(
+    populations = list(
         dict.fromkeys(
             [ALL, *sorted(set(table["gym"])), *sorted({tier for tier in table["tier"] if not tier.endswith(" ")})]
         )
     )
-    if rule.population not in known:
+    if rule.population not in populations:
         raise ConfigError(
             "gate.bad_policy",
-            f"The sides have no tasks '{rule.population}'{nearest(rule.population, known)}. "
-            f"A population is one of: {', '.join(known)}.",
+            f"The sides have no tasks '{rule.population}'{nearest(rule.population, populations)}. "
+            f"A population is one of: {', '.join(populations)}.",
         )
     measured = _measured(warehouse, policy, rule, table)
     pair = _of_seeds if report.comparison.question == "recipes" else _of_tasks
@@ -223,7 +223,9 @@ def _counted(policy: GatePolicy, rule: GateRule, decision: Decision) -> Answer:
 
 def _collapsed(report: ComparisonReport, rule: GateRule, level: float) -> Decision:
     candidate = report.sides[1].name
-    collapses = next((each for each in report.comparison.collapses if each.side == candidate), None)
+    collapses = next(
+        (side_collapses for side_collapses in report.comparison.collapses if side_collapses.side == candidate), None
+    )
     if collapses is None:
         return untested(f"{candidate} was not trained by RL, so no seed of it can collapse", rule.number)
     return share_at_most(len(collapses.seeds), collapses.share.units, rule.number, level)
@@ -254,8 +256,8 @@ def _measured(warehouse: Warehouse, policy: GatePolicy, rule: GateRule, table: p
 
 def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame) -> RuleResult:
     level = policy.level_of(rule)
-    one, other = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
-    both = one.join(other, on="task").sort("task")
+    a_scores, b_scores = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
+    both = a_scores.join(b_scores, on="task").sort("task")
     clusters = both["cluster"].to_list() if policy.cluster is not None else None
     result = partial(
         RuleResult,
@@ -263,7 +265,7 @@ def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
         level,
         "INCONCLUSIVE",
         unit="tasks" if clusters is None else "clusters",
-        left_out=len(one) + len(other) - 2 * len(both),
+        left_out=len(a_scores) + len(b_scores) - 2 * len(both),
         about="" if clusters is None else f" of {len(both)} tasks by {policy.cluster}",
     )
     if len(both) < 2:
@@ -285,12 +287,15 @@ def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
 
 def _of_seeds(report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame) -> RuleResult:
     level = policy.level_of(rule)
-    one, other = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
-    one, other = one.join(other, on="task", how="semi"), other.join(one, on="task", how="semi")
+    a_scores, b_scores = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
+    a_scores, b_scores = (
+        a_scores.join(b_scores, on="task", how="semi"),
+        b_scores.join(a_scores, on="task", how="semi"),
+    )
     fallen = {collapse.side: set(collapse.seeds) for collapse in report.comparison.collapses}
-    a, b = mean_by_seed(one), mean_by_seed(other)
+    a, b = mean_by_seed(a_scores), mean_by_seed(b_scores)
     seeds = sorted(set(a) & set(b))
-    held = [seed for seed in seeds if not any(seed in collapsed for collapsed in fallen.values())]
+    compared_seeds = [seed for seed in seeds if not any(seed in collapsed for collapsed in fallen.values())]
     result = partial(
         RuleResult,
         rule,
@@ -301,11 +306,11 @@ def _of_seeds(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
         about=f" whose runs held on both sides; {_collapses(report)}" if fallen else "",
     )
     if rule.kind != "cost":
-        differences = np.array([b[seed] - a[seed] for seed in held])
+        differences = np.array([b[seed] - a[seed] for seed in compared_seeds])
         return result(decision=difference_of_seeds(differences, _bound(rule), level, of=len(seeds)))
-    if (unknown := unknown_costs(pl.concat([one, other]), rule)) is not None:
+    if (unknown := unknown_costs(pl.concat([a_scores, b_scores]), rule)) is not None:
         return result(decision=unknown)
-    of_a, of_b = (np.array([side[seed] for seed in held]) for side in (a, b))
+    of_a, of_b = (np.array([side[seed] for seed in compared_seeds]) for side in (a, b))
     return result(decision=ratio_of_seeds(of_a, of_b, rule.number, level, of=len(seeds)))
 
 
@@ -366,19 +371,19 @@ def _unscored(warehouse: Warehouse, side: ComparedSide, policy: GatePolicy) -> i
 
 def would_decide(needed: Needed, present: int) -> str:
     """Say how many tasks, attempts or seeds would decide a rule, or that no number is known to."""
-    ways = []
+    amounts = []
     if needed.tasks is not None:
-        ways.append(f"{max(needed.tasks, present + 1):,} tasks instead of {present:,}")
+        amounts.append(f"{max(needed.tasks, present + 1):,} tasks instead of {present:,}")
     if needed.clusters is not None:
-        ways.append(f"{max(needed.clusters, present + 1):,} clusters instead of {present:,}")
+        amounts.append(f"{max(needed.clusters, present + 1):,} clusters instead of {present:,}")
     if needed.attempts is not None:
-        ways.append(f"{needed.attempts:,} attempts at each of these tasks")
+        amounts.append(f"{needed.attempts:,} attempts at each of these tasks")
     if needed.seeds is not None:
-        ways.append(f"{max(needed.seeds, present + 1):,} seeds instead of {present:,}")
+        amounts.append(f"{max(needed.seeds, present + 1):,} seeds instead of {present:,}")
     none = "No number of attempts at these tasks would." if needed.attempts_help is False else ""
-    if not ways:
+    if not amounts:
         return none or "The estimate is so near the bound that no practical number would decide."
-    text = f"About {', or '.join(ways)} would decide with a chance of {CHANCE:.0%}."
+    text = f"About {', or '.join(amounts)} would decide with a chance of {CHANCE:.0%}."
     return f"{text} {none}".strip()
 
 

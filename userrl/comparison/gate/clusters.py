@@ -49,7 +49,7 @@ def with_clusters(warehouse: Warehouse, table: pl.DataFrame, name: str) -> pl.Da
 
 def _stems(table: pl.DataFrame) -> pl.Series:
     ids = dict(table.group_by("gym").agg("task_id").iter_rows())
-    stems = {gym: id_stems(own) for gym, own in ids.items()}
+    stems = {gym: id_stems(task_ids) for gym, task_ids in ids.items()}
     if not any(stems.values()):
         raise ConfigError(
             "gate.bad_policy",

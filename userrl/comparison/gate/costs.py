@@ -37,7 +37,7 @@ def with_costs(warehouse: Warehouse, metric: str, table: pl.DataFrame) -> pl.Dat
     conversations are ended; null if unknown.
     """
     limit = _LIMITS.get(metric, "NULL")
-    found = warehouse.sql(
+    costs = warehouse.sql(
         f"""WITH calls AS (SELECT traj_id, sum(price) AS price, count(*) FILTER (price IS NULL) AS unpriced
                            FROM model_calls WHERE role = 'policy' AND run_id IN (SELECT unnest($runs)) GROUP BY traj_id)
             SELECT t.run_id, t.policy, concat_ws('/', t.gym, t.task_id, t.task_version) AS task,
@@ -48,11 +48,11 @@ def with_costs(warehouse: Warehouse, metric: str, table: pl.DataFrame) -> pl.Dat
             GROUP BY ALL""",
         runs=table["run_id"].unique().to_list(),
     ).pl()
-    known = pl.col("scores").list.eval(pl.element().is_not_null()).list.all()
+    all_costed = pl.col("scores").list.eval(pl.element().is_not_null()).list.all()
     return (
         table.drop("scores", "score")
-        .join(found, on=["run_id", "policy", "task"], how="left")
-        .with_columns(score=pl.when(known).then(pl.col("scores").list.mean()))
+        .join(costs, on=["run_id", "policy", "task"], how="left")
+        .with_columns(score=pl.when(all_costed).then(pl.col("scores").list.mean()))
     )
 
 
@@ -73,14 +73,14 @@ def largest_cost(both: pl.DataFrame, rule: GateRule, side: Literal["A", "B"]) ->
     Raises ConfigError if conversations cost more than the rule's cap, or may do so.
     """
     suffix = "_right" if side == "B" else ""
-    limits, seen = both[f"limit{suffix}"], max(map(max, both[f"scores{suffix}"].to_list()))
-    known = None if limits.null_count() else float(limits.max())  # type: ignore[arg-type]
-    if known is not None and known < seen:
-        known = None
+    limits, observed = both[f"limit{suffix}"], max(map(max, both[f"scores{suffix}"].to_list()))
+    limit = None if limits.null_count() else float(limits.max())  # type: ignore[arg-type]
+    if limit is not None and limit < observed:
+        limit = None
     if rule.cap is None:
-        return known
-    if rule.cap < (largest := max(seen, known or 0)):
-        has = "has" if largest == seen else "may have"
+        return limit
+    if rule.cap < (largest := max(observed, limit or 0)):
+        has = "has" if largest == observed else "may have"
         raise ConfigError(
             "gate.bad_policy",
             f"A conversation of {side} {has} {largest:,g} {rule.measured}, more than the cap of {rule.cap:,g}. Set cap to the "

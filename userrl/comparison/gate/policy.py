@@ -75,10 +75,12 @@ class GateRule(Settings):
         kind, metric = self.kind, self.metric
         if kind == "collapsed" and (metric or self.population != ALL):
             raise ValueError("a collapsed share is about whole runs. Omit metric and population")
-        known = COSTS if kind == "cost" else ("score", "pass^1", "pass^4")
-        if metric and metric not in known and not (kind != "cost" and _METRIC.fullmatch(metric)):
-            shown = ", ".join(COSTS) if kind == "cost" else "score, pass^1, pass^2, ..."
-            raise ValueError(f"'{metric}' is not a metric of '{self.rule}'{nearest(metric, known)}. Use one of {shown}")
+        metrics = COSTS if kind == "cost" else ("score", "pass^1", "pass^4")
+        if metric and metric not in metrics and not (kind != "cost" and _METRIC.fullmatch(metric)):
+            metrics_text = ", ".join(COSTS) if kind == "cost" else "score, pass^1, pass^2, ..."
+            raise ValueError(
+                f"'{metric}' is not a metric of '{self.rule}'{nearest(metric, metrics)}. Use one of {metrics_text}"
+            )
         if kind == "collapsed" and not 0 < self.number < 1:
             raise ValueError("a share is between 0 and 1")
         if kind == "cost" and self.number == 0:
@@ -169,31 +171,31 @@ class GatePolicy(Settings):
         return rule.undecided or self.undecided
 
 
-def read_policy(given: str | Path | Mapping[str, Any] | GatePolicy) -> GatePolicy:
+def read_policy(source: str | Path | Mapping[str, Any] | GatePolicy) -> GatePolicy:
     """Return the policy of a YAML file or a mapping. Raises ConfigError with one sentence that names the key."""
-    if isinstance(given, GatePolicy):
-        return given
-    values: Any = given
+    if isinstance(source, GatePolicy):
+        return source
+    values: Any = source
     where = "the policy"
-    if not isinstance(given, Mapping):
-        where = f"the policy {given}"
+    if not isinstance(source, Mapping):
+        where = f"the policy {source}"
         try:
-            values = yaml.safe_load(Path(given).read_text(encoding="utf-8"))
+            values = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError("gate.bad_policy", f"The policy {given} cannot be read: {error.strerror}.") from None
+            raise ConfigError("gate.bad_policy", f"The policy {source} cannot be read: {error.strerror}.") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             problem = " ".join(str(error).split())
-            raise ConfigError("gate.bad_policy", f"The policy {given} is not valid YAML: {problem}.") from None
+            raise ConfigError("gate.bad_policy", f"The policy {source} is not valid YAML: {problem}.") from None
     if not isinstance(values, Mapping):
         example = "rules: [{rule: not worse by more than .02}]"
         raise ConfigError("gate.bad_policy", f"{where[0].upper()}{where[1:]} must have keys, such as {example}.")
     unknown = next((str(key) for key in values if key not in GatePolicy.model_fields), None)
     if unknown is not None:
-        known = GatePolicy.model_fields
+        known_keys = GatePolicy.model_fields
         raise ConfigError(
             "gate.bad_policy",
-            f"{where[0].upper()}{where[1:]}: unknown key '{unknown}'{nearest(unknown, known)}; "
-            f"known here: {', '.join(sorted(known))}.",
+            f"{where[0].upper()}{where[1:]}: unknown key '{unknown}'{nearest(unknown, known_keys)}; "
+            f"known here: {', '.join(sorted(known_keys))}.",
         )
     try:
         return validated(GatePolicy, {str(key): value for key, value in values.items()}, where)

@@ -21,17 +21,17 @@ Linked = Callable[[Row], Inline]
 """Returns the name of a conversation, with a link where its page exists."""
 
 
-def conversation_document(shown: StoredConversation, links: Sequence[Inline] = ()) -> Document:
+def conversation_document(conversation: StoredConversation, links: Sequence[Inline] = ()) -> Document:
     """Return the replay of a conversation. links: shown under the title."""
-    row = shown.trajectory
+    row = conversation.trajectory
     blocks: list[Block] = [
         *_links(links),
         Text(
-            f"{outcome(row, shown.turns)}. {_place(row)}{attempt(row)}, agent {row['policy']}, "
+            f"{outcome(row, conversation.turns)}. {_place(row)}{attempt(row)}, agent {row['policy']}, "
             f"user {row['user_name'] or NULL}, task {row['task_id']}."
         ),
-        *_opening(shown),
-        *turn_blocks(shown.turns),
+        *_opening(conversation),
+        *turn_blocks(conversation.turns),
     ]
     return Document(conversation_title(row), tuple(blocks))
 
@@ -80,9 +80,9 @@ def outcome(row: Row, turns: Sequence[Row] = ()) -> str:
     """Return how a conversation ended, with its score and turns."""
     if not row["admitted"]:
         return f"Not scored: {row['reject_reason']}"
-    word = ended(row["stop_reason"], turns).capitalize()
+    ending = ended(row["stop_reason"], turns).capitalize()
     allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
-    return f"{word}, score {number(row['score'])}, {row['turns']}{allowed} turns"
+    return f"{ending}, score {number(row['score'])}, {row['turns']}{allowed} turns"
 
 
 def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
@@ -123,25 +123,27 @@ def _links(links: Sequence[Inline]) -> Iterator[Block]:
         yield Text(tuple(parts))
 
 
-def _opening(shown: StoredConversation) -> Iterator[Block]:
-    for message in orjson.loads(shown.trajectory["messages"] or "[]"):
+def _opening(conversation: StoredConversation) -> Iterator[Block]:
+    for message in orjson.loads(conversation.trajectory["messages"] or "[]"):
         role, text = str(message["role"]), _cut(str(message["content"]))
         if role == "system":
             yield Folded("System prompt of the agent", (Text(text),))
         else:
             yield Text(f"First message ({role}): {text}")
-    if shown.task is not None:
-        yield Folded("Task, with the user's hidden information", (Text(_cut(plain_json(shown.task))),), is_open=True)
+    if conversation.task is not None:
+        yield Folded(
+            "Task, with the user's hidden information", (Text(_cut(plain_json(conversation.task))),), is_open=True
+        )
 
 
 def _mean_advantage(member: StoredConversation) -> float | None:
-    known = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
-    return sum(known) / len(known) if known else None
+    advantages = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
+    return sum(advantages) / len(advantages) if advantages else None
 
 
 def _cut(text: str | None) -> str:
-    whole = text or ""
-    return whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} … (cut; {len(whole):,} characters in all)"
+    text = text or ""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … (cut; {len(text):,} characters in all)"
 
 
 def page_link(row: Row, address: str) -> Link:

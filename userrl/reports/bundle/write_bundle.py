@@ -163,14 +163,14 @@ def _groups(run: str, warehouse: Warehouse, files: BundleFiles, shared: Shared) 
         ends = {row["best_id"], row["worst_id"]}
         allowed.sort(key=lambda member: member.trajectory["traj_id"] not in ends)
         members = sorted(allowed[:MAX_MEMBERS], key=lambda member: member.trajectory["attempt"])
-        shown = _add_conversations(warehouse, [member.trajectory["traj_id"] for member in members], run, files)
+        page_ids = _add_conversations(warehouse, [member.trajectory["traj_id"] for member in members], run, files)
 
-        def linked(trajectory: Any, shown: set[int] = shown) -> Inline:
+        def linked(trajectory: Any, page_ids: set[int] = page_ids) -> Inline:
             traj_id = trajectory["traj_id"]
-            return page_link(trajectory, f"../{_page(traj_id)}") if traj_id in shown else attempt(trajectory)
+            return page_link(trajectory, f"../{_page(traj_id)}") if traj_id in page_ids else attempt(trajectory)
 
         document = group_document(members, linked, [Link(run, f"../{INDEX}")])
-        if ends <= shown and files.add(f"groups/{row['best_id']}.html", document):
+        if ends <= page_ids and files.add(f"groups/{row['best_id']}.html", document):
             yield row
 
 
@@ -185,8 +185,8 @@ def _add_conversations(warehouse: Warehouse, traj_ids: Sequence[int], run: str, 
     """Add the pages of conversations. Returns the ids that the bundle has."""
     missing = [traj_id for traj_id in traj_ids if _page(traj_id) not in files.pages]
     added = set(traj_ids) - set(missing)
-    for traj_id, shown in browse.conversations(warehouse, run, missing).items():
-        if files.add(_page(traj_id), conversation_document(shown, [Link(run, f"../{INDEX}")])):
+    for traj_id, conversation in browse.conversations(warehouse, run, missing).items():
+        if files.add(_page(traj_id), conversation_document(conversation, [Link(run, f"../{INDEX}")])):
             added.add(traj_id)
         else:
             files.left_out += 1

@@ -43,12 +43,12 @@ TOKEN = "HF_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class PreparedUpload:
-    """A folder with a model and its card, ready for the upload. given: origins of conversations that came from outside."""
+    """A folder with a model and its card, ready for the upload. origins: origins of conversations that came from outside."""
 
     repo: str
     folder: Path
     checkpoint: ListedCheckpoint
-    given: tuple[str, ...]
+    origins: tuple[str, ...]
     from_scratch: bool
 
 
@@ -60,13 +60,13 @@ def prepare(text: str, repo: str) -> PreparedUpload:
     """
     if _REPO.fullmatch(repo) is None:
         raise ConfigError("argument.malformed", f"'{repo}' is not the name of a model on the hub. Write OWNER/NAME.")
-    run, checkpoint = _meant(text)
+    run, checkpoint = _run_and_checkpoint(text)
     report = read_report(run)
     if checkpoint.problem:
         raise CheckpointError("checkpoint.damaged", checkpoint.problem)
     if (checkpoint.path / STATE).is_file():
         read_checkpoint(checkpoint.path)
-    recipe, given = run.info.resolved, _given(run)
+    recipe, origins = run.info.resolved, _origins(run)
     folder = home() / "hub" / repo.replace("/", "--")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -75,9 +75,9 @@ def prepare(text: str, repo: str) -> PreparedUpload:
             os.link(file, folder / file.name)
         except OSError:
             shutil.copyfile(file, folder / file.name)
-    card = model_card(report, checkpoint, recipe, repo=repo, given=given)
+    card = model_card(report, checkpoint, recipe, repo=repo, origins=origins)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return PreparedUpload(repo, folder, checkpoint, given, report.from_scratch)
+    return PreparedUpload(repo, folder, checkpoint, origins, report.from_scratch)
 
 
 def upload(prepared: PreparedUpload, *, public: bool) -> str:
@@ -121,7 +121,7 @@ def upload(prepared: PreparedUpload, *, public: bool) -> str:
     return str(commit.commit_url)
 
 
-def _meant(text: str) -> tuple[Run, ListedCheckpoint]:
+def _run_and_checkpoint(text: str) -> tuple[Run, ListedCheckpoint]:
     """Return the checkpoint that a text names, with its run."""
     path = Path(text).resolve()
     if not path.is_dir() or (path / "run.json").is_file():
@@ -145,7 +145,7 @@ def _meant(text: str) -> tuple[Run, ListedCheckpoint]:
     )
 
 
-def _given(run: Run) -> tuple[str, ...]:
+def _origins(run: Run) -> tuple[str, ...]:
     """Return the origins of conversations that the run did not play with its own users."""
     origins = []
     if (run.info.resolved.get("cold_start") or {}).get("data"):

@@ -26,24 +26,24 @@ tokenizer = AutoTokenizer.from_pretrained("{repo}")
 
 
 def model_card(
-    report: RunReport, checkpoint: ListedCheckpoint, recipe: dict[str, Any], *, repo: str, given: tuple[str, ...]
+    report: RunReport, checkpoint: ListedCheckpoint, recipe: dict[str, Any], *, repo: str, origins: tuple[str, ...]
 ) -> str:
     """Return the card of a checkpoint.
 
-    recipe: the resolved recipe of its run. given: the origins of conversations that the run did not play by itself.
+    recipe: the resolved recipe of its run. origins: the origins of conversations that the run did not play by itself.
     """
     base = recipe.get("model", {}).get("path")
     tags = ["userrl", "reinforcement-learning", "multi-turn", f"recipe:{report.recipe}"]
     front = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     if isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~")):
         front["base_model"] = base
-    blocks = [*_training(report, checkpoint, recipe, given), *_scores(report, checkpoint), *_limits(report)]
+    blocks = [*_training(report, checkpoint, recipe, origins), *_scores(report, checkpoint), *_limits(report)]
     page = Document(repo.rpartition("/")[2], tuple(blocks)).markdown()
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n{page}\n{LOADING.format(repo=repo)}"
 
 
 def _training(
-    report: RunReport, checkpoint: ListedCheckpoint, recipe: dict[str, Any], given: tuple[str, ...]
+    report: RunReport, checkpoint: ListedCheckpoint, recipe: dict[str, Any], origins: tuple[str, ...]
 ) -> Iterator[Block]:
     yield Text(
         (
@@ -57,11 +57,13 @@ def _training(
     items: list[Line] = []
     if report.demonstrations is not None:
         items.append(f"Cold start: {report.demonstrations.kept} demonstrations of {report.demonstrations.policy}.")
-    items += [f"The run used {origin}. This card quotes none of them." for origin in given]
-    shown = (("shaping", "turn rewards"), ("score", "score of a trajectory"), ("gamma", "discount per turn"))
+    items += [f"The run used {origin}. This card quotes none of them." for origin in origins]
+    credit_names = (("shaping", "turn rewards"), ("score", "score of a trajectory"), ("gamma", "discount per turn"))
     if horizons:
         items.append(f"RL with at most this number of agent turns, by stage: {', '.join(horizons)}.")
-        items.append("Credit: " + ", ".join(f"{name} {credit[key]}" for key, name in shown if key in credit) + ".")
+        items.append(
+            "Credit: " + ", ".join(f"{name} {credit[key]}" for key, name in credit_names if key in credit) + "."
+        )
     elif horizons is not None:
         items.append("This checkpoint is from before RL.")
     if report.data:
@@ -78,10 +80,14 @@ def _horizons(stage: str, recipe: dict[str, Any]) -> list[str] | None:
         planned = from_resolved(recipe)
     except ConfigError:
         return None
-    own = next((each for each in planned.planned_stages if each.name == stage), None)
-    if own is None:
+    own_stage = next((planned_stage for planned_stage in planned.planned_stages if planned_stage.name == stage), None)
+    if own_stage is None:
         return []
-    return [str(each.horizon or "adaptive") for each in planned.along(own.branch) if each.number <= own.number]
+    return [
+        str(planned_stage.horizon or "adaptive")
+        for planned_stage in planned.along(own_stage.branch)
+        if planned_stage.number <= own_stage.number
+    ]
 
 
 def _scores(report: RunReport, checkpoint: ListedCheckpoint) -> Iterator[Block]:
@@ -94,8 +100,8 @@ def _scores(report: RunReport, checkpoint: ListedCheckpoint) -> Iterator[Block]:
     gyms = dict.fromkeys(gym for rows in report.table.values() for gym in rows)
     rows = []
     for gym in gyms:
-        found = [scores.get(gym) for scores in report.table.values()]
-        cells = [NULL if row is None or row.score is None else with_error(row.score, row.stderr) for row in found]
+        gym_scores = [scores.get(gym) for scores in report.table.values()]
+        cells = [NULL if row is None or row.score is None else with_error(row.score, row.stderr) for row in gym_scores]
         rows.append((gym, *cells))
     other = "" if checkpoint.chosen else " They are not the scores of this checkpoint, but of others of the same run."
     yield TableBlock(

@@ -53,7 +53,10 @@ class AuditedUsers:
             if (style := self.style.get(row.key)) is not None:
                 by_gym.setdefault(row.gym, {}).setdefault(row.task, []).append(style)
         return {
-            gym: {name: mean_score([[style[name] for style in own] for own in by_task.values()]) for name in FEATURES}
+            gym: {
+                name: mean_score([[style[name] for style in attempts] for attempts in by_task.values()])
+                for name in FEATURES
+            }
             for gym, by_task in by_gym.items()
         }
 
@@ -78,8 +81,10 @@ def _row(users: AuditedUsers, row: Audited) -> Row:
         "identifiers": row.identifiers,
         "stopped": row.stopped,
         **goal,
-        "user_errors": json_text({kind: [asdict(one) for one in found] for kind, found in row.user.items()}),
-        "agent_errors": None if row.agent is None else json_text([asdict(one) for one in row.agent]),
+        "user_errors": json_text(
+            {kind: [asdict(finding) for finding in findings] for kind, findings in row.user.items()}
+        ),
+        "agent_errors": None if row.agent is None else json_text([asdict(finding) for finding in row.agent]),
         "user_error": shows_certain_error(row.user) if row.known else None,
         "verdict": row.verdict,
         "suspect": json_text(row.suspect),
@@ -121,8 +126,10 @@ def _users(run: str, phase: str, rows: Sequence[Row], later: int) -> AuditedUser
 
 
 def _audited(row: Row) -> Audited:
-    user = {kind: [Finding(**one) for one in found] for kind, found in json.loads(row["user_errors"]).items()}
-    agent = None if row["agent_errors"] is None else [Finding(**one) for one in json.loads(row["agent_errors"])]
+    user = {
+        kind: [Finding(**fields) for fields in findings] for kind, findings in json.loads(row["user_errors"]).items()
+    }
+    agent = None if row["agent_errors"] is None else [Finding(**fields) for fields in json.loads(row["agent_errors"])]
     facts = [row[name] for name in ("facts", "told", "asked_again", "parts", "settled")]
     return Audited(
         str(row["traj_id"]),

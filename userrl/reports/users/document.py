@@ -19,9 +19,9 @@ SHOWN_TASKS = 12
 
 def users_blocks(users: AuditedUsers) -> Iterator[Block]:
     """Yield the audit of one phase."""
-    found = users.audit
+    audit = users.audit
     yield Text(
-        f"{len(found.rows)} conversations of phase {users.phase}, {len(found.failed)} failed ones with a verdict. "
+        f"{len(audit.rows)} conversations of phase {users.phase}, {len(audit.failed)} failed ones with a verdict. "
         "No model was called."
     )
     if users.unknown:
@@ -31,21 +31,21 @@ def users_blocks(users: AuditedUsers) -> Iterator[Block]:
         yield Text(
             (f"{users.later} conversations ended after the audit. Audit them too: ", Code(again), "."), strong=True
         )
-    yield _scores(found)
-    if found.suspects:
-        at = found.verdicts(suspect=True)
+    yield _scores(audit)
+    if audit.suspects:
+        at = audit.verdicts(suspect=True)
         counts = ", ".join(f"{name} {at[name]}" for name in VERDICTS)
         yield Text(f"Of these verdicts, at suspect tasks: {counts}. A failure there says little about either side.")
-    yield from _errors(found)
-    yield from _suspects(found)
+    yield from _errors(audit)
+    yield from _suspects(audit)
     yield from _style(users)
 
 
-def _scores(found: UserAudit) -> TableBlock:
-    sides = found.by_sides()
+def _scores(total_audit: UserAudit) -> TableBlock:
+    sides = total_audit.by_sides()
     rows = [(agent or "unknown", user or "unknown", audit) for (agent, user), audit in sides.items()]
     if len(rows) > 1:
-        rows.append(("all", "all", found))
+        rows.append(("all", "all", total_audit))
     return TableBlock(
         (
             "agent",
@@ -72,8 +72,8 @@ def _scores(found: UserAudit) -> TableBlock:
     )
 
 
-def _errors(found: UserAudit) -> Iterator[Block]:
-    kinds = found.kinds()
+def _errors(audit: UserAudit) -> Iterator[Block]:
+    kinds = audit.kinds()
     if kinds:
         yield TableBlock(
             ("error of the user", "conversations", "share", "meaning"),
@@ -89,7 +89,7 @@ def _errors(found: UserAudit) -> Iterator[Block]:
             "Shares are of the conversations whose gym can show the error, with exact 95 % limits. A possible kind is recognised "
             "by words, and too few of a reader's labels confirm it. It moves neither a verdict nor the score without user errors.",
         )
-    if agent := found.agent_kinds():
+    if agent := audit.agent_kinds():
         yield TableBlock(
             ("error of the agent", "failures", "meaning"),
             tuple(
@@ -97,33 +97,33 @@ def _errors(found: UserAudit) -> Iterator[Block]:
                 for kind, count in sorted(agent.items(), key=lambda pair: -pair[1])
             ),
         )
-    if goals := tuple(_goals(found)):
+    if goals := tuple(_goals(audit)):
         yield Items(goals)
 
 
-def _goals(found: UserAudit) -> Iterator[str]:
-    goals = [row.goal for row in found.rows if row.goal is not None]
+def _goals(audit: UserAudit) -> Iterator[str]:
+    goals = [row.goal for row in audit.rows if row.goal is not None]
     facts, parts = sum(goal.facts for goal in goals), sum(goal.parts for goal in goals)
     if facts:
-        told, again = sum(goal.told for goal in goals), sum(goal.asked_again for goal in goals)
+        told_count, again = sum(goal.told for goal in goals), sum(goal.asked_again for goal in goals)
         yield (
-            f"Facts that the user told: {told} of {facts} ({number(told / facts, 2)}). The agent asked {again} times for a "
-            "fact that was told already."
+            f"Facts that the user told: {told_count} of {facts} ({number(told_count / facts, 2)}). The agent asked {again} times "
+            "for a fact that was told already."
         )
     if parts:
         settled = sum(goal.settled for goal in goals)
         yield f"Parts of the goal that the agent settled: {settled} of {parts} ({number(settled / parts, 2)})."
 
 
-def _suspects(found: UserAudit) -> Iterator[Block]:
-    suspects = found.suspects
+def _suspects(audit: UserAudit) -> Iterator[Block]:
+    suspects = audit.suspects
     if suspects:
         yield Text(f"Suspect tasks: {len(suspects)}.")
         items = [f"{task}: {'; '.join(reasons)}" for task, reasons in list(suspects.items())[:SHOWN_TASKS]]
         if len(suspects) > SHOWN_TASKS:
             items.append(f"and {len(suspects) - SHOWN_TASKS} more (userrl audit user --json)")
         yield Items(tuple(items))
-    if any(row.gym in ("tau-bench", "airline") for row in found.rows) and not any(r.rules_checked for r in found.rows):
+    if any(row.gym in ("tau-bench", "airline") for row in audit.rows) and not any(r.rules_checked for r in audit.rows):
         yield Text("Policy rules were not checked: tau-bench's airline is not in the folder of published data.")
 
 
@@ -153,28 +153,28 @@ def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, 
     """Return the audit for programs. conversations: with every conversation and its errors."""
     from dataclasses import asdict
 
-    found = users.audit
-    shown: dict[str, Any] = {
+    total_audit = users.audit
+    values: dict[str, Any] = {
         "run": users.run,
         "phase": users.phase,
-        "conversations": len(found.rows),
+        "conversations": len(total_audit.rows),
         "unknown": users.unknown,
         "later": users.later,
-        "score": _numbers(found.score),
-        "score_without_user_errors": _numbers(found.without),
+        "score": _numbers(total_audit.score),
+        "score_without_user_errors": _numbers(total_audit.without),
         "by_sides": [
             {"agent": agent, "user": user, "conversations": len(audit.rows), "score": _numbers(audit.score),
              "score_without_user_errors": _numbers(audit.without), "verdicts": audit.verdicts()}
-            for (agent, user), audit in found.by_sides().items()
+            for (agent, user), audit in total_audit.by_sides().items()
         ],
-        "verdicts": found.verdicts(),
-        "verdicts_at_suspect_tasks": found.verdicts(suspect=True),
+        "verdicts": total_audit.verdicts(),
+        "verdicts_at_suspect_tasks": total_audit.verdicts(suspect=True),
         "user_errors": {
             kind: {"found": count, "conversations": having, "share": _numbers(share), "possible": possible(kind)}
-            for kind, (count, having, share) in found.kinds().items()
+            for kind, (count, having, share) in total_audit.kinds().items()
         },
-        "agent_errors": found.agent_kinds(),
-        "suspect_tasks": {task: list(reasons) for task, reasons in found.suspects.items()},
+        "agent_errors": total_audit.agent_kinds(),
+        "suspect_tasks": {task: list(reasons) for task, reasons in total_audit.suspects.items()},
         "fingerprint": {
             gym: {name: _numbers(mean) for name, mean in by_name.items()}
             for gym, by_name in users.fingerprint().items()
@@ -182,8 +182,8 @@ def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, 
         "typical_utterances": list(users.typical.values()),
     }  # fmt: skip
     if conversations:
-        shown["by_conversation"] = [asdict(row) for row in found.rows]
-    return shown
+        values["by_conversation"] = [asdict(row) for row in total_audit.rows]
+    return values
 
 
 def _numbers(interval: Interval | None) -> dict[str, float | None] | None:

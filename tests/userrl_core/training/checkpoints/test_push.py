@@ -100,13 +100,13 @@ def test_the_card_has_the_report_s_scores_and_neither_paths_nor_conversations(ho
 def test_the_card_of_a_branch_has_the_horizons_of_its_own_stages(home: Path, stage: str, horizons: str) -> None:
     fork = load("horizon-fork", profile="laptop").resolved()
     checkpoint = listed_checkpoints(find(RUN))[0][1].model_copy(update={"stage": stage})
-    card = model_card(read_report(find(RUN)), checkpoint, fork, repo="me/model", given=())
+    card = model_card(read_report(find(RUN)), checkpoint, fork, repo="me/model", origins=())
     assert f"by stage: {horizons}.\n" in card
 
 
 def test_the_card_of_a_recipe_that_cannot_be_read_says_nothing_of_its_stages(home: Path) -> None:
     checkpoint = listed_checkpoints(find(RUN))[0][1]
-    card = model_card(read_report(find(RUN)), checkpoint, {"stages": "of old"}, repo="me/model", given=())
+    card = model_card(read_report(find(RUN)), checkpoint, {"stages": "of old"}, repo="me/model", origins=())
     assert "RL with at most" not in card
     assert "before RL" not in card
 
@@ -127,7 +127,7 @@ def test_a_run_with_imported_and_people_s_conversations_says_so_and_quotes_none(
         spoken.admitted, spoken.score, spoken.stop_reason = True, 1.0, "success"
         log.end(spoken)
     prepared = prepare(RUN, "me/model")
-    assert prepared.given == ("imported conversations for its cold start", "conversations of people")
+    assert prepared.origins == ("imported conversations for its cold start", "conversations of people")
     written = "".join(
         file.read_text() for file in prepared.folder.iterdir() if file.suffix in (".md", ".json", ".jinja")
     )
