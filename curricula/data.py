@@ -30,23 +30,23 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
     if mode not in ("published", "published-or-ours"):
         return {}
     folder_name = merged.get("data_folder")
-    place = Path(str(folder_name)).expanduser().resolve() if folder_name is not None else folder
-    if place is None:
+    published_folder = Path(str(folder_name)).expanduser().resolve() if folder_name is not None else folder
+    if published_folder is None:
         if mode == "published":
             raise ConfigError("task.none_imported", "data is published, and its folder is not known. Set data_folder.")
         return {}
-    merged.set("data_folder", str(place), "data", Rank.OVERRIDE)
+    merged.set("data_folder", str(published_folder), "data", Rank.OVERRIDE)
     absent: dict[str, str] = {}
     for gym in _gyms(merged):
         if gym not in names() or merged.get(f"gyms.{gym}.published") is not None:
             continue
-        why = why_absent(gym, place, merged.get("published", "released"))
+        why = why_absent(gym, published_folder, merged.get("published", "released"))
         if not why and mode != "published" and keys is not None and gym in SEARCHED:
             why = missing_search_key(gym, merged.get(f"gyms.{gym}.config") or {}, keys)
         if not why:
             merged.set(f"gyms.{gym}.published", FOLDER, "data", Rank.OVERRIDE)
         elif mode == "published":
-            raise ConfigError("task.none_imported", _refusal(gym, why, place))
+            raise ConfigError("task.none_imported", _refusal(gym, why, published_folder))
         else:
             absent[gym] = why
     return absent
@@ -77,8 +77,8 @@ def missing_search_key(gym: str, config: Mapping[str, Any], keys: Collection[str
 def none_published(recipe: Recipe) -> str | None:
     """Return the refusal of a recipe that requests published tasks if none were found; None if nothing is missing."""
     could = [gym for gym in recipe.absent if has_loader(gym) and gym not in SEARCHED]
-    there = any(setup.published is not None for setup in recipe.gyms.values())
-    if recipe.data != "published-or-ours" or not could or there:
+    has_published = any(setup.published is not None for setup in recipe.gyms.values())
+    if recipe.data != "published-or-ours" or not could or has_published:
         return None
     return (
         f"Recipe '{recipe.name}' under profile {recipe.profile} uses published tasks, and {recipe.data_folder} has none of "
@@ -87,10 +87,10 @@ def none_published(recipe: Recipe) -> str | None:
     )
 
 
-def _refusal(gym: str, why: str, place: Path) -> str:
+def _refusal(gym: str, why: str, folder: Path) -> str:
     add = " (gyms/TravelGym/travelgym/data in userrl)" if gym == "travel" else ""
     return (
-        f"data is published, and gym '{gym}' has no published tasks in {place}: {why}. Add them there{add}, or set data: "
+        f"data is published, and gym '{gym}' has no published tasks in {folder}: {why}. Add them there{add}, or set data: "
         f"published-or-ours to combine our own {gym} tasks with the published ones of other gyms."
     )
 

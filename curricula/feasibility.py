@@ -34,18 +34,18 @@ def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
 
     The last error has the nearest known name. lacking: names that pass anyway.
     """
-    known = names()
+    gym_names = names()
     for gym in _named(recipe):
         if gym in clashes():
             raise ConfigError("gym.bad_package", clashes()[gym])
-        if gym in known or gym in lacking:
+        if gym in gym_names or gym in lacking:
             continue
         if gym in PACKAGED:
             raise ConfigError("gym.not_installed", not_installed(gym))
         raise ConfigError(
             "gym.no_such_gym",
-            f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. Known: "
-            f"{', '.join(sorted(known))}.",
+            f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, gym_names)}. Known: "
+            f"{', '.join(sorted(gym_names))}.",
         )
 
 
@@ -123,16 +123,18 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: in
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    words = tuple(sorted(options.items()))
-    turns_of = _turns if hashable(words) else _turns.__wrapped__
-    sampled_turns = turns_of(gym, words, config, SAMPLE)
-    return sampled_turns if any(t <= horizon for t in sampled_turns) else turns_of(gym, words, config, None)
+    option_items = tuple(sorted(options.items()))
+    turns_of = _turns if hashable(option_items) else _turns.__wrapped__
+    sampled_turns = turns_of(gym, option_items, config, SAMPLE)
+    return sampled_turns if any(t <= horizon for t in sampled_turns) else turns_of(gym, option_items, config, None)
 
 
 @lru_cache(maxsize=64)
-def _turns(gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, most: int | None) -> tuple[int, ...]:
+def _turns(
+    gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, sample_size: int | None
+) -> tuple[int, ...]:
     every_task = tasks(gym, "train", **dict(options))
-    step = 1 if most is None else max(len(every_task) // most, 1)
+    step = 1 if sample_size is None else max(len(every_task) // sample_size, 1)
     return tuple(min_turns(task, config) for task in every_task[::step])
 
 

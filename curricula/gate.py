@@ -104,7 +104,7 @@ class Gate(Settings):
 
         steps: recorded entries of the span's steps so far, in order (`SIGNALS`, `SPENT`).
         """
-        done = held = 0.0
+        done = held_for = 0.0
         spent = dict.fromkeys(SPENT, 0.0)
         budgets = [(name, limit) for name in SPENT if (limit := getattr(self, name)) is not None]
         for number, step in enumerate(steps, 1):
@@ -115,8 +115,8 @@ class Gate(Settings):
                 return number
             if any(spent[name] >= limit for name, limit in budgets):
                 return number
-            held = held + self._units(step) if self._holds(steps[:number]) else 0.0
-            if held >= self.hold and done >= self.at_least:
+            held_for = held_for + self._units(step) if self._holds(steps[:number]) else 0.0
+            if held_for >= self.hold and done >= self.at_least:
                 return number
         return None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from curricula.layers import wishes
+from curricula.layers import recipe_profiles
 from curricula.validation import validated
 from curricula.yaml_files import find, read, stem
 from userrl_core.errors import ConfigError
@@ -26,10 +26,10 @@ def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     (``lab.benchmarks.language_model``). AMD's AVX512 is taken to be faster in bfloat16, which was not measured.
     """
     try:
-        words = set(cpuinfo.read_text(encoding="utf-8").split())
+        flags = set(cpuinfo.read_text(encoding="utf-8").split())
     except OSError:
         return "float32"
-    fast = "amx_bf16" in words or {"AuthenticAMD", "avx512_bf16"} <= words
+    fast = "amx_bf16" in flags or {"AuthenticAMD", "avx512_bf16"} <= flags
     return "bfloat16" if fast else "float32"
 
 
@@ -59,9 +59,9 @@ class Host(Settings):
             return False
         return not cluster.gpus or self.gpu_memory is None or self.gpu_memory >= CLOSE * cluster.memory_gb
 
-    def has_data(self, place: str) -> bool:
+    def has_data(self, path: str) -> bool:
         """Return whether published tasks exist at this place."""
-        return place in self.data if self.data is not None else Path(place).expanduser().exists()
+        return path in self.data if self.data is not None else Path(path).expanduser().exists()
 
     def described(self) -> str:
         """Return the GPUs in words."""
@@ -78,7 +78,7 @@ def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], H
     """
     if profile != AUTO:
         return profile
-    requested = wishes(recipe)
+    requested = recipe_profiles(recipe)
     if requested.chosen is not None:
         return requested.chosen
     machine = host()
@@ -88,10 +88,10 @@ def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], H
     for name, cluster in clusters.items():
         if machine.has(cluster):
             return name
-    asked = "; ".join(f"{name}: {needs(cluster)}" for name, cluster in clusters.items()) or "it names none"
+    needs_text = "; ".join(f"{name}: {needs(cluster)}" for name, cluster in clusters.items()) or "it names none"
     raise ConfigError(
         "profile.none_fits",
-        f"No profile of recipe '{stem(recipe)}' fits this machine, which has {machine.described()} ({asked}). "
+        f"No profile of recipe '{stem(recipe)}' fits this machine, which has {machine.described()} ({needs_text}). "
         "Name a profile that you want to change, or profile=laptop for the small model.",
     )
 
@@ -107,5 +107,5 @@ def needs(cluster: Cluster) -> str:
 def profile_cluster(name: str) -> Cluster:
     """Return the machine that a profile is made for."""
     hardware = dict(read(find(name, "profile")).get("hardware") or {})
-    known = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
-    return validated(Cluster, known, f"profile {name}, hardware")
+    cluster_values = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
+    return validated(Cluster, cluster_values, f"profile {name}, hardware")

@@ -56,13 +56,13 @@ def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[st
     values: dict[str, Any] = {}
     for name, field in type(model).model_fields.items():
         key, value = field.alias or name, getattr(model, name)
-        place = f"{path}.{key}".lstrip(".")
-        if place in NEVER:
+        key_path = f"{path}.{key}".lstrip(".")
+        if key_path in NEVER:
             continue
         # `kind` says which of several models this is; two of them may agree in all else.
-        later = place not in _first_schema() and key != "kind"
+        later = key_path not in _first_schema() and key != "kind"
         if not later or value != field.get_default(call_default_factory=True):
-            values[key] = _of_value(value, dumped[key], place)
+            values[key] = _of_value(value, dumped[key], key_path)
     return values
 
 

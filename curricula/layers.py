@@ -75,26 +75,26 @@ class Small:
 class Sources:
     """A recipe's files.
 
-    layers: by rank. held: the profile of a fully resolved recipe. small: gyms at the profile's size.
+    layers: by rank. resolved_profile: the profile of a fully resolved recipe. small: gyms at the profile's size.
     """
 
     layers: list[Layer]
-    held: str | None = None
+    resolved_profile: str | None = None
     small: Mapping[str, Small] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RecipeProfiles:
     """A recipe's statements about profiles: the profile named in its file, and its family's profiles."""
 
     chosen: str | None
     runs_on: tuple[str, ...]
 
 
-def wishes(name: str | Path) -> Wishes:
+def recipe_profiles(name: str | Path) -> RecipeProfiles:
     """Return the profiles that a recipe names. Raises ConfigError for an unknown recipe."""
     documents = _documents(name)
-    return Wishes(_chosen(documents), _runs_on(documents))
+    return RecipeProfiles(_chosen(documents), _runs_on(documents))
 
 
 def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Sources:
@@ -107,18 +107,18 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
     _refuse_foreign(documents, profile)
     # A sweep's winner or a run's record names the profile that it holds: laid over it again, the profile would undo what was
     # changed since.
-    recipe_sources = Sources([], held=chosen if _is_resolved(documents) else None)
+    recipe_sources = Sources([], resolved_profile=chosen if _is_resolved(documents) else None)
     parts = [_parts(path, document) for path, document in documents]
     shipped = [part for part in parts if part.shipped]
     own_parts = [part for part in parts if not part.shipped]
     recipe_sources.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
     recipe_sources.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own_parts]
-    if profile is not None and stem(profile) != recipe_sources.held:
+    if profile is not None and stem(profile) != recipe_sources.resolved_profile:
         blocks = [_fields(part.profiles.get(stem(profile)), f"recipe {part.name}", stem(profile)) for part in parts]
         chosen_gyms = _trained([*(part.values for part in own_parts), *blocks, overrides or {}])
         _add_profile(recipe_sources, profile, shipped, chosen_gyms)
     recipe_sources.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own_parts]
-    if profile is not None and stem(profile) != recipe_sources.held:
+    if profile is not None and stem(profile) != recipe_sources.resolved_profile:
         recipe_sources.layers += _for_profile(own_parts, stem(profile), Rank.PERSON_FOR_PROFILE)
     recipe_sources.layers = [layer for layer in recipe_sources.layers if layer.values]
     return recipe_sources
@@ -139,7 +139,7 @@ class _Part:
         return Layer(f"recipe {self.name}", rank, values, self.source, self.sources)
 
 
-def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path, dict[str, Any]]]:
+def _documents(name: str | Path, labels: tuple[str, ...] = ()) -> list[tuple[Path, dict[str, Any]]]:
     """Return the recipe and its bases, the most general first."""
     path = find(name, "recipe")
     document = dict(read(path))
@@ -150,12 +150,12 @@ def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path,
             )
         document = dict(document["resolved"])
     label = str(document.setdefault("name", stem(name)))
-    if label in seen:
+    if label in labels:
         raise ConfigError(
-            "recipe.circular", f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}). Remove one extends."
+            "recipe.circular", f"Recipe '{label}' extends itself ({' -> '.join((*labels, label))}). Remove one extends."
         )
     base = document.pop("extends", None)
-    below = _documents(base, (*seen, label)) if base is not None else []
+    below = _documents(base, (*labels, label)) if base is not None else []
     return [*below, (path, document)]
 
 
@@ -231,7 +231,7 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- the profile ----------------------------------------------------------------------------------------------------
 
 
-def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
+def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
     """Add the profile's layers.
 
     trained: gyms of mixes other than the published ones: a person's, and those that recipes have for the profile.
@@ -244,7 +244,7 @@ def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], 
     source, cited = str(document.pop("source", "")), _cited(document.pop("sources", None), where)
     tasks = _fields(document.pop("own", None), where, "own")
     environments = _fields(document.pop("environments", None), where, "environments")
-    found.small = _small(document.pop("small", None), where)
+    files.small = _small(document.pop("small", None), where)
     layers = [Layer(where, Rank.PROFILE, document, source, cited)]
     for values in _tasks_of(tasks, environments, shipped, trained, where):
         layers.append(Layer(where, Rank.PROFILE, values, source, cited))
@@ -254,11 +254,11 @@ def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], 
     kind = _schedule_kind(shipped)
     for layer in layers:
         _fit_to_schedule(layer, kind)
-    found.layers += layers
+    files.layers += layers
 
 
 def _tasks_of(
-    own: Mapping[str, Any],
+    profile_values: Mapping[str, Any],
     environments: Mapping[str, Any],
     shipped: Sequence[_Part],
     trained: frozenset[str],
@@ -270,10 +270,14 @@ def _tasks_of(
     tier. Sizes made for the profile's own tasks apply to no other tasks.
     """
     recipe_gyms = _named_gyms(shipped)
-    replaced, gyms = frozenset(own.get("in_place_of", ())), frozenset(own.get("gyms", ()))
+    replaced, gyms = frozenset(profile_values.get("in_place_of", ())), frozenset(profile_values.get("gyms", ()))
     if not recipe_gyms or set(recipe_gyms) <= gyms or (len(recipe_gyms) > 1 and set(recipe_gyms) <= replaced):
-        own_values = [{key: value for key, value in own.items() if key not in ("in_place_of", "sizes")}]
-        return [*own_values, dict(_fields(own.get("sizes"), where, "own.sizes"))] if trained <= gyms else own_values
+        own_values = [{key: value for key, value in profile_values.items() if key not in ("in_place_of", "sizes")}]
+        return (
+            [*own_values, dict(_fields(profile_values.get("sizes"), where, "own.sizes"))]
+            if trained <= gyms
+            else own_values
+        )
     return [
         dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in recipe_gyms if gym in environments
     ]

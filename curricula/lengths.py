@@ -56,13 +56,13 @@ def _fit_tokens(merged: Merged, small: Mapping[str, Small], gyms: Iterable[str],
         longer = int(merged.get("algorithm.max_response_tokens", 8192)) * horizon // max(before, 1)
         _grow(merged, "algorithm.max_response_tokens", longer)
         return
-    prompt, reply, turn = (max(tokens[what] for tokens in token_limits) for what in ("prompt", "reply", "turn"))
+    prompt, reply, turn = (max(tokens[role] for tokens in token_limits) for role in ("prompt", "reply", "turn"))
     _grow(merged, "algorithm.max_prompt_tokens", prompt)
     _grow(merged, "algorithm.max_tokens", reply)
     _grow(merged, "algorithm.max_response_tokens", turn * horizon)
-    whole = int(merged.get("algorithm.max_prompt_tokens", 0)) + int(merged.get("algorithm.max_response_tokens", 0))
-    _grow(merged, "model.max_context", whole)
-    _grow(merged, "cold_start.cutoff", whole)
+    context = int(merged.get("algorithm.max_prompt_tokens", 0)) + int(merged.get("algorithm.max_response_tokens", 0))
+    _grow(merged, "model.max_context", context)
+    _grow(merged, "cold_start.cutoff", context)
 
 
 def _grow(merged: Merged, key: str, value: int) -> None:

@@ -74,11 +74,11 @@ def draft(
     sentences = _fit(files, merged, profile)
     if merged.get("model.dtype") == AUTO:
         merged.set("model.dtype", cpu_dtype(), MACHINE, Rank.PROFILE)
-    resolved = files.held is not None and (profile is None or stem(profile) == files.held)
+    resolved = files.resolved_profile is not None and (profile is None or stem(profile) == files.resolved_profile)
     absent = {} if resolved else use_published(merged, data_folder, keys)
     if not resolved:
         verify_by_writes(merged)
-    merged.values["profile"] = stem(profile) if profile is not None else files.held
+    merged.values["profile"] = stem(profile) if profile is not None else files.resolved_profile
     return Draft(merged, label, profile is not None, absent, tuple(sentences))
 
 
@@ -86,7 +86,7 @@ def draft(
 class Draft:
     """A recipe with merged layers, before the gyms check it.
 
-    sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. said: warnings
+    sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. warnings: those
     from merging.
     """
 
@@ -94,7 +94,7 @@ class Draft:
     label: str
     sized: bool
     absent: dict[str, str]
-    said: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -104,7 +104,7 @@ class Draft:
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
         recipe._replaced = self.merged.replaced()
         recipe._absent = self.absent
-        recipe._warnings = self.said
+        recipe._warnings = self.warnings
         return recipe
 
     def checked(self, counted: Counted | None = None) -> Recipe:
@@ -118,7 +118,7 @@ class Draft:
         check_evaluations(self.recipe)
         check_rule_users(self.recipe)
         check_credit(self.recipe)
-        self.recipe._warnings = (*self.said, *check_horizons(self.recipe))
+        self.recipe._warnings = (*self.warnings, *check_horizons(self.recipe))
         return _warned(self.recipe)
 
 
@@ -127,11 +127,11 @@ def from_resolved(values: Mapping[str, Any]) -> Recipe:
     return validated(Recipe, values, "resolved recipe")
 
 
-def _fit(found: Sources, merged: Merged, profile: str | Path | None) -> list[str]:
+def _fit(files: Sources, merged: Merged, profile: str | Path | None) -> list[str]:
     """Fit the lengths of a recipe to its stages, unless it is fully resolved."""
-    if found.held is not None and (profile is None or stem(profile) == found.held):
+    if files.resolved_profile is not None and (profile is None or stem(profile) == files.resolved_profile):
         return []
-    return follow(merged, found.small, f"profile {stem(profile)}" if profile is not None else "profile")
+    return follow(merged, files.small, f"profile {stem(profile)}" if profile is not None else "profile")
 
 
 def _warned(recipe: Recipe) -> Recipe:

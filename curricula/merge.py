@@ -144,17 +144,17 @@ class Merged:
 
     def _merge(self, into: dict[str, Any], values: Mapping[str, Any], path: tuple[str, ...], layer: Layer) -> None:
         for key, value in values.items():
-            here = (*path, str(key))
+            key_path = (*path, str(key))
             old = into.get(key)
             if (
                 isinstance(value, Mapping)
                 and isinstance(old, dict)
                 and value.get("kind", old.get("kind")) == old.get("kind")
             ):
-                self._merge(old, value, here, layer)
+                self._merge(old, value, key_path, layer)
                 continue
             into[key] = _copied(value)
-            self._forget(".".join(here))
+            self._forget(".".join(key_path))
             for leaf, _ in _leaves({key: value}, path):
                 self.origins[leaf], self._ranks[leaf] = _origin(leaf, layer), layer.rank
 

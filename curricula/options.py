@@ -44,7 +44,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
         _check_server(options)
 
 
-def check_url(url: str, what: str) -> None:
+def check_url(url: str, label: str) -> None:
     """Raise ValueError for an address with a user and a password, or with a key among its parameters."""
     try:
         parts = urlsplit(url)
@@ -52,20 +52,20 @@ def check_url(url: str, what: str) -> None:
             is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)
         )
     except ValueError:
-        raise ConfigError("model.bad_address", f"{what} is not an address such as http://127.0.0.1:8000/v1") from None
+        raise ConfigError("model.bad_address", f"{label} is not an address such as http://127.0.0.1:8000/v1") from None
     if has_secret:
         raise ConfigError(
-            "recipe.holds_key", f"{what} contains a password or a key, which would be stored with it; {INSTEAD}"
+            "recipe.holds_key", f"{label} contains a password or a key, which would be stored with it; {INSTEAD}"
         )
 
 
 def _check_server(options: Mapping[str, Any]) -> None:
-    known = list(ChatServer.model_fields)
+    fields = list(ChatServer.model_fields)
     for name in options:
-        if name not in known:
+        if name not in fields:
             raise ConfigError(
                 "user.bad_option",
-                f"an openai user has no option '{name}'{nearest(name, known)}; it has {', '.join(known)}",
+                f"an openai user has no option '{name}'{nearest(name, fields)}; it has {', '.join(fields)}",
             )
     if options.get("base_url") is not None:
         check_url(str(options["base_url"]), "base_url")

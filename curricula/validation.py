@@ -14,12 +14,12 @@ from userrl_core.suggest import nearest
 M = TypeVar("M", bound=BaseModel)
 
 
-def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
-    """Return the model of these values. Raises ConfigError in one sentence that begins with ``what`` if they do not fit."""
+def validated(kind: type[M], values: Mapping[str, Any], label: str) -> M:
+    """Return the model of these values. Raises ConfigError in one sentence that begins with ``label`` if they do not fit."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise _config_error(error, f"{what[0].upper()}{what[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
+        raise _config_error(error, f"{label[0].upper()}{label[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
 
 
 def _config_error(error: ValidationError, sentence: str) -> ConfigError:
@@ -38,8 +38,8 @@ def _config_error(error: ValidationError, sentence: str) -> ConfigError:
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     """Name every problem. Missing keys are named together."""
     problems = error.errors()
-    missing_keys = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
-    texts = [_problem(each, kind) for each in problems if each["type"] != "missing"]
+    missing_keys = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "missing"]
+    texts = [_problem(problem, kind) for problem in problems if problem["type"] != "missing"]
     if missing_keys:
         are = "is" if len(missing_keys) == 1 else "are"
         texts.insert(0, f"{', '.join(map(repr, missing_keys))} {are} missing")
@@ -55,15 +55,15 @@ MAX_PROBLEMS = 8
 def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
     where = ".".join(str(part) for part in problem["loc"] if part not in _KINDS)
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(kind, problem["loc"])
-        return f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
+        known_keys = _known_keys(kind, problem["loc"])
+        return f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known_keys)}; known here: {', '.join(sorted(known_keys))}"
     if problem["type"] == "union_tag_invalid":
         return f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
     if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
         return f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(problem["input"]), "")})'
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    given = problem["input"]
-    input_text = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
+    input_value = problem["input"]
+    input_text = f" (given: {redact(repr(input_value), '')})" if isinstance(input_value, (str, int, float)) else ""
     return f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
 
 

@@ -42,25 +42,25 @@ def claim_names() -> tuple[str, ...]:
     return _names("claim")
 
 
-def _names(what: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (HERE / f"{what}s").glob("*.yaml")))
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (HERE / f"{kind}s").glob("*.yaml")))
 
 
-def find(name: str | Path, what: What) -> Path:
+def find(name: str | Path, kind: What) -> Path:
     """Return the file of a recipe, profile, suite or claim, by shipped name or by path. ConfigError names the nearest
     known one.
     """
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():
-            raise ConfigError("file.missing", f"There is no {what} file {path}.")
+            raise ConfigError("file.missing", f"There is no {kind} file {path}.")
         return path
-    if name not in _names(what):
-        known = recipe_names() if what == "recipe" else _names(what)
+    if name not in _names(kind):
+        names = recipe_names() if kind == "recipe" else _names(kind)
         raise ConfigError(
-            "file.unknown_name", f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}."
+            "file.unknown_name", f"There is no {kind} '{name}'{nearest(str(name), names)}. Known: {', '.join(names)}."
         )
-    return HERE / f"{what}s" / f"{name}.yaml"
+    return HERE / f"{kind}s" / f"{name}.yaml"
 
 
 def stem(name: str | Path) -> str:
@@ -152,15 +152,15 @@ def _loader() -> type[yaml.SafeLoader]:
     return Strict
 
 
-def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+def _written_out(node: yaml.Node, counts: dict[int, int]) -> int:
     """Return the number of values in a node with each alias expanded. Each node is visited once."""
-    if id(node) not in known:
-        known[id(node)] = MAX_NODES  # an alias to what it stands in has no end
+    if id(node) not in counts:
+        counts[id(node)] = MAX_NODES  # an alias to what it stands in has no end
         if isinstance(node, yaml.ScalarNode):
             if _torn(node.value):
                 raise yaml.composer.ComposerError(None, None, "half of a surrogate pair is no text", node.start_mark)
-            known[id(node)] = 1
+            counts[id(node)] = 1
         else:
             inner = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
-            known[id(node)] = 1 + sum(_written_out(part, known) for part in inner)
-    return known[id(node)]
+            counts[id(node)] = 1 + sum(_written_out(part, counts) for part in inner)
+    return counts[id(node)]

@@ -79,14 +79,14 @@ def select_top_k(trajectories: Iterable[Trajectory], top_k: int, *, successes: b
         else:
             dropped[reason] += 1
     quota = _quota({gym: len(usable[gym]) for gym in played}, top_k)
-    kept = {gym: sorted(usable[gym], key=_rank)[: quota[gym]] for gym in played}
-    below_cut = sum(len(usable[gym]) - len(kept[gym]) for gym in played)
+    selected = {gym: sorted(usable[gym], key=_rank)[: quota[gym]] for gym in played}
+    below_cut = sum(len(usable[gym]) - len(selected[gym]) for gym in played)
     if below_cut:
         dropped["below_cut"] = below_cut
     return Selection(
-        kept=[trajectory for gym in played for trajectory in kept[gym]],
+        kept=[trajectory for gym in played for trajectory in selected[gym]],
         dropped=dict(dropped),
-        by_gym={gym: _count(played[gym], kept[gym]) for gym in played},
+        by_gym={gym: _count(played[gym], selected[gym]) for gym in played},
     )
 
 
@@ -204,11 +204,11 @@ def _reply_text(trajectory: Trajectory, index: int) -> str:
     return render_call(call, turn.thought)
 
 
-def _count(trajectories: Sequence[Trajectory], kept: Sequence[Trajectory]) -> GymCount:
-    scores_kept = [t.score for t in kept if t.score is not None]
+def _count(trajectories: Sequence[Trajectory], selected: Sequence[Trajectory]) -> GymCount:
+    scores_kept = [t.score for t in selected if t.score is not None]
     return GymCount(
         seen=len(trajectories),
-        kept=len(kept),
+        kept=len(selected),
         mean_seen=_mean([t.score for t in trajectories if t.admitted]),
         mean_kept=_mean(scores_kept),
         cut=min(scores_kept, default=None),

@@ -148,9 +148,9 @@ def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
                         _tell(where, _STATUS.pack(code))
 
 
-def _tell(where: socket.socket, words: bytes) -> None:
+def _tell(where: socket.socket, message: bytes) -> None:
     with contextlib.suppress(OSError):  # whoever asked does not want to know any more
-        where.send(words, socket.MSG_NOSIGNAL)
+        where.send(message, socket.MSG_NOSIGNAL)
 
 
 def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], int]) -> None:

@@ -108,9 +108,9 @@ def run(
             if output_bytes != size:
                 silent_since, size = time.monotonic(), output_bytes
             elif time.monotonic() - silent_since > stall:
-                words = last_words(child.output, child.began)
+                tail = last_words(child.output, child.began)
                 raise TrainingError(
-                    "process.stalled", f"{name} wrote no output for {stall:g} s and was stopped. {words}"
+                    "process.stalled", f"{name} wrote no output for {stall:g} s and was stopped. {tail}"
                 )
         on_tick()
     except BaseException:  # a cancel arrives as a BaseException; whatever it is, the child must not outlive us
@@ -120,8 +120,8 @@ def run(
     if status:
         sentence = next((line for line in reversed(_lines(child.output, child.began)) if line.startswith(LINE)), None)
         if sentence is not None:
-            told = read_line(sentence)
-            raise TrainingError(told.code, told.sentence)
+            report = read_line(sentence)
+            raise TrainingError(report.code, report.sentence)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise ProcessDied("process.died", f"{name} {how}. {last_words(child.output, child.began)}")
 

@@ -41,12 +41,12 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     if not text.strip():
         raise ConfigError("argument.missing", "The name of the run is empty. `userrl runs list` shows all runs.")
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
-    own = [run for run in ordered if not run.imported]
-    if not (own if text == "latest" else ordered):
+    trained_here = [run for run in ordered if not run.imported]
+    if not (trained_here if text == "latest" else ordered):
         raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
-        trained = [run for run in own if not about_another(run.name)]
-        return ([run for run in trained if not run.failed] or trained or own)[-1].id
+        trained = [run for run in trained_here if not about_another(run.name)]
+        return ([run for run in trained if not run.failed] or trained or trained_here)[-1].id
     exact = [run for run in ordered if run.id == text] or [run for run in ordered if run.name == text]
     if exact:
         return exact[-1].id

@@ -47,4 +47,4 @@ def _calls(gyms: Collection[str]) -> Callable[[str], bool]:
 
 def _replies(chats: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     messages = (message for chat in chats for message in chat["messages"])
-    return (one["content"] for one in messages if one["role"] == "assistant" and one.get("train") is not False)
+    return (reply["content"] for reply in messages if reply["role"] == "assistant" and reply.get("train") is not False)

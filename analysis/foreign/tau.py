@@ -170,7 +170,7 @@ def _simulation(
         attempt=count(row.get("trial"), where, "trial"),
         policy=about.agent,
         user=about.user,
-        seed=count(row.get("seed"), where, "seed", most=2**63 - 1),
+        seed=count(row.get("seed"), where, "seed", maximum=2**63 - 1),
         stop_reason=ENDINGS.get(ending, "error" if _not_the_agent(ending) else ENDED),
         reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},

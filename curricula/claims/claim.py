@@ -236,9 +236,9 @@ class Claim(Settings):
         elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
         elif which == "language-model":
-            own = any(key.startswith("model.") for key in keys)
+            changes_model = any(key.startswith("model.") for key in keys)
             taught = any(key.startswith("demonstrations.") for arm in arms.values() for key in arm.overrides)
-            if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or own or taught:
+            if self.profile != "laptop" or not {*self.mix} <= {"errand", "wish"} or changes_model or taught:
                 raise ConfigError(
                     "claim.bad_check",
                     f"Claim '{self.name}' has no form with a language model. Claims on errand and wish have one, unless they "

@@ -104,11 +104,11 @@ class CrossPlay(Claim):
     def shifted(self) -> tuple[str, ...]:
         """Return the columns with a trait of the training populations beyond their ranges."""
         trained = [population(ranges) for ranges in self.train.values()]
-        most = {trait: max(each.ends(trait)[1] for each in trained) for trait in TRAITS}
+        maxima = {trait: max(population_ranges.ends(trait)[1] for population_ranges in trained) for trait in TRAITS}
         return tuple(
             name
             for name, ranges in self.evaluate.items()
-            if any(0 < most[trait] <= population(ranges).ends(trait)[0] for trait in TRAITS)
+            if any(0 < maxima[trait] <= population(ranges).ends(trait)[0] for trait in TRAITS)
             and not self._of_training(population(ranges))
         )
 
@@ -116,11 +116,13 @@ class CrossPlay(Claim):
     def unseen(self) -> tuple[str, ...]:
         """Return the columns with a trait that no training population has."""
         trained = [population(ranges) for ranges in self.train.values()]
-        known = {trait for trait in TRAITS if any(each.has(trait) for each in trained)}
+        trained_traits = {
+            trait for trait in TRAITS if any(population_ranges.has(trait) for population_ranges in trained)
+        }
         return tuple(
             name
             for name, ranges in self.evaluate.items()
-            if any(population(ranges).has(trait) for trait in TRAITS if trait not in known)
+            if any(population(ranges).has(trait) for trait in TRAITS if trait not in trained_traits)
         )
 
     @property

@@ -201,7 +201,7 @@ def test_a_grid_grows_in_each_storage_and_with_each_kind_of_parameter(tmp_path: 
     added = play(large, study)
     assert len({json.dumps(overrides) for overrides in added}) == len(added) == 2 * 2 * 3 - 2
     best = winner(large, open_study(large, tmp_path, storage, queue=False))
-    assert best.found == best.overrides == added[-1] == {
+    assert best.chosen == best.overrides == added[-1] == {
         "credit.k": 2.0, "algorithm.betas": [0.9, 0.92], "cold_start.steps": 3,
     }  # fmt: skip
 

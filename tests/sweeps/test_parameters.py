@@ -128,8 +128,8 @@ def test_parameters_of_every_type_are_ranked_and_listed(tmp_path: Path) -> None:
     assert next(iter(shares)) == "algorithm.betas"
     assert shares["algorithm.betas"] > 0.9
     best = winner(space, study)
-    assert best.found.keys() == KINDS.keys()
-    assert best.overrides == {"credit.k": 2.0, **best.found}
+    assert best.chosen.keys() == KINDS.keys()
+    assert best.overrides == {"credit.k": 2.0, **best.chosen}
     assert "algorithm.betas=[0.9, 0.99]" in best_recipe(space, best)
     assert "credit.k" not in best_recipe(space, best)
     assert json.dumps(table(space, study, at_work=False))

@@ -71,12 +71,12 @@ def read_message(message: Mapping[str, Any], where: str) -> list[ChatMessage]:
     if isinstance(audio, dict):
         last.unread["audio"] += 1
         _add(last, "[audio]")
-    beside = next((str(message[key]) for key in REASONING if isinstance(message.get(key), str)), "")
-    last.thought = beside or last.thought
+    reasoning = next((str(message[key]) for key in REASONING if isinstance(message.get(key), str)), "")
+    last.thought = reasoning or last.thought
     last.calls += [called(call, where) for call in sequence(message.get("tool_calls"), where, "tool_calls")]
     if message.get("function_call") is not None:
         last.calls.append(called(message["function_call"], where))
-    return [one for one in messages if one.role != role or one.text or one.thought or one.calls] or messages[:1]
+    return [part for part in messages if part.role != role or part.text or part.thought or part.calls] or messages[:1]
 
 
 def text_of(content: Any) -> str:
@@ -110,23 +110,23 @@ def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | N
     """
     plain: list[Message] = []
     for index, item in enumerate(messages):
-        place = f"{where}: messages[{index}]"
-        message = mapping(item, place, "the message")
+        location = f"{where}: messages[{index}]"
+        message = mapping(item, location, "the message")
         role = ROLES.get(str(message.get("role")))
         if role is None:
-            broken(place, f"it has role {message.get('role')!r}. Use {', '.join(ROLES)}")
-        trained = _trained(message, place)
+            broken(location, f"it has role {message.get('role')!r}. Use {', '.join(ROLES)}")
+        trained = _trained(message, location)
         if unread is not None:
             unread.update(_unread(message, role))
-        for part in read_message({**message, "role": role}, place):
-            plain.append(_plain(part, message, place, plain, trained=trained))
+        for part in read_message({**message, "role": role}, location):
+            plain.append(_plain(part, message, location, plain, trained=trained))
     return plain
 
 
 def _plain(
-    part: ChatMessage, message: Mapping[str, Any], place: str, before: Sequence[Message], *, trained: bool
+    part: ChatMessage, message: Mapping[str, Any], location: str, before: Sequence[Message], *, trained: bool
 ) -> Message:
-    _refuse_parts(part, message, place)
+    _refuse_parts(part, message, location)
     answers = part.role == "user" and bool(before) and before[-1]["role"] == "assistant"
     role = "tool" if answers and parse_text(before[-1]["content"]).call is not None else part.role
     plain: Message = {"role": role, "content": part.reply if role == "assistant" else part.spoken}
@@ -135,22 +135,23 @@ def _plain(
     return plain if trained or role != "assistant" else {**plain, "train": False}
 
 
-def _refuse_parts(part: ChatMessage, message: Mapping[str, Any], place: str) -> None:
+def _refuse_parts(part: ChatMessage, message: Mapping[str, Any], location: str) -> None:
     """Raise BrokenFile for a message that has no text, or parts that no model of ours reads."""
     if part.unread:
-        broken(place, f"it has a part of kind {next(iter(part.unread))}, which is not text. Remove it")
+        broken(location, f"it has a part of kind {next(iter(part.unread))}, which is not text. Remove it")
     content = message.get("content")
     empty = content in (None, []) and not part.reply and part.role != "tool"
     if empty or not (content is None or isinstance(content, str | list) or _is_part(content)):
-        broken(place, "it needs a text in 'content', or a call")
+        broken(location, "it needs a text in 'content', or a call")
 
 
-def _trained(message: Mapping[str, Any], place: str) -> bool:
+def _trained(message: Mapping[str, Any], location: str) -> bool:
     marks = {key: message[key] for key in MARKS if message.get(key) is not None}
     for key, value in marks.items():
         if value not in (0, 1):  # true and false are equal to them
             broken(
-                place, f"its {key} is {value!r}. Use 0 or false to leave it out of the loss, 1 or true to train on it"
+                location,
+                f"its {key} is {value!r}. Use 0 or false to leave it out of the loss, 1 or true to train on it",
             )
     return all(marks.values())
 
@@ -158,8 +159,8 @@ def _trained(message: Mapping[str, Any], place: str) -> bool:
 def _unread(message: Mapping[str, Any], role: str) -> Iterator[str]:
     """Yield the fields with a value that are not read. Nothing but replies can be trained on."""
     for key, value in message.items():
-        asked = key in MARKS and role != "assistant" and value
-        if asked or not is_read(key, value):
+        misplaced_mark = key in MARKS and role != "assistant" and value
+        if misplaced_mark or not is_read(key, value):
             yield key
 
 

@@ -76,8 +76,8 @@ def _of_sharegpt(turns: list[Any], where: str) -> list[Any]:
                 and turns[index - 1].get("from") in ("gpt", "assistant")
                 and _marks(messages[-1]) == _marks(message)
             ):
-                said = messages.pop()["content"]
-                message["content"] = "\n".join([said, *[message["content"]] * bool(message["content"])])
+                spoken_text = messages.pop()["content"]
+                message["content"] = "\n".join([spoken_text, *[message["content"]] * bool(message["content"])])
         messages.append(message)
     return messages
 

@@ -90,17 +90,17 @@ def check_characters(value: Any, where: str) -> None:
 
 def _spread(start: bytes) -> bool:
     """Return True if a file starts with an object that does not end on its first line."""
-    line, ended, _ = start.partition(b"\n")
+    line, newline, _ = start.partition(b"\n")
     try:
         orjson.loads(line)
     except orjson.JSONDecodeError:
-        return bool(ended) and line.startswith(b"{")
+        return bool(newline) and line.startswith(b"{")
     return False
 
 
-def too_large(where: str, what: str) -> NoReturn:
+def too_large(where: str, element: str) -> NoReturn:
     """Raise the error of an element that is beyond the limit."""
-    raise BrokenFile("import.too_large", f"{where}: {what} is larger than {MAX_BYTES // 2**20} MB.")
+    raise BrokenFile("import.too_large", f"{where}: {element} is larger than {MAX_BYTES // 2**20} MB.")
 
 
 class Tally:
@@ -164,10 +164,10 @@ class JsonStream:
                 cut = error.msg.startswith("Unterminated string") or error.pos > len(self._text) - 16
                 if not cut or not self._more():
                     line = self._line_now() + self._text.count("\n", self._at, error.pos)
-                    what = (
+                    problem = (
                         "it ends in the middle of a value" if self._ended and cut else f"it is not JSON ({error.msg})"
                     )
-                    broken(f"{self._name}, line {line}", what)
+                    broken(f"{self._name}, line {line}", problem)
             except RecursionError:
                 broken(self.where, "it is nested too deeply")
             except ValueError as error:
@@ -183,16 +183,16 @@ class JsonStream:
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield the place and the value of each document of a file that holds one after the other."""
         while self.peek():
-            place = self.where
-            yield place, self.value()
+            location = self.where
+            yield location, self.value()
 
     def elements(self) -> Iterator[tuple[str, Any]]:
         """Yield the place and the value of each element of the list that comes next."""
         self._take("[")
         while self.peek() != "]":
-            place = self.where
-            self._tally.count(place)
-            yield place, self.value()
+            location = self.where
+            self._tally.count(location)
+            yield location, self.value()
             if self.peek() != "]":
                 self._take(",")
         self._take("]")
@@ -225,8 +225,10 @@ class JsonStream:
             broken(self.where, "text follows the end of the JSON document")
 
     def _take(self, character: str) -> None:
-        if (found := self.peek()) != character:
-            broken(self.where, f"expected '{character}'" if found else "the file ends in the middle of a value")
+        if (character_read := self.peek()) != character:
+            broken(
+                self.where, f"expected '{character}'" if character_read else "the file ends in the middle of a value"
+            )
         self._at += 1
 
     def _more(self) -> bool:

@@ -60,13 +60,13 @@ def number(value: Any, where: str, name: str) -> float | None:
     return result if math.isfinite(result) else None
 
 
-def count(value: Any, where: str, name: str, *, most: int = 2**31 - 1) -> int | None:
-    """Return a whole number from 0 to ``most``, None for null, or raise ConfigError."""
+def count(value: Any, where: str, name: str, *, maximum: int = 2**31 - 1) -> int | None:
+    """Return a whole number from 0 to ``maximum``, None for null, or raise ConfigError."""
     result = number(value, where, name)
     if result is None:
         return None
-    if not result.is_integer() or not 0 <= int(value) <= most:
-        broken(where, f"{name} is not a whole number from 0 to {most}")
+    if not result.is_integer() or not 0 <= int(value) <= maximum:
+        broken(where, f"{name} is not a whole number from 0 to {maximum}")
     return int(value)
 
 

@@ -267,11 +267,11 @@ def native_tool(name: str, description: str) -> dict[str, Any]:
 
 def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymConfig:
     """Build the gym's config from keyword options. Raises ConfigError with the wrong key and the known keys."""
-    known = gym_type.config_type.model_fields
+    fields = gym_type.config_type.model_fields
     for key in options:
-        if key not in known:
+        if key not in fields:
             raise ConfigError(
-                "gym.bad_option", f"Gym '{gym_type.name}' has no option '{key}'. It has {', '.join(sorted(known))}."
+                "gym.bad_option", f"Gym '{gym_type.name}' has no option '{key}'. It has {', '.join(sorted(fields))}."
             )
     try:
         return gym_type.config_type(**options)

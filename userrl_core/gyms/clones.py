@@ -126,7 +126,7 @@ def _assigned(path: Path, prefix: str) -> list[Any]:
 def _literal(node: ast.AST | None, path: Path) -> Any:
     """Return the value of a literal or of a record of tau-bench's files. Raises TaskError for everything else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RECORDS and not node.args:
-        return {str(word.arg): _literal(word.value, path) for word in _named(node, path)}
+        return {str(keyword.arg): _literal(keyword.value, path) for keyword in _named(node, path)}
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_literal(element, path) for element in node.elts]
     if isinstance(node, ast.Dict):
@@ -138,10 +138,10 @@ def _literal(node: ast.AST | None, path: Path) -> Any:
 
 
 def _named(call: ast.Call, path: Path) -> Iterator[ast.keyword]:
-    for word in call.keywords:
-        if word.arg is None:
+    for keyword in call.keywords:
+        if keyword.arg is None:
             raise _refusal(call, path)
-        yield word
+        yield keyword
 
 
 def _refusal(node: ast.AST | None, path: Path) -> TaskError:

@@ -122,22 +122,22 @@ def population(value: str | Mapping[str, Any] | Population) -> Population:
     """
     if isinstance(value, Population):
         return value
-    given = {"like": value} if isinstance(value, str) else dict(value)
-    name = given.pop("like", "plain")
+    ranges = {"like": value} if isinstance(value, str) else dict(value)
+    name = ranges.pop("like", "plain")
     if not isinstance(name, str) or name not in POPULATIONS:
         raise ConfigError(
             "user.bad_option",
             f"There is no population '{name}'{nearest(str(name), POPULATIONS)}. There are {', '.join(POPULATIONS)}, "
             "or write the ranges.",
         )
-    if unknown := next((key for key in given if key not in Population.model_fields), None):
-        known = [*Population.model_fields, "like"]
+    if unknown := next((key for key in ranges if key not in Population.model_fields), None):
+        names = [*Population.model_fields, "like"]
         raise ConfigError(
             "user.bad_option",
-            f"A population has no '{unknown}'{nearest(str(unknown), known)}. It has {', '.join(known)}.",
+            f"A population has no '{unknown}'{nearest(str(unknown), names)}. It has {', '.join(names)}.",
         )
     try:
-        return Population(**{**POPULATIONS[name], **given})
+        return Population(**{**POPULATIONS[name], **ranges})
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) + ": " if first["loc"] else ""
@@ -261,9 +261,9 @@ def direction(move: Move | None) -> str:
 
 
 def _drawn(value: Range, rng: random.Random) -> float:
-    place = rng.random()
+    quantile = rng.random()
     if isinstance(value, OneOf):
-        return value.of[int(place * len(value.of))]
+        return value.of[int(quantile * len(value.of))]
     if isinstance(value, tuple):
-        return value[0] + place * (value[1] - value[0])
+        return value[0] + quantile * (value[1] - value[0])
     return value

@@ -46,14 +46,14 @@ class ReleasedEnv:
         if self._over:
             raise GymError("gym.misused", "The episode is over or has not begun. Call reset() first.")
         self._steps += 1
-        words = _ACTION.match(action)
+        match = _ACTION.match(action)
         terminated, reward, info = False, 0.0, {}
-        if words is None:
+        if match is None:
             feedback = "Write [action], [answer], [search] or [finish], then the text."
-        elif words[1].lower() == "finish":
+        elif match[1].lower() == "finish":
             feedback, terminated = "The attempt is over.", True
         else:
-            result = await self._gym.step(InteractCall(words[1].lower(), words[2].strip()))
+            result = await self._gym.step(InteractCall(match[1].lower(), match[2].strip()))
             if result.reward is None:
                 self._over = True
                 raise TaskError("gym.not_scored", "The turn was not scored. Check the user model, then call reset().")

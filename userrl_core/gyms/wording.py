@@ -30,12 +30,12 @@ class Wordings:
         self._acts, self._task = acts, task
         self._said: Counter[str] = Counter()
 
-    def say(self, act: str, **words: str) -> str:
+    def say(self, act: str, **values: str) -> str:
         """Return the next wording of an act with its words filled in."""
         wordings = self._acts[act].test if self._task.split == "test" else self._acts[act].train
         seed = derive_seed("wording", self._task.gym, self._task.id, act, self._said[act])
         self._said[act] += 1
-        sentence = random.Random(seed).choice(wordings).format(**words)
+        sentence = random.Random(seed).choice(wordings).format(**values)
         return sentence[0].upper() + sentence[1:]
 
 

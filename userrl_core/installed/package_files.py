@@ -17,10 +17,10 @@ def package_roots(point: EntryPoint) -> tuple[Path, ...]:
     point's own module.
     """
     listed = (point.dist.read_text("top_level.txt") or "").split() if point.dist is not None else []
-    own = point.module.partition(".")[0]
+    own_package = point.module.partition(".")[0]
     roots = [
         *_own_root(point.module),
-        *(root for name in sorted(set(listed) - {own}) for root in _root(find_spec(name))),
+        *(root for name in sorted(set(listed) - {own_package}) for root in _root(find_spec(name))),
     ]
     return tuple(dict.fromkeys(roots))
 

@@ -393,10 +393,10 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
-    words = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, dict))]
-    if len(words) < len(parts) or not all(word is None or isinstance(word, str) for word in words):
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, dict))]
+    if len(texts) < len(parts) or not all(text is None or isinstance(text, str) for text in texts):
         raise Failure("Unreadable", "the content is no text", retryable=True)
-    return "".join(word for word in words if word)
+    return "".join(text for text in texts if text)
 
 
 BYTES_PER_TOKEN = 4
@@ -417,11 +417,11 @@ def _count(call: ModelCall, fields: Mapping[str, Any], received: int, stated: An
     bounds = {"prompt_tokens": sent + OVERHEAD, "completion_tokens": max(received, limit) + OVERHEAD}
     estimates = {"prompt_tokens": sent // BYTES_PER_TOKEN, "completion_tokens": min(received // BYTES_PER_TOKEN, limit)}
     counts = {name: usage.get(name) for name in bounds}
-    held = {name: type(count) is int and 0 <= count <= bounds[name] for name, count in counts.items()}
-    prompt, completion = (int((counts if held[name] else estimates)[name] or 0) for name in bounds)
+    usable = {name: type(count) is int and 0 <= count <= bounds[name] for name, count in counts.items()}
+    prompt, completion = (int((counts if usable[name] else estimates)[name] or 0) for name in bounds)
     call.prompt_tokens += prompt
     call.completion_tokens += completion
-    call.estimated = call.estimated or not all(held.values())
+    call.estimated = call.estimated or not all(usable.values())
     return prompt, completion
 
 

@@ -45,18 +45,18 @@ def check_users(users: Any, tries: int = 3) -> None:
         check_server(server, "user model", tries)
 
 
-def check_server(server: ChatServer, what: str, tries: int = 3) -> None:
-    """Probe a server. what: its role, for the error message. Raises ConfigError for a server that is down, or without a key."""
+def check_server(server: ChatServer, role: str, tries: int = 3) -> None:
+    """Probe a server. role: as named in the error message. Raises ConfigError for a server that is down, or without a key."""
     for attempt in range(1, tries + 1):
         try:
-            asyncio.run(probe(server, what))
+            asyncio.run(probe(server, role))
             return
         except ConfigError:
             if attempt == tries:
                 raise
 
 
-async def probe(server: ChatServer, what: str = "user model") -> None:
+async def probe(server: ChatServer, role: str = "user model") -> None:
     """Send one short request. Raises ConfigError when the server does not answer."""
     single_attempt = server.model_copy(
         update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1}
@@ -69,11 +69,11 @@ async def probe(server: ChatServer, what: str = "user model") -> None:
     except UserRLError as error:
         address = server.base_url or "its default address"
         first = (
-            "Start it with 'userrl serve-user' first" if what == "user model" else "Start it, or correct its address"
+            "Start it with 'userrl serve-user' first" if role == "user model" else "Start it, or correct its address"
         )
         raise ConfigError(
             "model.server_down",
-            f"The {what} {server.model} at {address} does not answer ({error}). {first}.",
+            f"The {role} {server.model} at {address} does not answer ({error}). {first}.",
         ) from error
 
 

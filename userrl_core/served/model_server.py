@@ -77,8 +77,8 @@ class ServeOptions:
                 raise ConfigError(
                     "argument.malformed", f"The command '{self.command}' cannot be read: {error}."
                 ) from error
-        given = [part for flag, value, _ in self.flags() for part in (flag, value) if part is not None]
-        return [self.python, "-m", "vllm.entrypoints.openai.api_server", *given, *self.extra]
+        flags = [part for flag, value, _ in self.flags() for part in (flag, value) if part is not None]
+        return [self.python, "-m", "vllm.entrypoints.openai.api_server", *flags, *self.extra]
 
     def flags(self) -> list[tuple[str, str | None, str]]:
         """Return vLLM's arguments: flag, value, and reason."""

@@ -89,13 +89,15 @@ def stated_failure(value: Any) -> Failure | None:
 def _of_status(status: int, message: str, code: Any, retry_after: float | None) -> Failure:
     """Return the failure of a status. code: the name that the server gives its error."""
     retryable = (status in _RETRYABLE_STATUS or status >= 500) and code != "insufficient_quota"
-    told, refused = f"HTTP {status}: {_one_line(message)}", status in (400, 422)
+    reason, refused = f"HTTP {status}: {_one_line(message)}", status in (400, 422)
     too_long = refused and _TOO_LONG.search(f"{code} {' '.join(message.split())}") is not None
     if too_long:
-        told = f"the conversation does not fit the server's context: lower the horizon or serve a longer one; {told}"
+        reason = (
+            f"the conversation does not fit the server's context: lower the horizon or serve a longer one; {reason}"
+        )
     return Failure(
         f"HTTP{status}",
-        told,
+        reason,
         retryable=retryable,
         refused=refused and not too_long,
         too_long=too_long,

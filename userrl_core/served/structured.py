@@ -45,8 +45,8 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
             return schema.model_validate(value)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the object"
-            problem = f"{place} does not fit ({first['type']})"
+            path = ".".join(str(part) for part in first["loc"]) or "the object"
+            problem = f"{path} does not fit ({first['type']})"
     hint = f"Your reply could not be used: {problem}. Reply again with the JSON object alone."
     raise Failure("Unreadable", f"the reply is not the JSON that was asked for: {problem}", retryable=True, hint=hint)
 

@@ -66,7 +66,7 @@ class TokenClient:
         deadline, failures = time.monotonic() + self._server.patience, 0
         while True:
             try:
-                said, reason = _reply(await self._send(fields))
+                token_ids, reason = _reply(await self._send(fields))
             except Failure as failure:
                 failures += 1
                 pause = pause_before(failures, FIRST_PAUSE, failure.retry_after)
@@ -76,7 +76,7 @@ class TokenClient:
                     ) from None
                 await asyncio.sleep(pause)
                 continue
-            return [*said, end_id] if reason == "stop" and said[-1:] != [end_id] else said
+            return [*token_ids, end_id] if reason == "stop" and token_ids[-1:] != [end_id] else token_ids
 
     async def _send(self, fields: dict[str, Any]) -> bytes:
         sent = Sent()

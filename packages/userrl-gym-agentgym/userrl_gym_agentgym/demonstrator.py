@@ -41,6 +41,6 @@ class AgentGymDemonstrator:
             )
         lines = recipes.removeprefix("Crafting commands:\n").splitlines()
         recipes_of = Book.read(lines, {}).by_made
-        kinds = {kind: [thing for thing in recipes_of if thing.endswith(f" {kind}")] for kind in KINDS}
+        kinds = {kind: [item for item in recipes_of if item.endswith(f" {kind}")] for kind in KINDS}
         payload = {"goal": goal.rstrip("."), "recipes": lines, "kinds": {k: m for k, m in kinds.items() if m}}
         return Task("textcraft", self._task.id, self._task.split, payload)

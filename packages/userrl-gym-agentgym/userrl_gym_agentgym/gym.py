@@ -83,13 +83,13 @@ class AgentGymGym(Gym[AgentGymConfig]):
 
     def _reply(self, answer: dict[str, Any]) -> Reply:
         observation = str(answer["observation"])
-        ended = any(answer.get(field) for field in self._protocol.ends)
+        done = any(answer.get(field) for field in self._protocol.ends)
         if self._protocol.per_turn:
             self._score = self._protocol.score(answer)
-            return Reply(observation, float(answer["reward"]), ended, success=bool(answer.get("success")))
+            return Reply(observation, float(answer["reward"]), done, success=bool(answer.get("success")))
         before, self._score = self._score, self._protocol.score(answer)
         solved = self._score >= self._protocol.solved
-        return Reply(observation, self._score - before, ended or solved, success=solved)
+        return Reply(observation, self._score - before, done or solved, success=solved)
 
     def score(self) -> float | None:
         """Return the environment's score so far."""

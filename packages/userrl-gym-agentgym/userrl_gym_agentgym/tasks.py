@@ -35,11 +35,12 @@ def tasks(
             "task.bad_option",
             f"There is no environment '{env}'{nearest(env, PROTOCOLS)}. Use one of {', '.join(PROTOCOLS)}.",
         )
-    most = PROTOCOLS[env].tasks
-    last = min(most, first + MOST) if count is None else first + count
-    if not 0 <= first < last <= most:
+    task_count = PROTOCOLS[env].tasks
+    last = min(task_count, first + MOST) if count is None else first + count
+    if not 0 <= first < last <= task_count:
         raise ConfigError(
-            "task.bad_option", f"Environment {env} has the items 0 to {most - 1}. Set first and count to some of them."
+            "task.bad_option",
+            f"Environment {env} has the items 0 to {task_count - 1}. Set first and count to some of them.",
         )
     return [task for task in _items(env, first, last, tuple(sorted((options or {}).items()))) if task.split == split]
 

@@ -58,8 +58,8 @@ class SciWorldGym(Gym[GymConfig]):
         observation = str(self._simulator.step(text))
         self.points = score = round(100 * self._simulator.getScore())
         before, self._score = self._score, max(score, 0) / 100
-        ended = bool(self._simulator.getCompleted()) or score < 0
-        return Reply(observation, self._score - before, ended, success=score >= 100)
+        done = bool(self._simulator.getCompleted()) or score < 0
+        return Reply(observation, self._score - before, done, success=score >= 100)
 
     async def aclose(self) -> None:
         """Give the simulator back."""

@@ -47,11 +47,11 @@ def tasks(
 ) -> Sequence[Task]:
     """Return our tasks of a split, families and kinds. Raises ConfigError for an unknown one."""
     chosen_families, chosen_kinds = list(families), None if kinds is None else list(kinds)
-    known = [kind for family in FAMILIES.values() for kind in family]
-    for names, of, what in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known, "kind")):
+    known_kinds = [kind for family in FAMILIES.values() for kind in family]
+    for names, of, noun in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known_kinds, "kind")):
         for wrong in (name for name in names if name not in of):
             raise ConfigError(
-                "task.bad_option", f"SciWorld has no {what} '{wrong}'{nearest(wrong, of)}. It has {', '.join(of)}."
+                "task.bad_option", f"SciWorld has no {noun} '{wrong}'{nearest(wrong, of)}. It has {', '.join(of)}."
             )
     return [
         task

@@ -80,14 +80,14 @@ class Speech:
 
 async def _run(command: str, **files: str) -> str:
     """Return a command's output. No shell runs, so a text cannot act as a command."""
-    words = [word.format(**files) for word in shlex.split(command)]
+    argv = [argument.format(**files) for argument in shlex.split(command)]
     try:
         child = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
     except OSError as error:
         raise UserError(
-            "gym.program_failed", f"{words[0]} cannot be started ({error.strerror}). Install it, or unset its variable."
+            "gym.program_failed", f"{argv[0]} cannot be started ({error.strerror}). Install it, or unset its variable."
         ) from None
     try:
         async with asyncio.timeout(SECONDS):
@@ -97,11 +97,11 @@ async def _run(command: str, **files: str) -> str:
             child.kill()
             await child.wait()
         if isinstance(error, TimeoutError):
-            raise UserError("gym.program_failed", f"{words[0]} took longer than {SECONDS:g} s.") from None
+            raise UserError("gym.program_failed", f"{argv[0]} took longer than {SECONDS:g} s.") from None
         raise
     if child.returncode:
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise UserError("gym.program_failed", f"{words[0]} ended with status {child.returncode}: {''.join(last)[:200]}")
+        raise UserError("gym.program_failed", f"{argv[0]} ended with status {child.returncode}: {''.join(last)[:200]}")
     return output.decode(errors="replace")
 
 

@@ -26,5 +26,5 @@ def load_published(root: Path) -> list[Task]:
     return _spoken(tau.load_published(root))
 
 
-def _spoken(found: Sequence[Task]) -> list[Task]:
-    return [replace(task, gym="voice") for task in found]
+def _spoken(tasks: Sequence[Task]) -> list[Task]:
+    return [replace(task, gym="voice") for task in tasks]

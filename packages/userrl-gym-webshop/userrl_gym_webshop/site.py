@@ -78,8 +78,8 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
         return f"<ul>{rows}</ul>" if rows else "<p>Nothing was found.</p>"
 
     def sorting(token: str, path: str) -> str:
-        ways = (("price", "Sort by price"), ("rating", "Sort by rating"))
-        return " ".join(f'<a href="/{escape(token)}/{path}sort={key}">{words}</a>' for key, words in ways)
+        orders = (("price", "Sort by price"), ("rating", "Sort by rating"))
+        return " ".join(f'<a href="/{escape(token)}/{path}sort={key}">{label}</a>' for key, label in orders)
 
     @app.get("/{token}/")
     def home(token: str) -> HTMLResponse:

@@ -63,8 +63,8 @@ def catalogue() -> dict[int, Product]:
     """Return all products by number, always the same. No two of a category have the same price or weight."""
     rng = Random(SEED)
     products: dict[int, Product] = {}
-    for category, things in KINDS.items():
-        names = [f"{maker} {thing}" for thing in things for maker in MAKERS]
+    for category, nouns in KINDS.items():
+        names = [f"{maker} {noun}" for noun in nouns for maker in MAKERS]
         prices, weights = (rng.sample(range(low, high), len(names)) for low, high in ((500, 9999), (100, 4000)))
         for name, price, weight in zip(names, prices, weights, strict=True):
             number = 100 + len(products)
@@ -77,10 +77,10 @@ def money(cents: int) -> str:
     return f"${cents / 100:.2f}"
 
 
-def find(words: str) -> list[Product]:
+def find(query: str) -> list[Product]:
     """Return the products whose name has every word of a query."""
-    query_words = words.lower().split()
-    return [p for p in catalogue().values() if query_words and all(word in p.name.lower() for word in query_words)]
+    query_words = query.lower().split()
+    return [p for p in catalogue().values() if query_words and all(token in p.name.lower() for token in query_words)]
 
 
 def in_order(products: list[Product], sort: str) -> list[Product]:

@@ -86,15 +86,15 @@ class BabyAIDemonstrator:
         self._last = move
 
     def _next(self, possible: Mapping[str, BabyAIAction]) -> str | None:
-        way = _way(self._bot, self._last)
-        if way is None:
+        path = _way(self._bot, self._last)
+        if path is None:
             return None
-        wanted_kind = {PICKUP: "pickup", TOGGLE: "toggle", DROP: "drop", None: "goto"}[way.then]
+        wanted_kind = {PICKUP: "pickup", TOGGLE: "toggle", DROP: "drop", None: "goto"}[path.then]
         for text, action in possible.items():
-            if action.what == wanted_kind and action.cell == way.cell and action.moves:
+            if action.verb == wanted_kind and action.cell == path.cell and action.moves:
                 return text
         for text, action in possible.items():
-            if action.what == "through" and action.cell in way.walked:
+            if action.verb == "through" and action.cell in path.walked:
                 return text
         words_of_moves = {
             LEFT: "turn left",
@@ -103,7 +103,7 @@ class BabyAIDemonstrator:
             TOGGLE: "toggle",
             DROP: "drop",
         }
-        return words_of_moves[way.first] if words_of_moves.get(way.first) in possible else None
+        return words_of_moves[path.first] if words_of_moves.get(path.first) in possible else None
 
 
 @dataclass(frozen=True, slots=True)

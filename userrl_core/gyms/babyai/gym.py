@@ -54,7 +54,7 @@ class BabyAIGym(Gym[GymConfig]):
 
     def brief(self) -> str:
         """Return the goal without articles and the names in view in the tiny tier; the opening in other tiers."""
-        goal = " ".join(word for word in self._env.mission.split() if word not in ("a", "the"))
+        goal = " ".join(token for token in self._env.mission.split() if token not in ("a", "the"))
         return f"{goal}\n{self._seen()}" if self._short else f"Your goal: {self._env.mission}\n{self._seen()}"
 
     def ready(self) -> Mapping[str, Sequence[str]]:
@@ -77,7 +77,10 @@ class BabyAIGym(Gym[GymConfig]):
 
     def _seen(self) -> str:
         if self._short:
-            return ",".join(dict.fromkeys(thing.name.rpartition(" ")[0] for thing in look(self._env))) or NOTHING
+            return (
+                ",".join(dict.fromkeys(visible_object.name.rpartition(" ")[0] for visible_object in look(self._env)))
+                or NOTHING
+            )
         action_list = ", ".join(f'"{text}"' for text in (*actions(self._env), LIST))
         return f"{describe(self._env)}\nAvailable actions: [{action_list}]"
 

@@ -29,11 +29,11 @@ def tasks(
     if tier not in ("full", "tiny"):
         raise ConfigError("task.bad_option", f"BabyAI has no tier '{tier}'. Use full or tiny.")
     chosen_families, chosen_levels = list(families), list(levels)
-    for name, known, what in ((chosen_families, FAMILIES, "family"), (chosen_levels, FAMILY, "level")):
-        for wrong in (one for one in name if one not in known):
+    for name, allowed, kind in ((chosen_families, FAMILIES, "family"), (chosen_levels, FAMILY, "level")):
+        for wrong in (option for option in name if option not in allowed):
             raise ConfigError(
                 "task.bad_option",
-                f"BabyAI has no {what} '{wrong}'{nearest(wrong, known)}. Use one of {', '.join(known)}.",
+                f"BabyAI has no {kind} '{wrong}'{nearest(wrong, allowed)}. Use one of {', '.join(allowed)}.",
             )
     return [
         task

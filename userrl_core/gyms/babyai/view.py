@@ -18,7 +18,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleObject:
     """A thing in view. name: with its number among things of that name, the nearest first. ahead, right: in steps."""
 
     name: str
@@ -30,43 +30,49 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class BabyAIAction:
-    """A possible action. moves: minigrid's. what: goto, pickup, through, toggle, drop or move. cell: its target."""
+    """A possible action. moves: minigrid's. verb: goto, pickup, through, toggle, drop or move. cell: its target."""
 
     moves: tuple[int, ...]
-    what: str
+    verb: str
     cell: Cell | None = None
 
 
-def look(env: Any) -> list[Seen]:
+def look(env: Any) -> list[VisibleObject]:
     """Return the things in view, the nearest first. env: an unwrapped minigrid environment."""
-    things = []
-    for cell, thing in _visible(env).items():
-        if thing is None or thing.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
+    objects = []
+    for cell, cell_object in _visible(env).items():
+        if cell_object is None or cell_object.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
             continue
         vx, vy = env.relative_coords(*cell)
         state = ""
-        if thing.type == "door":
-            state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
+        if cell_object.type == "door":
+            state = "open " if cell_object.is_open else "locked " if cell_object.is_locked else "closed "
         ahead, right = env.agent_view_size - 1 - vy, vx - env.agent_view_size // 2
-        things.append(Seen(f"{thing.color} {state}{thing.type}", thing.type, cell, ahead, right))
-    things.sort(key=lambda seen: (seen.ahead + abs(seen.right), seen.right))
+        objects.append(
+            VisibleObject(f"{cell_object.color} {state}{cell_object.type}", cell_object.type, cell, ahead, right)
+        )
+    objects.sort(key=lambda visible: (visible.ahead + abs(visible.right), visible.right))
     counts: dict[str, int] = {}
     numbered = []
-    for seen in things:
-        counts[seen.name] = counts.get(seen.name, 0) + 1
-        numbered.append(Seen(f"{seen.name} {counts[seen.name]}", seen.kind, seen.cell, seen.ahead, seen.right))
+    for visible in objects:
+        counts[visible.name] = counts.get(visible.name, 0) + 1
+        numbered.append(
+            VisibleObject(
+                f"{visible.name} {counts[visible.name]}", visible.kind, visible.cell, visible.ahead, visible.right
+            )
+        )
     return numbered
 
 
 def describe(env: Any) -> str:
     """Describe the things in view, the wall ahead and the carried thing."""
     sentences = []
-    for thing in look(env):
-        side = f" and {abs(thing.right)} to the {'right' if thing.right > 0 else 'left'}" if thing.right else ""
-        sentences.append(f"{thing.name} is {thing.ahead} ahead{side}")
-    things = f"In view: {'; '.join(sentences)}." if sentences else "Nothing is in view."
+    for visible in look(env):
+        side = f" and {abs(visible.right)} to the {'right' if visible.right > 0 else 'left'}" if visible.right else ""
+        sentences.append(f"{visible.name} is {visible.ahead} ahead{side}")
+    in_view = f"In view: {'; '.join(sentences)}." if sentences else "Nothing is in view."
     carried = f"You carry a {env.carrying.color} {env.carrying.type}." if env.carrying else "You carry nothing."
-    return f"{things} {_wall(env)} {carried}"
+    return f"{in_view} {_wall(env)} {carried}"
 
 
 def actions(env: Any) -> Mapping[str, BabyAIAction]:
@@ -78,20 +84,20 @@ def actions(env: Any) -> Mapping[str, BabyAIAction]:
         by_words["move forward"] = BabyAIAction((FORWARD,), "move")
     visible = _visible(env)
     paths = _paths(env, visible)
-    for thing in look(env):
-        path = paths.get(thing.cell)
+    for target in look(env):
+        path = paths.get(target.cell)
         if path is None:
             continue
-        by_words[f"go to {thing.name}"] = BabyAIAction(path, "goto", thing.cell)
-        if thing.kind in HELD and env.carrying is None:
-            by_words[f"pick up {thing.name}"] = BabyAIAction((*path, PICKUP), "pickup", thing.cell)
-        if thing.kind == "door":
-            door = visible[thing.cell]
+        by_words[f"go to {target.name}"] = BabyAIAction(path, "goto", target.cell)
+        if target.kind in HELD and env.carrying is None:
+            by_words[f"pick up {target.name}"] = BabyAIAction((*path, PICKUP), "pickup", target.cell)
+        if target.kind == "door":
+            door = visible[target.cell]
             if door.is_open:
-                by_words[f"go through {thing.name}"] = BabyAIAction((*path, FORWARD, FORWARD), "through", thing.cell)
+                by_words[f"go through {target.name}"] = BabyAIAction((*path, FORWARD, FORWARD), "through", target.cell)
             elif not door.is_locked or _fits(env.carrying, door):
-                by_words[f"toggle and go through {thing.name}"] = BabyAIAction(
-                    (*path, TOGGLE, FORWARD, FORWARD), "toggle", thing.cell
+                by_words[f"toggle and go through {target.name}"] = BabyAIAction(
+                    (*path, TOGGLE, FORWARD, FORWARD), "toggle", target.cell
                 )
     if ahead is not None and ahead.type in ("door", "box"):
         by_words["toggle"] = BabyAIAction((TOGGLE,), "toggle", front)

@@ -28,7 +28,7 @@ DONE, OK, NO = "done", "ok", "no"
 class ErrandUser(Protocol):
     """The user, who knows what each thing is made of."""
 
-    async def needs(self, thing: str, part: str | None) -> str:
+    async def needs(self, item: str, part: str | None) -> str:
         """Return the user's sentence about a thing: its part, or that it is raw (part None). Raises UserError."""
         ...
 
@@ -86,8 +86,8 @@ class ErrandGym(Gym[ErrandConfig]):
     def gold(cls, task: Task, config: ErrandConfig) -> list[InteractCall]:
         """Ask down the chain, fetch its end, make upwards."""
         chain = task.payload["chain"]
-        asks = [InteractCall("action", thing) for thing in chain]
-        makes = [InteractCall("answer", thing) for thing in reversed(chain[:-1])]
+        asks = [InteractCall("action", item) for item in chain]
+        makes = [InteractCall("answer", item) for item in reversed(chain[:-1])]
         return [*asks, InteractCall("search", chain[-1]), *makes]
 
     def opening(self) -> str:
@@ -98,8 +98,8 @@ class ErrandGym(Gym[ErrandConfig]):
         self._held = len(self._chain)
         """Index of the highest link held; the chain's length if none is held."""
         self._words = Wordings(ACTS, self.task) if self.config.wording == "english" else None
-        thing = with_article(self._chain[0])
-        self._opening = self._say(f"I would like to have a {self._chain[0]}.", "opening", thing=thing)
+        item = with_article(self._chain[0])
+        self._opening = self._say(f"I would like to have a {self._chain[0]}.", "opening", thing=item)
         return self._opening
 
     def brief(self) -> str:
@@ -153,12 +153,12 @@ class ErrandGym(Gym[ErrandConfig]):
         name = content.strip().lower()
         mentioned = self._chain[: self._asked + 1]
         if self._words is not None:
-            name = " ".join(thing for thing in mentioned if thing in re.findall(r"[a-z]+", name))
+            name = " ".join(item for item in mentioned if item in re.findall(r"[a-z]+", name))
         return mentioned.index(name) if name in mentioned else None
 
-    def _say(self, terse: str, act: str, **words: str) -> str:
+    def _say(self, terse: str, act: str, **values: str) -> str:
         """Return a message as the wording says it."""
-        return terse if self._words is None else self._words.say(act, **words)
+        return terse if self._words is None else self._words.say(act, **values)
 
     def _share(self) -> float:
         if self.config.reward != "dense":

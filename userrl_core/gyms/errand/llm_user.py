@@ -24,12 +24,12 @@ class LLMErrandUser:
         self.ledger: list[ModelCall] = []
         self._server = ChatServer(**options)
 
-    async def needs(self, thing: str, part: str | None) -> str:
+    async def needs(self, item: str, part: str | None) -> str:
         """Return one sentence that names the part or says ``raw``. Raises UserError if the model does not say it."""
-        word = "raw" if part is None else part
+        expected = "raw" if part is None else part
         truth = "It is raw: it only has to be fetched. Use the word raw." if part is None else f"It is made of: {part}."
-        messages = [{"role": "user", "content": _PROMPT.format(thing=thing, truth=truth)}]
+        messages = [{"role": "user", "content": _PROMPT.format(thing=item, truth=truth)}]
         answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
-        if word not in answer.text.lower():
-            raise UserError("user.no_reply", f"The user model did not say that {thing} needs {word}.")
+        if expected not in answer.text.lower():
+            raise UserError("user.no_reply", f"The user model did not say that {item} needs {expected}.")
         return answer.text

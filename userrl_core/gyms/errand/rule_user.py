@@ -15,6 +15,6 @@ class RuleErrandUser:
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
 
-    async def needs(self, thing: str, part: str | None) -> str:
+    async def needs(self, item: str, part: str | None) -> str:
         """Return the part's name, or ``raw``."""
         return RAW if part is None else part

@@ -83,9 +83,9 @@ def _compiled(node: ast.expr, depth: int) -> Rule:
             binary, left, right = _BINARY[type(op)], _compiled(a, depth + 1), _compiled(b, depth + 1)
             return lambda x: binary(left(x), right(x))
         case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
-            function, fewest, most = _FUNCTIONS[name]
-            if not fewest <= len(given) <= most:
-                raise ValueError(f"{name} takes {fewest} to {most} arguments")
+            function, min_arguments, max_arguments = _FUNCTIONS[name]
+            if not min_arguments <= len(given) <= max_arguments:
+                raise ValueError(f"{name} takes {min_arguments} to {max_arguments} arguments")
             arguments = [_compiled(argument, depth + 1) for argument in given]
             return lambda x: float(function(*[argument(x) for argument in arguments]))
     allowed = f"numbers, the letters a to d, brackets, + - * / // % ** and {', '.join(_FUNCTIONS)}"

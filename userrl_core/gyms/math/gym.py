@@ -76,5 +76,5 @@ def read_integer(text: str) -> int | None:
     numbers = _NUMBER.findall(text)
     if len(numbers) != 1 or len(numbers[0]) > 30:
         return None
-    whole, _, fraction = numbers[0].replace(",", "").replace("−", "-").partition(".")
-    return int(whole) if not fraction.strip("0") else None
+    integer, _, fraction = numbers[0].replace(",", "").replace("−", "-").partition(".")
+    return int(integer) if not fraction.strip("0") else None

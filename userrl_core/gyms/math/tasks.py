@@ -95,9 +95,9 @@ def _brackets(rng: Random) -> Problem:
 
 
 def _shopping(rng: Random) -> Problem:
-    name, thing = rng.choice(["Ira", "Noel", "Tova", "Emre"]), rng.choice(["pens", "rolls", "tickets", "plums"])
+    name, goods = rng.choice(["Ira", "Noel", "Tova", "Emre"]), rng.choice(["pens", "rolls", "tickets", "plums"])
     count, price, paid = rng.randint(3, 12), rng.randint(2, 9), rng.choice([100, 150, 200])
-    text = f"{name} buys {count} {thing} at {price} coins each and pays with {paid} coins. How many coins come back?"
+    text = f"{name} buys {count} {goods} at {price} coins each and pays with {paid} coins. How many coins come back?"
     return text, paid - count * price
 
 

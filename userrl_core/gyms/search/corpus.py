@@ -55,13 +55,13 @@ def corpus() -> Corpus:
 def build(world: Path, seed: int) -> Corpus:
     """Build the corpus from a file of names, article kinds and question kinds. The facts are drawn with the seed."""
     vocabulary = json.loads(world.read_text(encoding="utf-8"))
-    things = list(_things(vocabulary, Random(seed)))
-    articles = ((thing["name"], vocabulary["articles"][thing["is"]].format(**thing)) for thing in things)
+    entities = list(_things(vocabulary, Random(seed)))
+    articles = ((entity["name"], vocabulary["articles"][entity["is"]].format(**entity)) for entity in entities)
     documents = [Article(name, text[0].upper() + text[1:]) for name, text in articles]
     questions = [
-        ArticleQuestion(text.format(**thing), answer.format(**thing), tuple(hop.format(**thing) for hop in hops))
-        for thing in things
-        for text, answer, *hops in vocabulary["questions"].get(thing["is"], [])
+        ArticleQuestion(text.format(**entity), answer.format(**entity), tuple(hop.format(**entity) for hop in hops))
+        for entity in entities
+        for text, answer, *hops in vocabulary["questions"].get(entity["is"], [])
     ]
     return Corpus(tuple(documents), tuple(questions))
 
@@ -104,10 +104,10 @@ def _things(vocabulary: dict[str, Any], rng: Random) -> Iterator[Thing]:
         month, year = rng.choice(vocabulary["months"]), rng.randint(1650, 1900)
         yield {"is": "festival", "name": name, "town": town, "month": month, "year": year}
     explorers = _of(people, "explorer")
-    for name, place in zip(vocabulary["ships"], vocabulary["places"], strict=True):
+    for name, destination in zip(vocabulary["ships"], vocabulary["places"], strict=True):
         explorer, town = rng.choice(explorers), rng.choice(towns)
         year = explorer["year"] + rng.randint(22, 40)
-        yield {"is": "ship", "name": name, "town": town, "explorer": explorer, "place": place, "year": year}
+        yield {"is": "ship", "name": name, "town": town, "explorer": explorer, "place": destination, "year": year}
 
 
 def _works(vocabulary: dict[str, Any], rng: Random, people: list[Thing]) -> Iterator[Thing]:

@@ -116,8 +116,8 @@ class SearchQAGym(Gym[SearchQAConfig]):
         if not content.strip():
             return Reply(NO if self._short else "Say what to look up.")
         hits = await self._engine.search(content, self.config.top_k)
-        found = hits[0].snippet if hits else NO
-        return Reply(found if self._short else show(hits), self._pay(content), info={"results": len(hits)})
+        best_snippet = hits[0].snippet if hits else NO
+        return Reply(best_snippet if self._short else show(hits), self._pay(content), info={"results": len(hits)})
 
     def _pay(self, query: str) -> float:
         """Return a hop's share at the first search for it."""

@@ -130,15 +130,15 @@ def _draw(n: int, hops: int, rng: Random) -> list[Task]:
     """Draw n different tasks. Each is a chain of things; every article names the next thing and a distractor."""
     tasks_by_id: dict[str, Task] = {}
     while len(tasks_by_id) < n:
-        things = rng.sample(WORDS, 2 * hops + 1)
-        links, elsewhere = things[: hops + 1], things[hops + 1 :]
+        entities = rng.sample(WORDS, 2 * hops + 1)
+        links, elsewhere = entities[: hops + 1], entities[hops + 1 :]
         relations, articles = [], {}
-        for thing, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):
+        for entity, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):
             relation, another = rng.sample(ASKED, 2)
             sentences = [f"{relation} {leads_to}", f"{another} {other}"]
             rng.shuffle(sentences)
             relations.append(relation)
-            articles[thing] = " ".join(sentences)
+            articles[entity] = " ".join(sentences)
         of = " of ".join(f"the {relation}" for relation in reversed(relations))
         payload = {
             "question": f"What is {of} of the {links[0]}?",

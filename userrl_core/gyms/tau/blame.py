@@ -57,8 +57,8 @@ def offered(turns: Sequence[Turn], wrong: Mapping[str, Any], gold: Iterable[Mapp
 def values(arguments: Any) -> set[str]:
     """Return the ids and numbers among a call's arguments: texts of three characters or more with a digit in them."""
     if isinstance(arguments, Mapping):
-        return set().union(*(values(each) for each in arguments.values()), set())
+        return set().union(*(values(item) for item in arguments.values()), set())
     if isinstance(arguments, list):
-        return set().union(*(values(each) for each in arguments), set())
+        return set().union(*(values(item) for item in arguments), set())
     text = str(arguments)
     return {text} if len(text) >= 3 and any(character.isdigit() for character in text) else set()

@@ -177,12 +177,12 @@ class LLMTauUser:
         return reasoned.reply
 
     async def _check(self, reply: str) -> Checked:
-        talk = "\n".join(
+        transcript = "\n".join(
             f"{'Agent' if message['role'] == 'user' else 'Customer'}:\n{message['content']}"
             for message in self._conversation[1:]
         )
         prompt = _CHECK.format(
-            instruction=self._instruction, stop=STOP, rule=DATA_RULE, talk=quote(talk), reply=quote(reply)
+            instruction=self._instruction, stop=STOP, rule=DATA_RULE, talk=quote(transcript), reply=quote(reply)
         )
         messages: list[Message] = [{"role": "user", "content": prompt}]
         answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger, schema=Checked)

@@ -222,7 +222,7 @@ def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ..
         _write(connection, below, (*keys, key), entry)
 
 
-def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
+def _record(plan: _QueryPlan, row: Sequence[Any], rows_by_part: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
     depth = len(plan.keys)
     if plan.table.kind in ("values", "pairs"):
         return _decoded(row[depth])
@@ -235,7 +235,10 @@ def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tu
             if part.name in missing_fields or part.name in other:
                 continue
             below = inner[part.name]
-            entries = [(line[depth], _record(below, line, found)) for line in found[below.table.table].get(keys, ())]
+            entries = [
+                (line[depth], _record(below, line, rows_by_part))
+                for line in rows_by_part[below.table.table].get(keys, ())
+            ]
             record[part.name] = (
                 dict(entries) if below.table.kind in ("map", "pairs") else [entry for _, entry in entries]
             )

@@ -227,5 +227,5 @@ def _price_difference(db: Database, order: Record, old: list[str], new: list[str
     return round(difference, 2), variants
 
 
-def _address(given: dict[str, str]) -> dict[str, Any]:
-    return {name: given[name] for name in ("address1", "address2", "city", "state", "country", "zip")}
+def _address(arguments: dict[str, str]) -> dict[str, Any]:
+    return {name: arguments[name] for name in ("address1", "address2", "city", "state", "country", "zip")}

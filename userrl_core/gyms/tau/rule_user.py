@@ -107,7 +107,7 @@ class RuleTauUser:
         """Remove and return the next sentences: those that share a stem with the message, then the first ones."""
         message_stems = tuple(stems(message[:2000]))
         matching = [
-            any(word.startswith(message_stems) for word in content_words(sentence)) for sentence in self._unstated
+            any(token.startswith(message_stems) for token in content_words(sentence)) for sentence in self._unstated
         ]
         by_match = sorted(range(len(self._unstated)), key=lambda number: (not matching[number], number))
         chosen_indices = sorted(by_match[:SENTENCES_PER_REPLY])
@@ -124,6 +124,6 @@ def _misread(number: str) -> str:
 
 def first_person(sentence: str) -> str:
     """Put a sentence of the instruction in the customer's words (You want -> I want)."""
-    for pattern, word in _PRONOUNS:
-        sentence = re.sub(pattern, word, sentence, flags=re.IGNORECASE)
+    for pattern, replacement in _PRONOUNS:
+        sentence = re.sub(pattern, replacement, sentence, flags=re.IGNORECASE)
     return sentence[:1].upper() + sentence[1:]

@@ -70,15 +70,15 @@ def tasks(
 
 def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None = None) -> list[Task]:
     """Return n tasks of a domain of ours. Raises ConfigError if its data gives fewer."""
-    meant = _meant(domain, tier)
-    if meant == tiny.DOMAIN:
+    domain_name = _meant(domain, tier)
+    if domain_name == tiny.DOMAIN:
         return tiny.generate(n, seed)
-    payloads, _, _, validation = OWN[meant]
+    payloads, _, _, validation = OWN[domain_name]
     generated = [_own(payload, validation) for payload in payloads(n, seed)]
     if len(generated) < n:
         raise ConfigError(
             "task.too_few",
-            f"The {meant} domain has only {len(generated)} different tasks with this seed. Ask for fewer than {n}.",
+            f"The {domain_name} domain has only {len(generated)} different tasks with this seed. Ask for fewer than {n}.",
         )
     return generated
 

@@ -72,10 +72,8 @@ class Domain:
         if name not in self.checkers:
             self.checkers[name] = jsonschema.Draft202012Validator(_parameters(self.schemas, name))
         for error in self.checkers[name].iter_errors(arguments):
-            place = ".".join(str(part) for part in error.absolute_path)
-            raise ToolError(
-                f"the arguments of {name} do not fit{f' at {place}' if place else ''}: {error.message[:200]}"
-            )
+            path = ".".join(str(part) for part in error.absolute_path)
+            raise ToolError(f"the arguments of {name} do not fit{f' at {path}' if path else ''}: {error.message[:200]}")
 
 
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -168,9 +166,9 @@ def _parameters(schemas: tuple[dict[str, Any], ...], name: str) -> dict[str, Any
     return {}
 
 
-def need(database: Database, table: str, key: str, what: str) -> dict[str, Any]:
+def need(database: Database, table: str, key: str, label: str) -> dict[str, Any]:
     """Return a record to read. Raises ToolError if missing."""
     record = database.get(table, key)
     if record is None:
-        raise ToolError(f"{what} not found")
+        raise ToolError(f"{label} not found")
     return record

@@ -57,7 +57,7 @@ class TelepathyDemonstrator:
 def _questions_about(task: Task) -> list[str]:
     """Return questions that the rule user answers with Yes from the released description."""
     noun = task.payload["category"].replace("_", " ")
-    name_words = {word for name in (task.payload["title"], *task.payload["aliases"]) for word in content_words(name)}
-    hints = [word for word in content_words(task.payload["description"]) if word not in name_words]
-    questions = [f"Is it a {noun}?", *(f"Does {word} have to do with it?" for word in hints)]
+    name_words = {token for name in (task.payload["title"], *task.payload["aliases"]) for token in content_words(name)}
+    hints = [token for token in content_words(task.payload["description"]) if token not in name_words]
+    questions = [f"Is it a {noun}?", *(f"Does {token} have to do with it?" for token in hints)]
     return (questions + ["Is it well known?"] * PUBLISHED_QUESTIONS)[:PUBLISHED_QUESTIONS]

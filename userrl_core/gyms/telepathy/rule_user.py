@@ -71,7 +71,9 @@ class RuleTelepathyUser:
         return "No" if name in _all_names() else None
 
     def _by_description(self, question: str) -> Answer:
-        entity_words = [word for field in ("description", "opening", "category") for word in words(self._entity[field])]
+        entity_words = [
+            token for field in ("description", "opening", "category") for token in words(self._entity[field])
+        ]
         is_a = _IS_A.match(normalise(question))
         if is_a and normalise(is_a.group(1)) in self._names:
             return "Yes"
@@ -147,7 +149,7 @@ _RELEASED_NOUNS = {
 
 
 def _overlaps(ours: str, released: str) -> bool:
-    return any(word in fold(released) for word in _RELEASED_NOUNS[ours])
+    return any(released_noun in fold(released) for released_noun in _RELEASED_NOUNS[ours])
 
 
 @lru_cache(maxsize=1)

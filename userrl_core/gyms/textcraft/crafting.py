@@ -43,14 +43,14 @@ def parse_craft(line: str) -> CraftingRecipe | None:
     match = _CRAFT.fullmatch(line.strip())
     if match is None:
         return None
-    made, count = counted(match[1]) or (match[1], 1)
+    product, count = counted(match[1]) or (match[1], 1)
     parts: dict[str, int] = {}
     for text in match[2].split(","):
         part = counted(text)
         if part is None:
             return None
         parts[part[0]] = parts.get(part[0], 0) + part[1]
-    return CraftingRecipe(made, count, tuple(parts.items()))
+    return CraftingRecipe(product, count, tuple(parts.items()))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Book:
     @cached_property
     def fetchable(self) -> frozenset[str]:
         """Return the things that occur in a recipe or a kind and that no recipe makes."""
-        part_names = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
+        part_names = {item for recipe in self.recipes for part, _ in recipe.parts for item in self.members(part)}
         return frozenset(part_names - self.by_made.keys())
 
     def members(self, part: str) -> Sequence[str]:
@@ -101,21 +101,21 @@ class Book:
     def needed(self, goal: str) -> list[CraftingRecipe]:
         """Return every recipe that can take part in making the goal, the goal's own first."""
         recipes: dict[CraftingRecipe, None] = {}
-        seen_things, queue = {goal}, [goal]
+        seen_items, queue = {goal}, [goal]
         while queue:
             for recipe in self.by_made.get(queue.pop(0), ()):
                 recipes[recipe] = None
-                for thing in (thing for part, _ in recipe.parts for thing in self.members(part)):
-                    if thing not in seen_things:
-                        seen_things.add(thing)
-                        queue.append(thing)
+                for item in (item for part, _ in recipe.parts for item in self.members(part)):
+                    if item not in seen_items:
+                        seen_items.add(item)
+                        queue.append(item)
         return list(recipes)
 
     def _stands_for(self, command: CraftingRecipe, recipe: CraftingRecipe) -> bool:
         counts = dict(command.parts)
         # Things before kinds: a kind may not take what is asked for by name.
         for part, count in sorted(recipe.parts, key=lambda part: part[0] in self.kinds):
-            fit = next((thing for thing in self.members(part) if counts.get(thing) == count), None)
+            fit = next((item for item in self.members(part) if counts.get(item) == count), None)
             if fit is None:
                 return False
             del counts[fit]
@@ -128,9 +128,9 @@ def depths(book: Book) -> dict[str, int]:
     # Level by level: a thing has depth d when a recipe of it has only parts of less, and none of its recipes had before.
     for depth in range(1, len(book.by_made) + 1):
         level = [
-            thing
-            for thing, recipes in book.by_made.items()
-            if thing not in depth_of
+            item
+            for item, recipes in book.by_made.items()
+            if item not in depth_of
             and any(all(any(m in depth_of for m in book.members(part)) for part, _ in r.parts) for r in recipes)
         ]
         depth_of |= dict.fromkeys(level, depth)

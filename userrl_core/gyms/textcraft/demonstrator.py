@@ -21,7 +21,7 @@ class TextCraftDemonstrator:
             _Trial(task) if config.demonstrator == "trial" and task.payload.get("short") else _CraftingPlan(task)
         )
         self._crafts = [command(recipe, task) for recipe in book.recipes]
-        self._anything = [*(command((thing, 1), task) for thing in sorted(book.fetchable)), *self._crafts]
+        self._anything = [*(command((item, 1), task) for item in sorted(book.fetchable)), *self._crafts]
         self._rng = rng
         self._skill = skill if int(task.tier.removeprefix("depth-") or 1) <= config.demonstrator_depth else 0.0
         self._strayed: str | None = None

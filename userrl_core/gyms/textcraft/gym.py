@@ -104,7 +104,7 @@ class TextCraftGym(Gym[TextCraftConfig]):
         if self._short and text in self._book.fetchable:
             text = f"get 1 {text}"
         if text == "inventory":
-            inventory = ", ".join(f"[{thing}] ({count})" for thing, count in self._held.items())
+            inventory = ", ".join(f"[{item}] ({count})" for item, count in self._held.items())
             return Reply(f"Inventory: {inventory or 'You are not carrying anything.'}")
         if text.startswith("get ") and (thing_and_count := counted(text[4:])):
             return self._get(*thing_and_count)
@@ -112,11 +112,11 @@ class TextCraftGym(Gym[TextCraftConfig]):
             return self._craft(recipe)
         return self._refuse(f"execute {text}")
 
-    def _get(self, thing: str, count: int) -> Reply:
-        if thing not in self._book.fetchable:
-            return self._refuse(f"find {thing}")
-        self._held[thing] = self._held.get(thing, 0) + count
-        return Reply(OK if self._short else f"Got {count} {thing}", self._pay("got", thing))
+    def _get(self, item: str, count: int) -> Reply:
+        if item not in self._book.fetchable:
+            return self._refuse(f"find {item}")
+        self._held[item] = self._held.get(item, 0) + count
+        return Reply(OK if self._short else f"Got {count} {item}", self._pay("got", item))
 
     def _craft(self, command: CraftingRecipe) -> Reply:
         if any(self._held.get(part, 0) < count for part, count in command.parts):
@@ -136,8 +136,8 @@ class TextCraftGym(Gym[TextCraftConfig]):
         self._made = True
         return Reply(observation, 1.0 - self._earned, done)
 
-    def _make_once(self, thing: str) -> Reply:
-        recipe = self._book.by_made[thing][0]
+    def _make_once(self, item: str) -> Reply:
+        recipe = self._book.by_made[item][0]
         missing_parts = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
         if not missing_parts:
             return self._craft(recipe)
@@ -157,8 +157,8 @@ class TextCraftGym(Gym[TextCraftConfig]):
             return super().score()
         return float(self._made)
 
-    def _refuse(self, what: str) -> Reply:
-        return Reply(NO if self._short else f"Could not {what}")
+    def _refuse(self, attempt: str) -> Reply:
+        return Reply(NO if self._short else f"Could not {attempt}")
 
 
 def book_of(task: Task) -> Book:

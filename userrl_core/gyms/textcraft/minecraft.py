@@ -76,12 +76,12 @@ class Minecraft:
     def book(self) -> Book:
         """The recipes. A group without a craftable member counts as an ordinary thing."""
         kinds: dict[str, list[str]] = {}
-        for thing, kind in self._kind_of.items():
-            kinds.setdefault(kind, []).append(thing)
+        for item, kind in self._kind_of.items():
+            kinds.setdefault(kind, []).append(item)
         part_names = {part for recipes in self._made.values() for recipe in recipes for part, _ in recipe.parts}
         # A thing's own recipes come before its namesake group.
         used_kinds = sorted(kind for kind in part_names if kind in kinds and kind not in self._made)
-        used_kinds = [kind for kind in used_kinds if any(thing in self._made for thing in kinds[kind])]
+        used_kinds = [kind for kind in used_kinds if any(item in self._made for item in kinds[kind])]
         recipes = [CraftingRecipe(r.made, r.count, r.parts) for recipes in self._made.values() for r in recipes]
         return Book(recipes, {kind: tuple(sorted(kinds[kind])) for kind in used_kinds})
 
@@ -96,7 +96,7 @@ class Minecraft:
                 depths[name] = min((max(depth(part) for part, _ in recipe.parts) + 1 for recipe in recipes), default=0)
             return depths[name]
 
-        return sorted(((thing, depth(thing)) for thing in self._made), key=lambda goal: goal[1])
+        return sorted(((item, depth(item)) for item in self._made), key=lambda goal: goal[1])
 
     def _add(self, recipe: _Made) -> None:
         if len(recipe.parts) == 1 and recipe.parts[0][0].endswith(" block"):
@@ -126,9 +126,9 @@ def _recipe(file: Mapping[str, Any]) -> _Made | None:
     else:
         return None
     result = file["result"]
-    made = result if isinstance(result, str) else result["item"]
+    product = result if isinstance(result, str) else result["item"]
     count = 1 if isinstance(result, str) else int(result.get("count") or 1)
-    return _Made(_plain(made), count, tuple(parts.items()), _plain(file["group"]) if "group" in file else None)
+    return _Made(_plain(product), count, tuple(parts.items()), _plain(file["group"]) if "group" in file else None)
 
 
 def _name(ingredient: Any) -> str:

@@ -21,7 +21,7 @@ Plan = list[tuple[str, int] | CraftingRecipe]
 def plan(book: Book, goal: str) -> Plan:
     """Return a shortest plan for the goal. Raises TaskError if the goal cannot be made."""
     order = _top_down(book, goal)
-    ways = {thing: list(_filled(book, thing)) for thing in order}
+    recipes_of = {item: list(_filled(book, item)) for item in order}
     ticket = itertools.count()
     start = ({goal: 1}, frozenset[str](), ())
     queue: list[tuple[int, int, int, tuple[dict[str, int], frozenset[str], tuple[CraftingRecipe, ...]]]] = [
@@ -30,13 +30,13 @@ def plan(book: Book, goal: str) -> Plan:
     best: dict[tuple[frozenset[tuple[str, int]], frozenset[str]], int] = {}
     while queue:
         _, _, _, (needs, fetched, used) = heapq.heappop(queue)
-        thing = next((thing for thing in order if thing in needs), None)
-        if thing is None:
+        item = next((item for item in order if item in needs), None)
+        if item is None:
             return _in_order(used, order)
-        for recipes in _covers(ways[thing], needs[thing]):
-            after, got = {other: count for other, count in needs.items() if other != thing}, fetched
+        for recipes in _covers(recipes_of[item], needs[item]):
+            after, got = {other: count for other, count in needs.items() if other != item}, fetched
             for part, count in (part for recipe in recipes for part in recipe.parts):
-                if part in ways:
+                if part in recipes_of:
                     after[part] = after.get(part, 0) + count
                 else:
                     got = got | {part}
@@ -44,7 +44,10 @@ def plan(book: Book, goal: str) -> Plan:
             state = (frozenset(after.items()), got)
             if cost < best.get(state, cost + 1):
                 best[state] = cost
-                bound = cost + sum(-(-count // max(way.count for way in ways[other])) for other, count in after.items())
+                bound = cost + sum(
+                    -(-count // max(recipe_choice.count for recipe_choice in recipes_of[other]))
+                    for other, count in after.items()
+                )
                 heapq.heappush(queue, (bound, -cost, next(ticket), (after, got, used + recipes)))
     raise TaskError("task.not_playable", f"'{goal}' cannot be crafted from the items that its recipes name.")
 
@@ -53,9 +56,9 @@ def _top_down(book: Book, goal: str) -> list[str]:
     """Return the things to make on the way to the goal, each after all its products."""
     sorter: TopologicalSorter[str] = TopologicalSorter({goal: ()})
     for recipe in book.needed(goal):
-        for thing in (thing for part, _ in recipe.parts for thing in book.members(part)):
-            if thing in book.by_made:
-                sorter.add(thing, recipe.made)
+        for item in (item for part, _ in recipe.parts for item in book.members(part)):
+            if item in book.by_made:
+                sorter.add(item, recipe.made)
     try:
         return list(sorter.static_order())
     except CycleError as error:
@@ -64,32 +67,32 @@ def _top_down(book: Book, goal: str) -> list[str]:
         ) from None
 
 
-def _filled(book: Book, thing: str) -> Iterator[CraftingRecipe]:
+def _filled(book: Book, item: str) -> Iterator[CraftingRecipe]:
     """Yield the thing's recipes with every choice of members for their kinds."""
-    for recipe in book.by_made.get(thing, ()):
+    for recipe in book.by_made.get(item, ()):
         for members in itertools.product(*(book.members(part) for part, _ in recipe.parts)):
             parts: dict[str, int] = {}
             for member, (_, count) in zip(members, recipe.parts, strict=True):
                 parts[member] = parts.get(member, 0) + count
             if len(parts) == len(recipe.parts):
-                yield CraftingRecipe(thing, recipe.count, tuple(parts.items()))
+                yield CraftingRecipe(item, recipe.count, tuple(parts.items()))
 
 
-def _covers(ways: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator[tuple[CraftingRecipe, ...]]:
+def _covers(recipes: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator[tuple[CraftingRecipe, ...]]:
     """Yield every multiset of recipes that makes enough, with no superfluous last recipe."""
-    for number, way in enumerate(ways[first:], first):
-        if way.count >= needed:
-            yield (way,)
+    for number, recipe in enumerate(recipes[first:], first):
+        if recipe.count >= needed:
+            yield (recipe,)
         else:
-            for other_recipes in _covers(ways, needed - way.count, number):
-                yield (way, *other_recipes)
+            for other_recipes in _covers(recipes, needed - recipe.count, number):
+                yield (recipe, *other_recipes)
 
 
 def _in_order(used: tuple[CraftingRecipe, ...], order: list[str]) -> Plan:
     """Order a plan: fetched things, then the recipes from the bottom up."""
-    place: Mapping[str, int] = {thing: number for number, thing in enumerate(order)}
+    position: Mapping[str, int] = {item: number for number, item in enumerate(order)}
     fetch_counts: dict[str, int] = {}
     for part, count in (part for recipe in used for part in recipe.parts):
-        if part not in place:
+        if part not in position:
             fetch_counts[part] = fetch_counts.get(part, 0) + count
-    return [*fetch_counts.items(), *sorted(used, key=lambda recipe: -place[recipe.made])]
+    return [*fetch_counts.items(), *sorted(used, key=lambda recipe: -position[recipe.made])]

@@ -112,12 +112,12 @@ def _draw(n: int, depth: int, rng: Random) -> list[Task]:
         links = [names.pop() for _ in range(depth + 1)]
         fetched = [links[-1]]
         recipes = []
-        for made, part in pairwise(links):
+        for product, part in pairwise(links):
             parts = [part]
             if rng.random() < 0.5:
                 fetched.append(names.pop())
                 parts.append(fetched[-1])
-            recipes.append(CraftingRecipe(made, 1, tuple((part, 1) for part in parts)))
+            recipes.append(CraftingRecipe(product, 1, tuple((part, 1) for part in parts)))
         recipes += [
             CraftingRecipe(names.pop(), 1, ((rng.choice([*links[1:], *fetched]), 1),)) for _ in range(rng.randint(0, 2))
         ]

@@ -72,10 +72,12 @@ class TravelDemonstrator:
             chosen_ids.append(self._choose(aspect, [p for p in known_preferences if p.aspect == name], candidates))
         return [*questions, *searches, InteractCall("answer", ", ".join(chosen_ids))]
 
-    def _choose(self, aspect: Aspect, known: Sequence[Preference], candidates: Sequence[Mapping[str, Any]]) -> str:
+    def _choose(
+        self, aspect: Aspect, preferences: Sequence[Preference], candidates: Sequence[Mapping[str, Any]]
+    ) -> str:
         # Published preferences have no rule to check options with: whoever knows all of them takes the best option.
-        if not all(p.rule for p in known):
-            complete = len(known) == len(aspect.preferences)
+        if not all(p.rule for p in preferences):
+            complete = len(preferences) == len(aspect.preferences)
             return aspect.best if complete else str(self._rng.choice(candidates)["id"])
-        matching = [option for option in candidates if all(meets(option, p.rule) for p in known)]
-        return str(min(matching, key=lambda option: (total_cost(option, known), option["id"]))["id"])
+        matching = [option for option in candidates if all(meets(option, p.rule) for p in preferences)]
+        return str(min(matching, key=lambda option: (total_cost(option, preferences), option["id"]))["id"])

@@ -230,9 +230,9 @@ class TravelGym(Gym[TravelConfig]):
             return text
         return _SENTENCES.get(text) or self._words.say("unread")
 
-    def _say(self, text: str, act: str, **words: str) -> str:
+    def _say(self, text: str, act: str, **values: str) -> str:
         """Return a message as the wording says it."""
-        return text if self._words is None else self._words.say(act, **words)
+        return text if self._words is None else self._words.say(act, **values)
 
     def _unrevealed(self) -> list[Preference]:
         revealed = {*self.progress.active, *self.progress.passive}

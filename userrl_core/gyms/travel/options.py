@@ -62,10 +62,14 @@ def names() -> dict[str, list[str]]:
 
 
 def make_options(
-    aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], counts: OptionCounts, rng: random.Random
+    aspect: str,
+    preferences: Sequence[LibraryPreference],
+    arguments: dict[str, str],
+    counts: OptionCounts,
+    rng: random.Random,
 ) -> dict[str, Any]:
     """Return ``{options, best, correct, notes}`` for one aspect. notes: type and reason in words, by id."""
-    maker = _Maker(aspect, held, arguments, rng)
+    maker = _Maker(aspect, preferences, arguments, rng)
     drafts: list[tuple[Option, str, str]] = [
         (option, "correct", "meets all") for option in maker.correct(counts.correct)
     ]
@@ -87,15 +91,15 @@ class _Maker:
     """A generator of options for one aspect of one traveller."""
 
     def __init__(
-        self, aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], rng: random.Random
+        self, aspect: str, preferences: Sequence[LibraryPreference], arguments: dict[str, str], rng: random.Random
     ) -> None:
         self.aspect = aspect
-        self.held = held
+        self.held = preferences
         self.arguments = arguments
         self.rng = rng
         self.categories = library()[aspect].categories
         self.names = names()
-        goals = {preference.category: preference.value for preference in held}
+        goals = {preference.category: preference.value for preference in preferences}
         self.fields: list[tuple[AspectTopic, str | None, list[str]]] = []
         """The preferred value and all other values of each category."""
         for name, category in self.categories.items():

@@ -36,8 +36,8 @@ def load_published(root: Path) -> list[Task]:
         folder = next((root / f.format(composition) for f in FOLDERS if (root / f.format(composition)).is_dir()), None)
         if folder is None:
             continue
-        places = (place / f.format(composition) for place in (root, root.parent / "userbench") for f in DATABASES)
-        database_path = next((place for place in places if place.is_file()), None)
+        candidates = (parent / f.format(composition) for parent in (root, root.parent / "userbench") for f in DATABASES)
+        database_path = next((parent for parent in candidates if parent.is_file()), None)
         database: Data | None = read_json(database_path, dict) if database_path is not None else None
         for part in ("train", "test"):
             path = folder / f"{part}.parquet"

@@ -47,12 +47,16 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
     if len(named_aspects) > 1:
         return SearchJudgement("wrong")
     needed = arguments[named_aspects[0]]
-    places = [fold(value) for key, value in needed.items() if "date" not in key]
+    place_names = [fold(value) for key, value in needed.items() if "date" not in key]
     days = {day for key, value in needed.items() if "date" in key for day in days_in(value)}
     text = fold(query)
-    if not all(_mentions(text, place) for place in places) or days_in(query) != days:
+    if not all(_mentions(text, place_name) for place_name in place_names) or days_in(query) != days:
         return SearchJudgement("wrong")
-    if any(_mentions(text, city) for city in _cities() if city not in places and not any(city in p for p in places)):
+    if any(
+        _mentions(text, city)
+        for city in _cities()
+        if city not in place_names and not any(city in p for p in place_names)
+    ):
         return SearchJudgement("wrong")
     if "origin" in needed and _reversed(text, fold(needed["origin"]), fold(needed["destination"])):
         return SearchJudgement("wrong")
@@ -75,10 +79,10 @@ def days_in(text: str) -> set[Day]:
 
 
 @lru_cache(maxsize=512)
-def _month(word: str) -> int | None:
+def _month(token: str) -> int | None:
     for number, month in enumerate(names()["months"], 1):
         name = month.lower()
-        if word == name or (3 <= len(word) <= 4 and name.startswith(word)):
+        if token == name or (3 <= len(token) <= 4 and name.startswith(token)):
             return number
     return None
 
@@ -88,8 +92,8 @@ def _cities() -> tuple[str, ...]:
     return tuple(fold(city) for city in names()["cities"])
 
 
-def _mentions(text: str, place: str) -> bool:
-    return re.search(rf"\b{re.escape(place)}\b", text) is not None
+def _mentions(text: str, place_name: str) -> bool:
+    return re.search(rf"\b{re.escape(place_name)}\b", text) is not None
 
 
 def _reversed(text: str, origin: str, destination: str) -> bool:

@@ -90,7 +90,7 @@ class RuleTravelUser:
         if not aspects:
             aspects = named_aspects or list(self._world.aspects)
         nouns = {noun for aspect in NOUNS for noun in NOUNS[aspect]}
-        other_words = [word for word in dict.fromkeys(message_words) if word not in nouns]
+        other_words = [token for token in dict.fromkeys(message_words) if token not in nouns]
         strength = {
             (aspect, category): count
             for aspect in aspects
@@ -98,7 +98,7 @@ class RuleTravelUser:
             if (count := sum(matches((stem,), other_words) for stem in category_stems))
         }
         if not strength:
-            return MessageReading("too_vague" if any(word in _GENERAL_WORDS for word in message_words) else "other")
+            return MessageReading("too_vague" if any(token in _GENERAL_WORDS for token in message_words) else "other")
         if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MAX_CATEGORIES:
             return MessageReading("too_vague")
         held_preferences = [p for p in candidates if (p.aspect, p.category) in strength]
@@ -151,7 +151,7 @@ class TravelPersona(Persona):
 
 
 def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) -> MessageReading:
-    named_categories = {word for word in message_words if word in CATEGORIES}
+    named_categories = {token for token in message_words if token in CATEGORIES}
     if len(named_categories) != 1:
         return MessageReading("too_vague" if named_categories else "other")
     (category,) = named_categories

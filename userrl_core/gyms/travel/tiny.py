@@ -36,11 +36,11 @@ def tiny_tasks() -> tuple[Task, ...]:
     return tuple(every_task)
 
 
-def _task(named: tuple[str, ...], values: tuple[str, ...], right: str, wrong: tuple[str, ...]) -> Task:
-    preferred = dict(zip(named, values, strict=True))
+def _task(categories: tuple[str, ...], values: tuple[str, ...], right: str, wrong: tuple[str, ...]) -> Task:
+    preferred = dict(zip(categories, values, strict=True))
     # Each wrong option violates one of the two preferences: its value there is the next one in the list.
     options: list[dict[str, Any]] = [{"id": right, **preferred}]
-    for option_id, violated in zip(wrong, named, strict=True):
+    for option_id, violated in zip(wrong, categories, strict=True):
         choices = CATEGORIES[violated]
         value = choices[(choices.index(preferred[violated]) + 1) % len(choices)]
         options.append({"id": option_id, **preferred, violated: value})
@@ -56,7 +56,7 @@ def _task(named: tuple[str, ...], values: tuple[str, ...], right: str, wrong: tu
         for number, (name, value) in enumerate(preferred.items(), 1)
     ]
     hotel = {"arguments": {}, "preferences": preferences, "options": options, "best": right, "correct": [right]}
-    text = f"book a hotel by {named[0]} and {named[1]}"
+    text = f"book a hotel by {categories[0]} and {categories[1]}"
     payload = {"opening": text, "brief": text, "aspects": {"hotel": hotel}}
-    digest = content_hash([named, values, right, wrong])
+    digest = content_hash([categories, values, right, wrong])
     return Task("travel", f"tiny-{digest}", split_of(digest), payload, tier="tiny")

@@ -64,7 +64,7 @@ class RuleTurtleUser:
     def _grade(self, pattern: Pattern, explanation_words: list[str]) -> float:
         # Repeating the surface is no explanation: at least one group must match a word that is not in the surface.
         hidden = [group for group in pattern if not matches(group, self._surface)]
-        new_words = [word for word in explanation_words if word not in self._surface]
+        new_words = [token for token in explanation_words if token not in self._surface]
         if not any(matches(group, new_words) for group in (hidden or pattern)) and (hidden or not explanation_words):
             return 0.0
         covered = coverage(pattern, explanation_words)
@@ -79,4 +79,4 @@ class RuleTurtleUser:
 
 
 def _pattern_of(text: str) -> list[list[str]]:
-    return [[stem(word)] for word in content_words(text)]
+    return [[stem(token)] for token in content_words(text)]

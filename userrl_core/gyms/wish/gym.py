@@ -36,10 +36,10 @@ _SENTENCES = dict(ASIDES.values())
 class WishUser(Protocol):
     """The user, who has the colours in mind."""
 
-    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+    async def colour(self, garment: str, colour: str | None, repeated: bool) -> tuple[str, bool]:
         """Return the user's answer about a garment, and whether it reveals the colour.
 
-        colour: None for a garment outside the outfit. told: the colour was revealed before and is told again. Raises
+        colour: None for a garment outside the outfit. repeated: the colour was revealed before and is told again. Raises
         UserError.
         """
         ...
@@ -151,7 +151,7 @@ class WishGym(Gym[WishConfig]):
         if isinstance(self.user, RuleWishUser):
             reply = self._worded(reply, garment, out)
         volunteered = getattr(self.user, "volunteered", None) if out else None
-        new = {each for each in (garment, volunteered) if out and each in self._wished} - self._told
+        new = {name for name in (garment, volunteered) if out and name in self._wished} - self._told
         self._told |= new
         paid = self.config.elicitation / len(self._wished) * len(new)
         return Reply(reply, paid - self.config.question_price, info=self._shares())
@@ -189,7 +189,7 @@ class WishGym(Gym[WishConfig]):
             return self._left()
         option = content.strip().lower()
         if self._words is not None:
-            option = " ".join(word for word in re.findall(r"[a-z]+", option) if word in OPTIONS)
+            option = " ".join(token for token in re.findall(r"[a-z]+", option) if token in OPTIONS)
         if option not in OPTIONS:
             return Reply(self._say(UNREAD, "unread"), info=self._shares())
         self._chosen = option
@@ -205,9 +205,9 @@ class WishGym(Gym[WishConfig]):
         """Return 1.0 if the best option was chosen."""
         return None if None in self.rewards else float(self._chosen == self.task.payload["best"])
 
-    def _say(self, terse: str, act: str, **words: str) -> str:
+    def _say(self, terse: str, act: str, **values: str) -> str:
         """Return a message as the wording says it."""
-        return terse if self._words is None else self._words.say(act, **words)
+        return terse if self._words is None else self._words.say(act, **values)
 
     def _shares(self) -> dict[str, int]:
         return {"told": len(self._told), "wished": len(self._wished)}

@@ -21,17 +21,17 @@ class HumanWishUser(HumanUser):
         """Note the agent's words. The next call of `colour` is about them."""
         self._heard = sentence
 
-    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+    async def colour(self, garment: str, colour: str | None, repeated: bool) -> tuple[str, bool]:
         """Return the person's sentence, and whether it names the colour. A sentence with another colour is asked for again."""
-        wishes = ", ".join(f"{name} in {wished}" for name, wished in self.task.payload["wished"].items())
+        wishes = ", ".join(f"{name} in {wished_colour}" for name, wished_colour in self.task.payload["wished"].items())
         self.console.show_once(
             f"You want: {wishes}.\nName a colour only when the agent asks for it. You may hesitate first."
         )
         self.console.show(f"The agent says: {self._heard}")
         while True:
             sentence = self.console.line(f"You say (about the {garment}): ")
-            named = {word for word in re.findall(r"[a-z]+", sentence.lower()) if word in COLOURS}
-            if named <= {colour}:
-                return sentence, bool(named)
+            named_colours = {token for token in re.findall(r"[a-z]+", sentence.lower()) if token in COLOURS}
+            if named_colours <= {colour}:
+                return sentence, bool(named_colours)
             due = f"{colour}, or no colour" if colour else "no colour, since you do not need that"
             self.console.show(f"Name {due}.")

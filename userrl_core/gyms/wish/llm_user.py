@@ -46,9 +46,9 @@ class LLMWishUser:
         if self.persona is not None:
             self.persona.traits["volunteering"] = 0.0
 
-    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+    async def colour(self, garment: str, colour: str | None, repeated: bool) -> tuple[str, bool]:
         """Return one sentence. Raises UserError if the model names wrong colours, or none where one is due."""
-        told_text, out = await self._rule.colour(garment, colour, told)
+        told_text, out = await self._rule.colour(garment, colour, repeated)
         due_colour = told_text if told_text in COLOURS else None
         truth = _COLOUR.format(colour=due_colour) if due_colour else _ANYTHING if colour is None else _HESITATES
         if self.persona is not None and due_colour is None and colour is not None and told_text != HESITATES:

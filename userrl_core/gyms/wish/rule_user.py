@@ -38,7 +38,7 @@ class RuleWishUser:
         population: str | Mapping[str, Any] | None = None,
     ) -> None:
         manners = [manner] if isinstance(manner, str) else list(manner)
-        unknown = [one for one in manners if one not in get_args(Manner)]
+        unknown = [name for name in manners if name not in get_args(Manner)]
         if unknown or not manners:
             raise ConfigError(
                 "user.bad_option",
@@ -59,20 +59,20 @@ class RuleWishUser:
         self.manner = self._rng.choice(manners)
         self._asked: set[str] = set()
 
-    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+    async def colour(self, garment: str, colour: str | None, repeated: bool) -> tuple[str, bool]:
         """Return the colour, ``hm``, or ``any`` for a garment outside the outfit."""
         self.volunteered = None
         if colour is None:
             return ANYTHING, False
         if self.persona is not None:
-            return self._as_drawn(self.persona, garment, colour, told)
-        if not told and self.hesitates(garment):
+            return self._as_drawn(self.persona, garment, colour, repeated)
+        if not repeated and self.hesitates(garment):
             return HESITATES, False
         return colour, True
 
-    def _as_drawn(self, persona: Persona, garment: str, colour: str, told: bool) -> tuple[str, bool]:
+    def _as_drawn(self, persona: Persona, garment: str, colour: str, repeated: bool) -> tuple[str, bool]:
         """Return the answer of a drawn user. A colour that was told is told again at once."""
-        if told:
+        if repeated:
             return colour, True
         move = persona.move(garment)
         if move in ASIDES:

@@ -80,9 +80,11 @@ def _payload(rng: Random, base: Tables, user_id: str, requests: list[OrderReques
 
 def _cancel(rng: Random, base: Tables, order: Record) -> OrderRequest:
     key, reason = order["order_id"], rng.choice(retail.REASONS)
-    words = {"no longer needed": "you no longer need it", "ordered by mistake": "you ordered it by mistake"}[reason]
+    reason_text = {"no longer needed": "you no longer need it", "ordered by mistake": "you ordered it by mistake"}[
+        reason
+    ]
     call = ("cancel_pending_order", {"order_id": key, "reason": reason})
-    return OrderRequest((f"You want to cancel order {key} because {words}.",), (call,))
+    return OrderRequest((f"You want to cancel order {key} because {reason_text}.",), (call,))
 
 
 def _get_rid(rng: Random, base: Tables, order: Record) -> OrderRequest:

@@ -50,30 +50,30 @@ def synthesise(
         raise ConfigError(
             "task.bad_option", f"There is no variant '{variant}'. Use one of {', '.join((*VARIANTS, MIX))}."
         )
-    found = _sources(source, domain, data)[:limit]
-    good = [(task, conversation) for task, conversation in found if not why_not(task)]
-    lost = Counter(why_not(task) for task, _ in found)
-    made, calls = asyncio.run(_made(good, variant, server, lost))
+    sources = _sources(source, domain, data)[:limit]
+    good = [(task, conversation) for task, conversation in sources if not why_not(task)]
+    lost = Counter(why_not(task) for task, _ in sources)
+    tasks, calls = asyncio.run(_made(good, variant, server, lost))
     lost.pop("", None)
-    if not made:
+    if not tasks:
         raise ConfigError(
             "task.not_playable",
-            f"None of the {len(found)} tasks can be solved by its gold calls: "
+            f"None of the {len(sources)} tasks can be solved by its gold calls: "
             f"{next(iter(lost), 'there are no tasks')}.",
         )
-    return Synthesised(tuple(made), len(found), lost, calls)
+    return Synthesised(tuple(tasks), len(sources), lost, calls)
 
 
 def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str]]:
     if path is not None and path.suffix != ".jsonl":
         return [(record.task, record.conversation) for record in recorded(path, data)]
-    found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
-    if wrong := [task.key for task in found if task.gym != "tau"]:
+    tasks = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
+    if wrong := [task.key for task in tasks if task.gym != "tau"]:
         raise ConfigError(
             "task.wrong_gym",
             f"Only tasks of tau have gold calls, and {wrong[0]} is from another gym. Give tasks of tau alone.",
         )
-    return [(task, _gold_conversation(task)) for task in found if task.split == "train"]
+    return [(task, _gold_conversation(task)) for task in tasks if task.split == "train"]
 
 
 def _gold_conversation(task: Task) -> str:

@@ -54,23 +54,26 @@ def known_text(domain: Domain, instruction: str, payload: Mapping[str, Any], bas
     index = _index(payload["domain"], payload["database"]) if base is domain.base else Index(base)
     known_texts = [instruction, domain.policy, json.dumps(domain.schemas)]
     lookups = _lookups(domain, payload, base)
-    words, new = set[str](), set(_words(" ".join(known_texts)))
+    vocabulary, new = set[str](), set(_words(" ".join(known_texts)))
     seen_places: set[Place] = set()
     for _ in range(ROUNDS):
-        words |= new
+        vocabulary |= new
         text = " ".join(known_texts).casefold()
         results = [result for inputs, result in lookups if all(value in text for value in inputs)]
-        places = {
-            place for word in new for place in index.by_word.get(word, ()) if index.needs[place] <= words
+        record_keys = {
+            record_key
+            for token in new
+            for record_key in index.by_word.get(token, ())
+            if index.needs[record_key] <= vocabulary
         } - seen_places
         new = set[str]()
-        for table, key in places:
+        for table, key in record_keys:
             record = base[table.removesuffix(BY_NAME)][key]
             known_texts.append(f"{key} {json.dumps(record, ensure_ascii=False)}")
-            new |= set(_words(known_texts[-1])) - words
+            new |= set(_words(known_texts[-1])) - vocabulary
         known_texts += results
-        new |= {word for result in results for word in _words(result)} - words
-        seen_places |= places
+        new |= {token for result in results for token in _words(result)} - vocabulary
+        seen_places |= record_keys
     return " ".join(known_texts).casefold()
 
 
@@ -89,9 +92,9 @@ class Index:
                 if email := record.get("email"):
                     self.by_word[str(email).casefold()].append((table, key))
                 if isinstance(name := record.get("name"), Mapping) and isinstance(record.get("address"), Mapping):
-                    place = (f"{table}{BY_NAME}", key)
-                    self.by_word[str(record["address"].get("zip")).casefold()].append(place)
-                    self.needs[place] = {str(part).casefold() for part in name.values()}
+                    record_key = (f"{table}{BY_NAME}", key)
+                    self.by_word[str(record["address"].get("zip")).casefold()].append(record_key)
+                    self.needs[record_key] = {str(part).casefold() for part in name.values()}
 
 
 @lru_cache(maxsize=8)
@@ -100,7 +103,7 @@ def _index(domain: str, database: str | None) -> Index:
 
 
 def _words(text: str) -> list[str]:
-    return [word.strip(".").casefold() for word in _WORD.findall(text)]
+    return [token.strip(".").casefold() for token in _WORD.findall(text)]
 
 
 def _lookups(domain: Domain, payload: Mapping[str, Any], base: Any) -> list[tuple[list[str], str]]:
