@@ -62,6 +62,7 @@ check-rest:
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/python scripts/names.py
 	@$(VENV)/bin/python -c 'import flows.train, pytest, userrl.worker.train, verl'
 
 test: check
