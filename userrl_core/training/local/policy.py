@@ -210,6 +210,7 @@ class LocalPolicy:
             raise logits_not_finite(self.name)
         prompt_tokens = len(row.sample.ids)
         row.sample.append_reply(len(row.episode.trajectory.turns), ids, logprobs[:count], entropies[:count])
+        # A row that ended before the longest was fed all its ids, as the others went on. Of the longest the last id is not fed.
         row.pending = ids[steps - 1 :]
         self.decode_tokens += count
         return PolicyReply(
