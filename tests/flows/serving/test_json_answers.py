@@ -16,6 +16,7 @@ from tests.places import ROOT
 from userrl_core.json_files import json_text, portable
 
 OUR_OWN = {
+    "analysis/credit/replay.py": "a tool call that only our own episode reads",
     "flows/cli/doctor_trainer.py": "the argument of a process of ours",
     "flows/cli/invocation.py": "an argument of a shell command",
     "flows/server/prefect_server.py": "a constant answer",
