@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_v
 from curricula.gate import History
 from curricula.identity import former_identity_values, identity_values
 from curricula.options import check_options
-from curricula.schedule import Adaptive, AnySchedule, Level, Span, Stages, place
+from curricula.schedule import Adaptive, AnySchedule, GroupSchedule, Level, Span, Stages, place
 from curricula.spec import (
     FOLDER,
     Demonstrations,
@@ -296,7 +296,9 @@ class Recipe(Settings):
         """
         if branch:  # it has neither a schedule nor gates
             return _own_horizon(self.stage_of(step, history, branch).stage)
-        return self.schedule.horizon(step, history, group, seed)
+        if isinstance(self.schedule, GroupSchedule):
+            return self.schedule.horizon(step, history, group, seed)
+        return self.schedule.horizon(step, history)
 
     @property
     def total_steps(self) -> int:

@@ -27,8 +27,18 @@ settings.register_profile("explore", settings.get_profile("same"), derandomize=F
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 NOT_FAST = {
+    **dict.fromkeys(
+        ("docs", "examples", "lab", "packages"),
+        "starts commands and examples as processes, or computes a study's tables",
+    ),
     "flows": "starts Prefect's server, a browser, whole runs, and commands as processes",
-    "userrl": "starts whole runs, and commands as processes",
+    **dict.fromkeys(
+        (
+            f"userrl/{name}"
+            for name in "audits branching claims evaluation machine people run stages trials worker".split()
+        ),
+        "starts whole runs, and commands as processes",
+    ),
     "sweeps": "starts Prefect's server and a database",
     "userrl_core/training/verl": "starts Ray",
     "warehouse": "kills writers and waits for the disk thousands of times; alone it takes minutes",

@@ -45,7 +45,7 @@ _IDENTIFIER = re.compile(r"\b([A-Z0-9]*\d[A-Z0-9]{3,}|#?W\d{6,}|\w+_\w+_\d+|[A-Z
 
 
 def fingerprint(utterances: Sequence[str], patterns: Mapping[str, str] = WORDS) -> dict[str, float]:
-    """Return the 19 features of one conversation. words: the word lists. Raises ValueError without utterances."""
+    """Return the 19 features of one conversation. patterns: the word lists. Raises ValueError without utterances."""
     if not utterances:
         raise ValueError("A fingerprint needs at least one utterance.")
     tokens = [text.split() for text in utterances]

@@ -81,7 +81,7 @@ async def answered_by_rule(recorded_talk: Trajectory) -> list[str]:
 
 
 def users(name: str, texts_by_conversation: Sequence[tuple[str, Sequence[str]]]) -> Users:
-    """Return the fingerprints. said: task and utterances of each conversation."""
+    """Return the fingerprints. texts_by_conversation: task and utterances of each conversation."""
     nonempty = [(task, texts) for task, texts in texts_by_conversation if texts]
     return Users(
         name, np.array([list(fingerprint(texts).values()) for _, texts in nonempty]), tuple(t for t, _ in nonempty)

@@ -18,9 +18,16 @@ def report(run: str = "latest") -> Report:
     """Return the report of a run of this home.
 
     run: an id or its beginning, a name, ``latest``, or ``people`` for people beside simulated users. latest: the newest run
-    that has a report. A run without a report returns its progress, whose numbers raise ConfigError. Raises ConfigError for a
-    name that means no run.
+    that has a report. Raises ConfigError for a run without a report.
     """
+    shown = report_or_progress(run)
+    if isinstance(shown, UnfinishedRun):
+        raise shown.problem
+    return shown
+
+
+def report_or_progress(run: str) -> Report:
+    """Return the report of a run, and for a run without one its progress. Raises ConfigError for a name that means no run."""
     if run == people_report.RUN:
         return people_report.PeopleReport()
     try:

@@ -21,6 +21,11 @@ class Report(ABC):
 
     __slots__ = ()
 
+    @property
+    def note(self) -> str:
+        """What a reader must know about the choice of the run, or ""."""
+        return ""
+
     @abstractmethod
     def document(self) -> Document:
         """Return the report as a terminal shows it."""
@@ -42,7 +47,7 @@ class Report(ABC):
         return list(self.page().write(Path(path)))
 
     def __str__(self) -> str:
-        return self.document().text()
+        return "\n\n".join(filter(None, (self.note, self.document().text())))
 
     def _repr_markdown_(self) -> str:
-        return self.document().markdown()
+        return "\n\n".join(filter(None, (self.note, self.document().markdown())))

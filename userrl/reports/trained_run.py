@@ -34,6 +34,13 @@ class TrainedRun(Report):
     newer: Run | None = None
 
     @property
+    def note(self) -> str:
+        """Which newer run has no report yet, or ""."""
+        if self.newer is None:
+            return ""
+        return f"{self.newer.id} has no report yet (state: {self.newer.status.state}). Showing the newest run that has one."
+
+    @property
     def checkpoint(self) -> Path | None:
         """The folder of the checkpoint that validation chose. It loads with transformers."""
         return None if self.report.checkpoint is None else Path(self.report.checkpoint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from userrl.reports.run_report import (
     RunReport,
 )
 from userrl.reports.run_summary import run_summary
-from userrl.run.alarms import RULES, Alarm, alarm_rules, fell, remedy, sounded, validations
+from userrl.run.alarms import RULES, alarm_rules, fell, remedy, sounded, validations
 from userrl.run.ending import STARTS, ByTask, endings, last_step
 from userrl.run.plan import RunPlan
 from userrl.run.results import (
@@ -202,9 +201,15 @@ def _means(rows: Mapping[str, GymScore]) -> dict[str, MeanScore]:
 
 def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[CardAlarm, ...]:
     """Return the alarms during training, and a fall of validation even if nobody watched."""
-    rules = alarm_rules(plan.recipe.alarms)
+    rules, logged = alarm_rules(plan.recipe.alarms), _branches_of_alarms(warehouse, run.id)
     histories = {branch: validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)}
-    alarms = {line["sentence"]: (line["alarm"], line.get("branch", "")) for line in sounded(run.folder)}
+    alarms: dict[str, tuple[str, str]] = {}
+    for line in sounded(run.folder):
+        branch = line.get("branch")  # the first versions did not write it
+        alarms[line["sentence"]] = (
+            line["alarm"],
+            logged.get((line["alarm"], line["step"]), "") if branch is None else branch,
+        )
     for branch, history in histories.items():
         for alarm in fell(history, rules):
             alarms.setdefault(replace(alarm, branch=branch).sentence(), (alarm.name, branch))
@@ -214,18 +219,23 @@ def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[CardAlarm, .
 
 
 def _earlier_alarms(report: RunReport, warehouse: Warehouse) -> Iterator[CardAlarm]:
-    """Yield the alarms of a report that an earlier version wrote as sentences. Events tell the branch of each."""
-    branches: dict[str, tuple[str, str]] = {}
-    text = "SELECT stage, step, fields FROM events WHERE kind = 'alarm' AND run_id = $run"
-    for row in warehouse.rows(text, run=report.run):
-        fields, branch = json.loads(row["fields"]), branch_of(row["stage"] or "")
-        if fields["alarm"] in RULES:
-            alarm = Alarm(fields["alarm"], row["step"], fields["value"], fields["bound"], fields["action"])
-            for earlier_alarm in (alarm, replace(alarm, branch=branch)):  # the first versions did not name the branch
-                branches[earlier_alarm.sentence()] = alarm.name, branch
+    """Yield the alarms of a report that an earlier version wrote as sentences, whose wording differs between versions."""
+    logged = _branches_of_alarms(warehouse, report.run)
     for sentence in report.alarms:
-        name, branch = branches.get(sentence, ("", ""))
-        yield CardAlarm(sentence=sentence, branch=branch, remedy=remedy(name))
+        name = next((name for name in RULES if sentence.startswith(f"Alarm {name} at step ")), "")
+        branches = [
+            branch
+            for (alarm, step), branch in logged.items()
+            if alarm == name and sentence.startswith(f"Alarm {name} at step {step}:")
+        ]
+        branches += [branch for branch in report.branches if f" of {branch}:" in sentence]
+        yield CardAlarm(sentence=sentence, branch=branches[0] if branches else "", remedy=remedy(name))
+
+
+def _branches_of_alarms(warehouse: Warehouse, run: str) -> dict[tuple[str, int], str]:
+    """Return the branch of each logged alarm, by its name and step."""
+    text = "SELECT fields->>'alarm' AS alarm, step, stage FROM events WHERE kind = 'alarm' AND run_id = $run"
+    return {(row["alarm"], row["step"]): branch_of(row["stage"] or "") for row in warehouse.rows(text, run=run)}
 
 
 def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,14 +16,12 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
 
     Example: userrl report latest --html report.html
     """
-    import userrl
+    from userrl.reports.find_report import report_or_progress
     from userrl.reports.run_so_far import UnfinishedRun
-    from userrl.reports.trained_run import TrainedRun
 
-    run_report = userrl.report(run)
-    if isinstance(run_report, TrainedRun) and run_report.newer is not None:
-        state = f"{run_report.newer.id} has no report yet (state: {run_report.newer.status.state})"
-        print(f"{state}. Showing the newest run that has one.", file=sys.stderr)
+    run_report = report_or_progress(run)
+    if run_report.note:
+        print(run_report.note, file=sys.stderr)
     if as_json:
         print(plain_json(run_report.as_json(), indent=1))
     elif html is not None:
