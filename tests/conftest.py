@@ -35,7 +35,18 @@ NOT_FAST = {
     **dict.fromkeys(
         (
             f"userrl/{name}"
-            for name in "audits branching claims evaluation machine people run stages trials worker".split()
+            for name in [
+                "audits",
+                "branching",
+                "claims",
+                "evaluation",
+                "machine",
+                "people",
+                "run",
+                "stages",
+                "trials",
+                "worker",
+            ]
         ),
         "starts whole runs, and commands as processes",
     ),
