@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import tarfile
 from pathlib import Path
 
 import duckdb
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.archives import unpack
 from tests.makers import raises
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
@@ -224,8 +224,7 @@ def test_a_row_that_names_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_row_without_a_checksum_is_read_and_gets_one_from_a_repair(tmp_path: Path) -> None:
-    with tarfile.open(Path(__file__).parent / "data" / "schema1.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(Path(__file__).parent / "data" / "schema1.tar.gz", tmp_path)
     paths = sorted(tmp_path.glob("runs/*/run.json"))
     rows = [read_run(path.parent) for path in paths]
     assert [intact(path.read_bytes()) for path in paths] == [None, None, None]
@@ -237,8 +236,7 @@ def test_a_row_without_a_checksum_is_read_and_gets_one_from_a_repair(tmp_path: P
 
 
 def test_what_an_earlier_version_wrote_is_read_and_counted_as_unchecked(tmp_path: Path) -> None:
-    with tarfile.open(Path(__file__).parent / "data" / "schema2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(Path(__file__).parent / "data" / "schema2.tar.gz", tmp_path)
     report = check(tmp_path)
     assert (report.sound, report.unchecked > 5) == (True, True)
     compact(tmp_path, everything=True)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import orjson
 import pytest
 
+from tests.archives import unpack
 from tests.makers import raises
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse, schema
@@ -23,8 +23,7 @@ EXPECTED = [("live", 8, 8, 2.0), ("packed", 8, 8, 2.0), ("sealed", 8, 8, 2.0)]
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A warehouse that schema 1 wrote: one run packed, one sealed, one whose writer was killed."""
-    with tarfile.open(DATA / "schema1.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / "schema1.tar.gz", tmp_path)
     return tmp_path
 
 
@@ -74,8 +73,7 @@ def test_audited_users_live_in_a_warehouse_of_schema_1_and_are_packed(old: Path)
 @pytest.fixture
 def schema_2(tmp_path: Path) -> Path:
     """A warehouse of commit 553b6d8: one run packed, indexed and restarted, one sealed, one whose writer was killed."""
-    with tarfile.open(DATA / "schema2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / "schema2.tar.gz", tmp_path)
     return tmp_path
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import curricula
+from tests.archives import unpack
 from tests.flows.small import OVERRIDES, result, start
 from tests.places import TESTS
 from userrl.run.families import other_families
@@ -35,8 +35,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture
 def moved(tmp_path: Path) -> Path:
     """A home of commit 553b6d8 whose files name another place than it has."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path / "new", filter="data")
+    unpack(ARCHIVE, tmp_path / "new")
     for path in (tmp_path / "new" / "runs").rglob("*.json"):
         path.write_text(path.read_text().replace("@HOME@", str(tmp_path / "old")))
     return tmp_path / "new"

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.archives import unpack
 from tests.flows.small import environment, result, start
 from tests.places import TESTS
 from userrl.run.job import StageJob
@@ -45,8 +45,7 @@ def newer_home(tmp_path: Path) -> Path:
 
 def unpacked(archive: Path, folder: Path) -> Path:
     """Unpack a home. The paths that its files name become those of the folder."""
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+    unpack(archive, folder)
     for path in (each for each in folder.rglob("*") if each.suffix in (".json", ".md")):
         path.write_text(path.read_text().replace("@HOME@", str(folder)))
     return folder
