@@ -37,6 +37,7 @@ NOT_FAST = {
             f"userrl/{name}"
             for name in [
                 "audits",
+                "crossplay",
                 "branching",
                 "claims",
                 "evaluation",

@@ -15,7 +15,7 @@ import pytest
 
 from tests.makers import raises
 from tests.places import ROOT
-from tests.userrl.reports.test_compare import evaluated
+from tests.userrl.comparison.test_compare import evaluated
 from userrl.comparison.document import comparison_sentences
 from userrl.comparison.gate.answer import Gate, apply_gate
 from userrl.comparison.gate.policy import read_policy

@@ -14,7 +14,7 @@ from curricula.spec import UserSetup
 from flows.cli.main import app
 from tests.makers import raises
 from tests.places import ROOT
-from tests.userrl.audits.played_study import SMALL, played, small_report, stored, talk, written
+from tests.userrl.crossplay.played_study import SMALL, played, small_report, stored, talk, written
 from userrl.crossplay.conversations import measures
 from userrl.crossplay.document import cross_play_document, cross_play_picture
 from userrl.crossplay.report import START, report_of
