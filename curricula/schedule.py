@@ -53,11 +53,8 @@ class Schedule(Settings):
         """Return whether the horizon depends on the recorded history."""
         return any(level.gate is not None for level in self.levels())
 
-    def horizon(self, step: int, history: History = (), group: int | None = None, seed: int = 0) -> int:
-        """Return the maximum agent turns of a trajectory in this step, counted from 1.
-
-        group: counted from 0 in its step, for schedules that tell groups apart (`GroupSchedule`). seed: the run's.
-        """
+    def horizon(self, step: int, history: History = ()) -> int:
+        """Return the maximum agent turns of a trajectory in this step, counted from 1."""
         return self.levels()[self.level(step, history)].horizon
 
     def level(self, step: int, history: History = ()) -> int:
@@ -248,6 +245,10 @@ class GroupSchedule(Schedule):
     def levels(self) -> tuple[Level, ...]:
         """Return the horizons from the smallest to the largest. They are not spans."""
         return tuple(Level(horizon) for horizon in self.horizons)
+
+    def horizon(self, step: int, history: History = (), group: int | None = None, seed: int = 0) -> int:
+        """Return the horizon of one group, counted from 0 in its step, or of the step. seed: the run's."""
+        raise NotImplementedError
 
 
 class Drawn(GroupSchedule):

@@ -26,7 +26,7 @@ def report(run: str = "latest") -> Report:
     return shown
 
 
-def report_or_progress(run: str) -> Report:
+def report_or_progress(run: str) -> Report | UnfinishedRun:
     """Return the report of a run, and for a run without one its progress. Raises ConfigError for a name that means no run."""
     if run == people_report.RUN:
         return people_report.PeopleReport()

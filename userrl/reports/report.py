@@ -1,7 +1,7 @@
 """What every report can do: it is printed, written as a page, read as JSON and as a data frame.
 
-The command `userrl report`, a notebook and `userrl.report` render the same objects. There are four kinds: a trained run, an
-imported run, people beside simulated users, and a run that has no report yet.
+The command `userrl report` and a notebook render the same objects. There are three kinds: the report of a trained run, of an
+imported run, and of people beside simulated users.
 """
 
 from __future__ import annotations

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.measure.outcome import COLLAPSED
 from userrl.machine.home import warehouse_dir
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import PHASES, along, curve_line, curve_points
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, Link, TableBlock, Text
-from userrl.reports.report import Report
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
 from userrl.run.ending import endings
@@ -23,44 +22,24 @@ from userrl_core.json_files import GrowingLines
 from userrl_core.number_format import NULL, number
 from warehouse import Warehouse, open_warehouse
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True, slots=True)
-class UnfinishedRun(Report):
+class UnfinishedRun:
     """A run that has no report yet."""
 
-    progress: Run
-
-    @property
-    def run(self) -> str:
-        """The id of the run."""
-        return self.progress.id
+    run: Run
 
     @property
     def problem(self) -> ConfigError:
         """The error for whoever needs a report."""
-        return ConfigError("run.no_report", f"Run {self.run} has no report yet. It is {self.progress.status.state}.")
+        return ConfigError("run.no_report", f"Run {self.run.id} has no report yet. It is {self.run.status.state}.")
 
     def document(self) -> Document:
-        """Return the run's stages, results so far, alarms and next steps."""
+        """Return the run's stages, results so far, alarms and next steps. It is empty where nothing was recorded."""
         if not warehouse_dir().is_dir():
-            raise self.problem
-        with open_warehouse(warehouse_dir(), run=self.run) as warehouse:
-            return run_so_far(self.progress, warehouse)
-
-    def page(self) -> Document:
-        """Raise ConfigError: a page is written when the run has its report."""
-        raise self.problem
-
-    def as_json(self) -> Any:
-        """Raise ConfigError: there are no held-out scores yet."""
-        raise self.problem
-
-    def to_polars(self) -> pl.DataFrame:
-        """Raise ConfigError: there are no held-out scores yet."""
-        raise self.problem
+            return Document("", ())
+        with open_warehouse(warehouse_dir(), run=self.run.id) as warehouse:
+            return run_so_far(self.run, warehouse)
 
 
 def run_so_far(run: Run, warehouse: Warehouse, stages: Sequence[str] = (), *, shown_at: str | None = None) -> Document:

@@ -20,6 +20,10 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     from userrl.reports.run_so_far import UnfinishedRun
 
     run_report = report_or_progress(run)
+    if isinstance(run_report, UnfinishedRun):
+        if html is None and not as_json:
+            print(page_text(run_report.document()), end="")
+        raise run_report.problem
     if run_report.note:
         print(run_report.note, file=sys.stderr)
     if as_json:
@@ -28,5 +32,3 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         print(f"wrote {', '.join(map(str, run_report.write(html)))}")
     else:
         print(page_text(run_report.document()), end="")
-        if isinstance(run_report, UnfinishedRun):
-            raise run_report.problem
