@@ -17,11 +17,12 @@ from tests.userrl_core.training.toys import TINY, chats, travel
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
+from userrl_core.training.local.attention import FLOAT32_WHERE_SHORT
 from userrl_core.training.local.decode import GenericDecoder, LlamaDecoder, Qwen3Decoder, make_decoder
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.policy import LocalPolicy
-from userrl_core.training.local.samples import nucleus
+from userrl_core.training.local.samples import LARGE_VOCABULARY, draw_tokens, nucleus
 from userrl_core.training.local.sft import encode_chats
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import render, train_tokenizer
@@ -159,6 +160,35 @@ def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top
 def test_the_nucleus_is_the_fewest_tokens_that_reach_top_p(top_p: float, drawn: set[int]) -> None:
     probabilities = torch.tensor([0.3, 0.2, 0.5], dtype=torch.float64)
     assert set(nucleus(probabilities, top_p).nonzero().flatten().tolist()) == drawn
+
+
+def test_tokens_of_a_large_vocabulary_are_drawn_with_their_probabilities() -> None:
+    probabilities = torch.zeros(1, 2 * LARGE_VOCABULARY + 7)
+    tokens, shares = (
+        torch.tensor([0, 1023, 1024, 9000, 2 * LARGE_VOCABULARY + 6]),
+        torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25]),
+    )
+    probabilities[0, tokens] = shares
+    drawn = draw_tokens(probabilities.expand(20_000, -1), 1.0, torch.Generator().manual_seed(0))
+    values, counts = drawn.unique(return_counts=True)
+    assert values.tolist() == tokens.tolist()
+    # Four standard errors of a share of .3 in 20,000 draws.
+    torch.testing.assert_close(counts / 20_000, shares, atol=0.013, rtol=0.0)
+
+
+@pytest.mark.parametrize("vocabulary", [7, LARGE_VOCABULARY + 7])
+def test_the_same_generator_draws_the_same_tokens_and_the_nucleus_bounds_them(vocabulary: int) -> None:
+    probabilities = torch.rand(64, vocabulary, generator=torch.Generator().manual_seed(1)).softmax(-1)
+    first, again = (draw_tokens(probabilities, 0.3, torch.Generator().manual_seed(2)) for _ in range(2))
+    assert first.tolist() == again.tolist()
+    assert (nucleus(probabilities, 0.3).gather(1, first[:, None]) > 0).all()
+
+
+@pytest.mark.parametrize("vocabulary", [7, LARGE_VOCABULARY + 7])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_no_token_is_drawn_from_what_is_no_distribution(vocabulary: int, wrong: float) -> None:
+    with pytest.raises(RuntimeError):
+        draw_tokens(torch.full((2, vocabulary), wrong), 1.0, None)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -301,3 +331,22 @@ def test_continuations_of_a_greedy_conversation_are_its_own_rest_whoever_reads_t
     (ways,) = asyncio.run(continuations([Prefix(longest, 1)], sampled, 8, setting))
     assert {tuple(way.turns[0].token_ids or ()) for way in ways} == {tuple(longest.turns[0].token_ids or ())}
     assert len({tuple(way.turns[1].token_ids or ()) for way in ways}) > 1
+
+
+def gradient(model: Any) -> torch.Tensor:
+    examples = encode_chats(FORMAT, CHATS, 256)[:4]
+    logprobs, _ = token_logprobs(model, [e.ids for e in examples], [e.turns for e in examples])
+    (-logprobs.mean()).backward()
+    return torch.cat([p.grad.float().flatten() for p in model.parameters()])
+
+
+def test_attention_of_16_bit_models_has_gradients_at_least_as_exact_as_torch_s_kernel() -> None:
+    exact, ours, kernel = make_model(), make_model(dtype="bfloat16"), make_model(dtype="bfloat16")
+    for half in (ours, kernel):
+        exact.load_state_dict(half.float().state_dict())  # the rounded weights
+        half.bfloat16()
+    kernel.set_attn_implementation("sdpa")
+    true = gradient(exact)
+    assert ours.config._attn_implementation == FLOAT32_WHERE_SHORT
+    assert exact.config._attn_implementation == "sdpa"
+    assert (gradient(ours) - true).norm() <= 1.05 * (gradient(kernel) - true).norm()

@@ -17,7 +17,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.interact import TOOL_NAME, parse_text
 from userrl_core.training.local.decode import make_decoder
 from userrl_core.training.local.model import context_limit, logits_not_finite
-from userrl_core.training.local.samples import COLDEST, nucleus, pad
+from userrl_core.training.local.samples import COLDEST, draw_tokens, nucleus, pad
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
 
@@ -204,7 +204,7 @@ def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[tuple[str, s
 
 
 def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> int:
-    return int(torch.multinomial(nucleus(probabilities, top_p), 1, generator=generator))
+    return int(draw_tokens(probabilities[None], top_p, generator))
 
 
 def _in_order(logprobs: Tensor, greedy: bool, top_p: float, generator: torch.Generator) -> Iterator[int]:

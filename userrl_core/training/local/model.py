@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from userrl_core.errors import CheckpointError
 from userrl_core.training.chat_template import refuse_endless
 from userrl_core.training.config import ModelConfig
+from userrl_core.training.local.attention import FLOAT32_WHERE_SHORT
 from userrl_core.training.local.text.tokenizer import OURS
 from userrl_core.training.model_files import check_attention, check_files, local_folder, template_of
 
@@ -172,6 +173,8 @@ def _prepare(model: Any, config: ModelConfig, device: str) -> Any:
     model.to(device)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
+    if device == "cpu" and model.dtype == torch.bfloat16 and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation(FLOAT32_WHERE_SHORT)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     model.eval()

@@ -22,7 +22,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
 from userrl_core.training.local.model import context_limit, logits_not_finite
-from userrl_core.training.local.samples import COLDEST, Sample, nucleus, pad
+from userrl_core.training.local.samples import COLDEST, Sample, draw_tokens, pad
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.one_gpu import rows_that_fit
 
@@ -234,7 +234,7 @@ class LocalPolicy:
 
     def _sample_token(self, prob_BV: Tensor) -> Tensor:
         try:
-            return torch.multinomial(nucleus(prob_BV, self._top_p), 1, generator=self._generator)[:, 0]
+            return draw_tokens(prob_BV, self._top_p, self._generator)
         except RuntimeError as error:
             if bool(prob_BV.isnan().any()):
                 raise logits_not_finite(self.name) from error

@@ -93,3 +93,29 @@ def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     dropped = ordered.cumsum(-1) - ordered >= top_p
     dropped[..., 0] = False
     return torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
+
+
+LARGE_VOCABULARY = 8192
+"""Above it, tokens are drawn from cumulative sums: `torch.multinomial` needs a random number for every entry of every row, a
+third of the time of playing with 49,152 entries. Below it stays, so that runs of the small models keep their bits.
+"""
+_BLOCK = 1024
+
+
+def draw_tokens(probabilities_BV: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
+    """Draw one token per row from the nucleus, [B]. Raises RuntimeError for a row that is not a distribution."""
+    kept_BV = nucleus(probabilities_BV, top_p)
+    if kept_BV.shape[1] <= LARGE_VOCABULARY:
+        return torch.multinomial(kept_BV, 1, generator=generator)[:, 0]
+    blocks = torch.nn.functional.pad(kept_BV, (0, -kept_BV.shape[1] % _BLOCK)).view(len(kept_BV), -1, _BLOCK)
+    up_to = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    total = up_to[:, -1:]
+    if not bool((total.isfinite() & (total > 0)).all()):
+        raise RuntimeError("a row of probabilities has no finite positive sum")
+    point = total * torch.rand(len(total), 1, dtype=torch.float64, device=total.device, generator=generator)
+    block = torch.searchsorted(up_to, point, right=True).clamp_max(up_to.shape[1] - 1)
+    within = blocks.gather(1, block[..., None].expand(-1, 1, _BLOCK))[:, 0].double().cumsum(-1)
+    rest = (point - (up_to.gather(1, block) - within[:, -1:])).clamp_min(0.0)
+    # Sums of one block in two orders may differ in their last bit: a point beyond the block's end is its last token.
+    rest = rest.minimum(torch.nextafter(within[:, -1:], torch.zeros_like(rest)))
+    return (block * _BLOCK + torch.searchsorted(within, rest, right=True))[:, 0]
