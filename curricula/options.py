@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.released_texts import Prompts
 from userrl_core.served.client import ChatServer
 from userrl_core.suggest import nearest
 
@@ -20,6 +21,8 @@ INSTEAD = "set the key in the environment variable that api_key_env names (defau
 _SECRET = re.compile(
     r"^(x[-_]?)?(api|access|auth|secret|client)?[-_]?(key|token|secret|password|passwd|pwd|authorization|bearer)$", re.I
 )
+USER_OPTIONS = ("prompts", "strategy")
+"""Options of a served user besides its server's: whose prompts it gets, and the strategy of tau's customer."""
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -60,7 +63,7 @@ def check_url(url: str, label: str) -> None:
 
 
 def _check_server(options: Mapping[str, Any]) -> None:
-    fields = list(ChatServer.model_fields)
+    fields = [*ChatServer.model_fields, *USER_OPTIONS]
     for name in options:
         if name not in fields:
             raise ConfigError(
@@ -73,8 +76,10 @@ def _check_server(options: Mapping[str, Any]) -> None:
         raise ConfigError(
             "recipe.holds_key", "api_key_env must be the name of an environment variable, not the key itself"
         )
+    if options.get("prompts", "ours") not in get_args(Prompts):
+        raise ConfigError("user.bad_option", f"prompts must be {' or '.join(get_args(Prompts))}")
     try:
-        ChatServer(**options)
+        ChatServer(**{name: value for name, value in options.items() if name not in USER_OPTIONS})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(

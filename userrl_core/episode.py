@@ -140,7 +140,9 @@ class Episode:
 
     def shown(self, turn: Turn) -> str:
         """Return the text shown to the agent after a turn."""
-        rewarded = self.rules.prompt_style == "released" and turn.reward is not None
+        # The released trainer appends the reward to every observation; the released evaluation does not.
+        in_training = self.trajectory.context.phase != "evaluate"
+        rewarded = self.rules.prompt_style == "released" and in_training and turn.reward is not None
         return f"{turn.observation}\nReward: {turn.reward}" if rewarded else turn.observation
 
     def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:

@@ -16,6 +16,7 @@ from curricula.spec import GymSetup, User
 from curricula.validation import validated
 from curricula.yaml_files import find, read, suite_names
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.released_texts import Prompts
 from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
@@ -70,6 +71,9 @@ class Suite(Settings):
 
     user: User
     """The user in all gyms."""
+
+    prompts: Prompts = "ours"
+    """Prompts of agent, users and judges: ours, or the released code's, read from the person's copy."""
 
     horizon: Turns
     """Maximum agent turns."""

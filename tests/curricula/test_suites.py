@@ -49,7 +49,7 @@ def test_the_papers_numbers() -> None:
     assert (retail.horizon, retail.attempts, retail.temperature, retail.top_p) == (30, 4, 0.7, 0.95)
     assert retail.setup["tau"].only == ("retail",)
     assert retail.setup["tau"].config == {"check_outputs": False}
-    assert load_suite("tarl-retail:outputs").setup["tau"].config == {"check_outputs": True}
+    assert load_suite("tarl-retail:outputs").setup["tau"].config == {"check_outputs": True, "verifier": "writes"}
     assert load_suite("userrl-table4").played_as == "userrl-table3"
     agentgym = load_suite("agentgym-rl")
     assert (agentgym.horizon, agentgym.temperature, agentgym.attempts, agentgym.max_tokens) == (20, 1.0, 1, 512)
@@ -58,12 +58,10 @@ def test_the_papers_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["tarl-retail", "tarl-airline"])
-def test_the_suites_of_tarl_say_which_settings_are_not_tarls(name: str) -> None:
+def test_the_suites_of_tarl_play_with_the_react_user(name: str) -> None:
     suite = load_suite(name)
-    assert "the user's prompt is not ReAct" in suite.about
-    assert "in place of ReAct" in suite.sources["user"]
-    assert "end state" not in suite.sources["setup"], "the suite plays the verifier of writes"
-    assert "ours: the end state" in load_suite(f"{name}:outputs").sources["setup"]
+    assert suite.user.options["strategy"] == "react"
+    assert load_suite(f"{name}:prompts").user.options == {"model": "gpt-4", "strategy": "react"}
 
 
 def test_variants_lie_over_each_other_and_keep_what_they_do_not_name() -> None:

@@ -21,7 +21,7 @@ from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed
 from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
-from userrl.run.tasks import gym_config
+from userrl.run.tasks import gym_config, judge_of
 from userrl_core.errors import ConfigError
 from userrl_core.judging.judge import TurnJudge, is_judged, judge_server
 from userrl_core.records import Judgement, Trajectory
@@ -90,7 +90,7 @@ def audit_judge(
     quiet_process()
     stored_run = find(run)
     recipe = from_resolved(stored_run.info.resolved)
-    turn_judge = TurnJudge(_config(judge, recipe.judge), gym_config(recipe, evaluation=phase == "evaluate"))
+    turn_judge = TurnJudge(_config(judge, judge_of(recipe)), gym_config(recipe, evaluation=phase == "evaluate"))
     stored = [
         trajectory
         for trajectory in stored_conversations(stored_run.id, phase, None)

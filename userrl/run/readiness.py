@@ -30,7 +30,7 @@ from userrl.machine.pretrained import model_path
 from userrl.machine.slots import named, slots
 from userrl.run.estimate import one_gpu
 from userrl.run.request import Backend
-from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
+from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, judge_of, own_user_url, users_of
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.registry import PACKAGED, names, unavailable
 from userrl_core.judging.intervention import verifier_server
@@ -433,7 +433,7 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
     )
     if distils and recipe.demonstrations.policy != "scripted":
         yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
-    if "rl" in kinds and recipe.judge is not None and (judge := judge_server(recipe.judge)) is not None:
+    if "rl" in kinds and (config := judge_of(recipe)) is not None and (judge := judge_server(config)) is not None:
         yield "The judge of turns", judge
     if (
         "rl" in kinds

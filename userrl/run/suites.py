@@ -42,7 +42,7 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
         "data": "ours",
         "data_folder": str(folder) if suite.data == "published" else None,
         "evaluate.gyms": list(gyms),
-        "evaluate.user": suite.user.model_dump(),
+        "evaluate.user": _user(suite),
         "evaluate.horizon": suite.horizon,
         "evaluate.temperature": suite.temperature,
         "evaluate.top_p": suite.top_p,
@@ -50,6 +50,8 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
         "evaluate.total": suite.total,
         "evaluate.attempts": suite.attempts,
     }
+    if suite.prompts == "released":
+        overrides["model.prompt_style"] = "released"
     if pretrained and suite.max_tokens is not None:
         overrides["algorithm.max_tokens"] = suite.max_tokens
     for gym in gyms:
@@ -57,6 +59,14 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
         setup = suite.setup[gym].model_dump(exclude_defaults=True) if gym in suite.setup else {}
         overrides[f"gyms.{gym}"] = {**setup, "published": _published(suite, gym) if suite.data == "published" else None}
     return overrides
+
+
+def _user(suite: Suite) -> dict[str, Any]:
+    """Return the suite's user, a served one with the suite's prompts."""
+    user = suite.user.model_dump()
+    if suite.prompts == "released" and user["kind"] == "openai":
+        user["options"] = {**user["options"], "prompts": "released"}
+    return user
 
 
 def _published(suite: Suite, gym: str) -> str:

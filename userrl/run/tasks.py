@@ -15,10 +15,12 @@ from userrl.machine.home import imported_tasks, published_data
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.gyms.published import PAPER_GYMS, published_tasks, with_prompt
-from userrl_core.gyms.registry import gym_class
+from userrl_core.gyms.registry import gym_class, released_module
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.tau.database import policy_file
+from userrl_core.judging.released import read_prompt
 from userrl_core.records import Task
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 from userrl_core.training.jobs import User
 
@@ -37,7 +39,7 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
         every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
         tasks = _playable([task for task in every if task.split == split], gym, split)
         if recipe.model.prompt_style == "released":
-            tasks = [with_prompt(task, folder) for task in tasks]
+            tasks = [with_prompt(task, folder, {**setup.config, **setup.evaluation}) for task in tasks]
     else:
         resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
         tasks = _playable([task for task in resplit if task.split == split], gym, split)
@@ -247,7 +249,16 @@ def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str,
     chosen = (
         recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
     )
-    return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe) for gym in played}
+    return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe, gym) for gym in played}
+
+
+def judge_of(recipe: Recipe) -> JudgeConfig | None:
+    """Return the judge of turns, with the folder of its prompt if that is released."""
+    judge = recipe.judge
+    if judge is None or judge.prompts == "ours" or judge.texts is not None:
+        return judge
+    read_prompt(_data_folder(recipe))
+    return judge.model_copy(update={"texts": str(_data_folder(recipe))})
 
 
 def own_user_url(recipe: Recipe) -> str | None:
@@ -258,7 +269,12 @@ def own_user_url(recipe: Recipe) -> str | None:
     return f"http://127.0.0.1:{hardware.user_port}/v1"
 
 
-def _placed(user: UserSetup, recipe: Recipe) -> User:
+def _placed(user: UserSetup, recipe: Recipe, gym: str) -> User:
+    if user.options.get("prompts") == "released" and gym_class(gym).users:
+        # Named here and not in the recipe: a run's id does not depend on where the copy is. Read here, so that a missing copy is
+        # refused before anything is played.
+        released_module(gym).read_texts(_data_folder(recipe))
+        user = user.model_copy(update={"options": {**user.options, "texts": str(_data_folder(recipe))}})
     url = recipe.hardware.user_url or own_user_url(recipe)
     model = user.options.get("model")
     if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:

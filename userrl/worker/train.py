@@ -14,7 +14,7 @@ from userrl.machine.pretrained import in_home
 from userrl.machine.slots import threads
 from userrl.run.job import ProgressWriter, StageJob
 from userrl.run.results import TrainResult
-from userrl.run.tasks import gym_config, users_of, validation_tasks
+from userrl.run.tasks import gym_config, judge_of, users_of, validation_tasks
 from userrl.worker.curriculum import RecipeCurriculum, timed_gates
 from userrl.worker.device import device
 from userrl.worker.shared_cold_start import shared
@@ -105,7 +105,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
         validation_temperature=recipe.evaluate.temperature,
         validation_top_p=recipe.evaluation_top_p,
         gym_config=gym_config(recipe),
-        judge=recipe.judge,
+        judge=judge_of(recipe),
         intervention=recipe.intervention,
         users=users_of(recipe, recipe.training_gyms, role="train"),
         on_format_error=recipe.on_format_error,

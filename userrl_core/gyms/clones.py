@@ -1,7 +1,7 @@
 """Import of published data from clones of the released repositories (`userrl tasks import --from CLONE ...`).
 
-Data files are copied. tau-bench has its tasks and tool schemas as Python source only. That source is parsed, and anything
-but a literal is refused. No code of a clone ever runs.
+Data files are copied, and the source files that hold prompts (`released_texts`). tau-bench has its tasks and tool schemas as
+Python source only. That source is parsed, and anything but a literal is refused. No code of a clone ever runs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Any
 from userrl_core.errors import TaskError
 
 COPIED = {
-    "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json"),
-    "userbench": ("LICENSE*", "data/*/*.parquet", "travelgym/data/*.json"),
+    "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json", "gyms/*/*/env/*.py", "eval/schema/*.yaml"),
+    "userbench": ("LICENSE*", "data/*/*.parquet", "travelgym/data/*.json", "travelgym/env/*.py", "schema/*.yaml"),
     "agentgym": ("LICENSE*", "agentenv-textcraft/agentenv_textcraft/recipes/*.json"),
     "agentgym/searchqa": ("*/train.jsonl", "*/dev.jsonl", "*/test.jsonl"),
 }
 """The files of a clone that are copied. They keep their paths."""
+USERS = Path("tau_bench/envs/user.py")
+"""The prompts of tau-bench's users."""
 DOMAINS = ("retail", "airline")
 RECORDS = ("Task", "Action")
 """The record types of tau-bench's task files: calls with keywords, read as mappings."""
@@ -36,6 +38,8 @@ def import_clone(clone: Path, folder: Path) -> str:
         part = "tau-bench"
         for domain in DOMAINS:
             _import_domain(clone / "tau_bench" / "envs" / domain, folder / part / domain)
+        if (clone / USERS).is_file():
+            _copy(clone / USERS, folder / part / USERS)
         return part
     if (clone / "gyms" / "TurtleGym").is_dir():
         part = "userrl"

@@ -10,9 +10,12 @@ a hash of the task's id.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
 
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.registry import load_published, part
@@ -46,6 +49,8 @@ ROWS = {
     "search": "bamboogle_multiturn",
 }
 """Folder of a gym's released prompts, under ``data``."""
+TOOLS = ("eval/schema/interact_tool.yaml", "schema/interact_tool.yaml")
+"""The agent's tool in UserRL's and UserBench's evaluation."""
 BY_TITLE = ("turtle", "telepathy")
 """The gyms whose rows name a task by its title. All others use its id."""
 
@@ -82,22 +87,59 @@ def published_tasks(
     return tuple(_with_validation(task, validation) for task in tasks)
 
 
-@lru_cache(maxsize=8)
-def released_prompts(gym: str, folder: Path) -> dict[str, list[Message]]:
-    """Return the messages of every released row, by the task's id or, for `BY_TITLE`, its title."""
-    root, field = folder / "userrl" / "data", "title" if gym in BY_TITLE else "id"
+@lru_cache(maxsize=32)
+def released_prompts(rows: Path, field: str) -> dict[str, list[Message]]:
+    """Return the messages of every released row of a folder, by a field of its ``reward_model``."""
     prompts: dict[str, list[Message]] = {}
-    for path in (root / ROWS[gym] / "train.parquet", root / ROWS[gym] / "test.parquet"):
+    for path in (rows / "train.parquet", rows / "test.parquet"):
         for row in read_parquet(path, ["prompt", "reward_model"]) if path.is_file() else ():
             prompts[str(row["reward_model"][field])] = row["prompt"]
     return prompts
 
 
-def with_prompt(task: Task, folder: Path) -> Task:
-    """Return the task with its released prompt, for prompt style ``released``; unchanged if it has no such prompt."""
-    name = task.payload["title"] if task.gym in BY_TITLE else task.id
-    prompt = released_prompts(task.gym, folder).get(name) if task.gym in ROWS else None
-    return task if prompt is None else dataclasses.replace(task, payload={**task.payload, "prompt": prompt})
+def with_prompt(task: Task, folder: Path, config: Mapping[str, Any] | None = None) -> Task:
+    """Return the task with its released prompt, for prompt style ``released``; unchanged if it has no such prompt.
+
+    config: the gym's options. Travel's say which of the released prompts: UserRL's, or with preset ``userbench`` UserBench's for
+    one choice per aspect or for several.
+    """
+    if task.gym not in ROWS:
+        return task
+    by_title = task.gym in BY_TITLE
+    rows = folder / "userrl" / "data" / ROWS[task.gym]
+    if task.gym == "travel":
+        rows = _travel_rows(task, folder, config or {})
+    prompts = released_prompts(rows, "title" if by_title else "id")
+    prompt = prompts.get(task.payload["title"] if by_title else task.id)
+    if prompt is None:
+        return task
+    tool = released_tool(rows.parent.parent)
+    texts = {"prompt": prompt, **({} if tool is None else {"tool": tool})}
+    return dataclasses.replace(task, payload={**task.payload, **texts})
+
+
+@lru_cache(maxsize=8)
+def released_tool(root: Path) -> dict[str, Any] | None:
+    """Return the function schema that a repository's evaluation gives a served agent; None if the copy lacks it."""
+    path = next((root / name for name in TOOLS if (root / name).is_file()), None)
+    if path is None:
+        return None
+    try:
+        tool = yaml.safe_load(path.read_text(encoding="utf-8"))["tool_schema"]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        raise TaskError("task.file_unreadable", f"{path} holds no tool_schema. Clone the repository again.") from None
+    return dict(tool)
+
+
+def _travel_rows(task: Task, folder: Path, config: Mapping[str, Any]) -> Path:
+    """Return the folder of a travel task's rows.
+
+    UserRL trains and evaluates on the rows of the compositions. ``travel_multiturn_onechoice`` has all of them with an earlier
+    prompt, which nothing there uses.
+    """
+    project = "userbench" if config.get("preset") == "userbench" else "userrl"
+    one_choice = "_onechoice" if config.get("one_choice_per_aspect", True) else ""
+    return folder / project / "data" / f"travel{task.payload.get('composition', '')}_multiturn{one_choice}"
 
 
 def playable(tasks: tuple[Task, ...]) -> list[Task]:

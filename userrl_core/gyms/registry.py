@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -150,13 +151,44 @@ def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
             f"Gym '{gym_type.name}' has no '{kind}' user. It has {', '.join(gym_type.users or _USER_KINDS)}.",
         )
     rng = random.Random(derive_seed("user", gym_type.name, task.id))
+    factory, options = _with_prompts(gym_type, kind, options)
     try:
-        return gym_type.users[kind](task, rng, **options)
+        return factory(task, rng, **options)
     except (TypeError, ValidationError) as error:
         reason = str(error).replace("\n", " ")[:200]
         raise ConfigError(
             "user.bad_option", f"The '{kind}' user of gym '{gym_type.name}' does not accept these options ({reason})."
         ) from error
+
+
+def _with_prompts(gym_type: type[Gym[Any]], kind: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the user's factory and its options: of an openai user the one with the prompts that its option names.
+
+    Raises ConfigError for released prompts in a gym that has none, and for another value of the option.
+    """
+    rest = dict(options)
+    prompts = rest.pop("prompts", "ours") if kind == "openai" else "ours"
+    if prompts == "released":
+        return _class_in(released_module(gym_type.name), lambda cls: cls.__name__.startswith("Released")), rest
+    if prompts != "ours":
+        raise ConfigError("user.bad_option", f"prompts is ours or released, not {prompts!r}.")
+    if kind == "openai":
+        rest.pop("texts", None)
+    return gym_type.users[kind], rest
+
+
+def released_module(name: str) -> ModuleType:
+    """Return the module of a gym with the released prompts. Raises ConfigError for a gym without one."""
+    try:
+        return part(name, "released_user")
+    except ModuleNotFoundError as error:
+        if error.name != f"{packages()[name]}.released_user":
+            raise
+        having = ", ".join(gym for gym in _core() if find_spec(f"{packages()[gym]}.released_user"))
+        raise ConfigError(
+            "prompts.missing",
+            f"Gym '{name}' has no released prompts: they exist for {having}. Use prompts: ours for its user.",
+        ) from None
 
 
 def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:

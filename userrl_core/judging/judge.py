@@ -9,6 +9,7 @@ from userrl_core.errors import JudgeError
 from userrl_core.gyms.base import Gym, parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.gyms.solution import ReferenceSolution
+from userrl_core.judging.released import ReleasedJudge
 from userrl_core.judging.rule import rule_scores
 from userrl_core.judging.served import ServedJudge
 from userrl_core.records import Judgement, ModelCall, Trajectory
@@ -32,7 +33,10 @@ class TurnJudge:
     def __init__(self, config: JudgeConfig, gym_config: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.config = config
         server = judge_server(config)
-        self.served = None if server is None else ServedJudge(server)
+        self.served: ServedJudge | ReleasedJudge | None = None
+        if server is not None:
+            released = config.prompts == "released"
+            self.served = ReleasedJudge(server, config.texts) if released else ServedJudge(server)
         self._gym_config = gym_config or {}
 
     async def judge(self, trajectory: Trajectory) -> Judgement | None:

@@ -7,6 +7,7 @@ experiment. The agent's messages and the observations are quoted as data.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -76,23 +77,27 @@ def messages(trajectory: Trajectory, reference: ReferenceSolution) -> list[Messa
     ]
 
 
-def case(trajectory: Trajectory, reference: ReferenceSolution) -> str:
-    """Return the judge's view of a conversation: policy, instruction, gold calls, and its numbered turns."""
+def case(trajectory: Trajectory, reference: ReferenceSolution, *, as_data: bool = True) -> str:
+    """Return the judge's view of a conversation: policy, instruction, gold calls, and its numbered turns.
+
+    as_data: whether texts of others are quoted as data, as our prompts explain. Other prompts do not.
+    """
+    quoted = quote if as_data else str
     gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in reference.gold)
     opening_texts = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
     # The opening may hold the whole policy, which stands above.
     opening = "\n".join(opening_texts).replace(reference.policy, "(the policy)")
     return _CASE.format(
         policy=reference.policy,
-        instruction=quote(reference.instruction),
+        instruction=quoted(reference.instruction),
         gold=gold or "(none: no data may be changed)",
-        opening=quote(opening),
-        turns="\n\n".join(_shown(turn) for turn in trajectory.turns),
+        opening=quoted(opening),
+        turns="\n\n".join(_shown(turn, quoted) for turn in trajectory.turns),
     )
 
 
-def _shown(turn: Turn) -> str:
-    return f"[Turn {turn.number}]\nAgent: {quote(turn.message)}\nWhat came back: {quote(turn.observation)}"
+def _shown(turn: Turn, quoted: Callable[[str], str]) -> str:
+    return f"[Turn {turn.number}]\nAgent: {quoted(turn.message)}\nWhat came back: {quoted(turn.observation)}"
 
 
 def _as_integer(value: Any) -> Any:

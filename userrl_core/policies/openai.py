@@ -48,7 +48,8 @@ class OpenAIPolicy:
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
         """Return a session; the model sees the gym's opening messages and its tool, never its task."""
-        return OpenAISession(self, [tool_schema(gym.choices())])
+        # A released prompt comes with the tool's released description.
+        return OpenAISession(self, [gym.task.payload.get("tool") or tool_schema(gym.choices())])
 
 
 class OpenAISession:

@@ -45,6 +45,12 @@ class JudgeConfig(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Additional `ChatServer` fields of a served judge, such as base_url and retries."""
 
+    prompts: Literal["ours", "released"] = "ours"
+    """The prompt of a served judge: ours, or TARL's (appendix C) from ``tarl/judge.md`` in the folder of published data."""
+
+    texts: str | None = None
+    """That folder; null: the recipe's ``data_folder``."""
+
     unjudged: Literal["drop", "use"] = "drop"
     """Treatment of a trajectory without usable scores after all retries: drop leaves it out of training, use keeps it
     with its terminal points only.

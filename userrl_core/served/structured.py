@@ -40,7 +40,7 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
     text of the reply must not return to the model as if we had written it.
     """
     problem = "there is no JSON object in it"
-    for value in _objects(text):
+    for value in objects(text):
         try:
             return schema.model_validate(value)
         except ValidationError as error:
@@ -51,8 +51,9 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
     raise Failure("Unreadable", f"the reply is not the JSON that was asked for: {problem}", retryable=True, hint=hint)
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    decoder, objects, start = json.JSONDecoder(), [], text.find("{")
+def objects(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in a text, in order."""
+    decoder, found, start = json.JSONDecoder(), [], text.find("{")
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
@@ -60,9 +61,9 @@ def _objects(text: str) -> list[dict[str, Any]]:
             end = start + 1
         else:
             if isinstance(value, dict):
-                objects.append(value)
+                found.append(value)
         start = text.find("{", end)
-    return objects
+    return found
 
 
 def _strict(node: Any) -> Any:

@@ -32,3 +32,11 @@ class SameThing(BaseModel):
     """Why, for the judge's own use; never shown."""
 
     correct: Annotated[Literal["No", "Yes"], BeforeValidator(_normalised)]
+
+
+def read_answer(value: Any) -> Answer:
+    """Return Yes, No or Maybe in any case. Raises ValueError for anything else."""
+    answer = _normalised(value)
+    if answer not in ("No", "Maybe", "Yes"):
+        raise ValueError("the answer is none of Yes, No and Maybe")
+    return answer  # type: ignore[no-any-return]

@@ -16,12 +16,15 @@ from typer.testing import CliRunner
 
 import curricula
 from curricula.host import Host
+from curricula.suites import load_suite
 from flows.cli.main import app
 from tests.flows.small import result, start
 from tests.makers import raises
 from tests.published import published
+from tests.userrl_core.gyms.released_copy import write_copy
 from userrl.run.readiness import verdict
-from userrl.run.tasks import rl_tasks, tasks_of
+from userrl.run.suites import settings_of
+from userrl.run.tasks import rl_tasks, tasks_of, users_of
 from userrl.run.tasks import test_tasks as held_out
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import make
@@ -189,3 +192,26 @@ def test_a_laptop_run_on_published_function_and_turtle_tasks_ends_with_a_report_
     page = (Path(done["folder"]) / "report.md").read_text()
     assert "Tasks: function, turtle published (the released list)." in page
     assert set(done["table"]["RL"]) == {"function", "turtle"}
+
+
+def test_released_prompts_of_a_suite_reach_agent_and_users() -> None:
+    suite = load_suite("userrl-table3:released+prompts+ours")
+    overrides = settings_of(suite, pretrained=True)
+    assert overrides["model.prompt_style"] == "released"
+    assert overrides["evaluate.user"]["options"] == {"model": "gpt-4o", "temperature": 0.0, "prompts": "released"}
+
+
+def test_users_with_released_prompts_are_refused_before_play_where_the_copy_lacks_them(tmp_path: Path) -> None:
+    user = {"kind": "openai", "options": {"model": "m", "base_url": "http://127.0.0.1:9/v1", "prompts": "released"}}
+    recipe = curricula.load(
+        "equalized-r2g",
+        profile="laptop",
+        overrides={"gyms.turtle.user": user, "data_folder": str(tmp_path)},
+        check=False,
+    )
+    with raises("prompts.missing", "SalesforceAIResearch/UserRL", str(tmp_path)):
+        users_of(recipe, ["turtle"], role="train")
+    write_copy(tmp_path)
+    kind, options = users_of(recipe, ["turtle"], role="train")["turtle"]
+    assert (kind, options["texts"]) == ("openai", str(tmp_path))
+    assert "texts" not in recipe.gym("turtle").user.options  # the run's id does not depend on the folder

@@ -124,9 +124,11 @@ class SearchGym(Gym[SearchConfig]):
 
     async def answer(self, content: str) -> Reply:
         """Judge an answer."""
-        if content.strip() and await self.user.matches(content):
-            return Reply("That is right, thank you!", self.config.correct, done=True, success=True)
-        return Reply("That is not the answer.", self.config.wrong, success=False)
+        right = bool(content.strip()) and await self.user.matches(content)
+        released = getattr(self.user, "feedback", "") if content.strip() else ""
+        if right:
+            return Reply(released or "That is right, thank you!", self.config.correct, done=True, success=True)
+        return Reply(released or "That is not the answer.", self.config.wrong, success=False)
 
     async def aclose(self) -> None:
         """Release the search engine."""

@@ -101,6 +101,10 @@ class TelepathyGym(Gym[TelepathyConfig]):
 
     async def answer(self, content: str) -> Reply:
         """Judge a guess."""
-        if content.strip() and await self.user.matches(content):
-            return Reply("Yes, that is it!", self.config.correct, done=True, success=True)
-        return Reply("No, that is not it.", self.config.wrong, done=self.config.wrong_guess_ends, success=False)
+        right = bool(content.strip()) and await self.user.matches(content)
+        released = getattr(self.user, "feedback", "") if content.strip() else ""
+        if right:
+            return Reply(released or "Yes, that is it!", self.config.correct, done=True, success=True)
+        return Reply(
+            released or "No, that is not it.", self.config.wrong, done=self.config.wrong_guess_ends, success=False
+        )

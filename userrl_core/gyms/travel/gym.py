@@ -17,7 +17,7 @@ from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.population import ASIDES
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.english import ACTS, WISHES
-from userrl_core.gyms.travel.replies import FULL, TERSE, show_options
+from userrl_core.gyms.travel.replies import FULL, TERSE, ReplyTexts, show_options
 from userrl_core.gyms.travel.rule_user import RuleTravelUser, query_for, question_for
 from userrl_core.gyms.travel.tiny import VALUES
 from userrl_core.gyms.travel.world import (
@@ -82,7 +82,9 @@ class TravelGym(Gym[TravelConfig]):
         self.world = World.of(task.payload)
         self.progress = TravelProgress()
         self.history: list[HistoryLine] = []
-        self._texts = TERSE if self.config.terse else FULL
+        # A user with released prompts brings the released replies, which are part of the conversation that it reads.
+        released = getattr(self.user, "replies" if self.config.one_choice_per_aspect else "several", None)
+        self._texts: ReplyTexts = released or (TERSE if self.config.terse else FULL)
         self._words: Wordings | None = None
         self._turns_without_elicitation = 0
         self._searches = 0
@@ -172,10 +174,11 @@ class TravelGym(Gym[TravelConfig]):
             if stated == {p.preference for p in aspect.preferences}:
                 options = [o for o in options if all(meets(o, p.rule) for p in aspect.preferences)]
         elif aspect.name in self.progress.searched:
-            return self._search_reply(content, self._say(self._texts.searched_before, "again"), 0.0, "again")
+            text = self._say(self._texts.searched_before.replace("{aspect}", aspect.name), "again")
+            return self._search_reply(content, text, 0.0, "again")
         first = aspect.name not in self.progress.searched
         self.progress.searched.add(aspect.name)
-        text = show_options(aspect.name, options, self.config.terse)
+        text = show_options(aspect.name, options, self._texts)
         text = self._say(text, "found", options=listed([str(option["id"]) for option in options]))
         return self._search_reply(content, text, self.config.search_reward if first else 0.0, "match")
 
@@ -185,14 +188,17 @@ class TravelGym(Gym[TravelConfig]):
         ids = [part.strip().upper() for part in content.split(",")]
         if self._words is not None:
             ids = list(dict.fromkeys(re.findall(r"\b[ACFHR]\d{1,4}\b", content.upper()))) or ids
-        if not all(_ID.match(option_id) for option_id in ids):
-            return self._answer_reply(self._say(self._texts.bad_id, "wrong"), 0.0, done=config.end_on_wrong)
+        bad_id = next((option_id for option_id in ids if not _ID.match(option_id)), None)
+        if bad_id is not None:
+            text = self._texts.bad_id.replace("{id}", bad_id)
+            return self._answer_reply(self._say(text, "wrong"), 0.0, done=config.end_on_wrong)
         aspects = [ASPECT_OF_LETTER[option_id[0]] for option_id in ids]
         if config.one_choice_per_aspect:
             chosen_before = any(aspect in self.progress.chosen for aspect in aspects)
             if chosen_before or len(set(aspects)) < len(aspects):
                 act = "again" if chosen_before else "which"
-                return self._answer_reply(self._say(self._texts.chosen_before, act), 0.0)
+                first = next((one for one in ids if ASPECT_OF_LETTER[one[0]] in self.progress.chosen), ids[0])
+                return self._answer_reply(self._say(self._texts.chosen_before.replace("{initial}", first[0]), act), 0.0)
         kinds = [self._choose(option_id, aspect) for option_id, aspect in zip(ids, aspects, strict=True)]
         rewards = {"best": config.best_reward, "correct": config.correct_reward, "repeated": 0.0}
         reward = max(0.0, sum(rewards.get(kind, -config.wrong_penalty) for kind in kinds))
@@ -279,7 +285,8 @@ class TravelGym(Gym[TravelConfig]):
 
     def _search_reply(self, content: str, text: str, reward: float, kind: str) -> Reply:
         # The history keeps the first line only: the user does not see the options.
-        self.history += (HistoryLine("agent", content), HistoryLine("database", text.split("\n", 1)[0]))
+        line = text.split("\n", 1)[0] + (self._texts.skipped if kind == "match" else "")
+        self.history += (HistoryLine("agent", content), HistoryLine("database", line))
         return Reply(text, reward, info={"search": kind})
 
     def _answer_reply(

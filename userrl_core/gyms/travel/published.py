@@ -99,6 +99,8 @@ def _task(
         payload["unplayable"] = f"the released option database travelgym_data_{composition}.json is not in this copy"
     else:
         payload["aspects"] = _aspects(database, identity, f"{database_path}, entry '{identity}'")
+        # What the released prompts of user and judge are given of the trip; the opening says it in the user's words.
+        payload["scenario"] = text_field(database[identity], "scenario", database_path, 0)
         if sorted(best) != sorted(aspect["best"] for aspect in payload["aspects"].values()):
             raise TaskError(
                 "task.invalid_field",

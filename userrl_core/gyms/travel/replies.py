@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTexts:
-    """One text per event. The gym defines the events."""
+    """One text per event. The gym defines the events.
+
+    Released texts may hold {aspect}, {id} and {initial}. found: the text before the options of a search, {schema} included;
+    "": our own. skipped: the end of its line in the conversation that the user sees.
+    """
 
     not_held: str
     too_vague: str
@@ -24,6 +28,9 @@ class ReplyTexts:
     best: str
     correct: str
     wrong: str
+    found: str = ""
+    skipped: str = ""
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 FULL = ReplyTexts(
@@ -56,10 +63,13 @@ TERSE = ReplyTexts(
 )
 
 
-def show_options(aspect: str, options: Sequence[Mapping[str, Any]], terse: bool) -> str:
+def show_options(aspect: str, options: Sequence[Mapping[str, Any]], texts: ReplyTexts) -> str:
     """Format the database's reply: one JSON line per option, or only the ids."""
-    if terse:
+    if texts is TERSE:
         return "found " + " ".join(str(option["id"]) for option in options)
+    if texts.found:
+        opening = texts.found.replace("{aspect}", aspect).replace("{schema}", texts.schemas[aspect])
+        return (opening + "".join(f"{json.dumps(option)}\n" for option in options)).strip()
     lines = [f"{len(options)} options for {aspect.replace('_', ' ')}:"]
     lines += [json.dumps(option, ensure_ascii=False) for option in options]
     return "\n".join(lines)

@@ -104,7 +104,8 @@ class TurtleGym(Gym[TurtleConfig]):
         reward = float(max(Fraction(0), score - self.best))
         self.best = max(self.best, score)
         done = score >= self._threshold
-        return Reply(_feedback(grades, done), reward, done=done, success=done, info={"score": float(score)})
+        released = getattr(self.user, "feedback", "") if content.strip() else ""
+        return Reply(released or _feedback(grades, done), reward, done=done, success=done, info={"score": float(score)})
 
     def _score(self, grades: Sequence[float]) -> Fraction:
         if len(grades) != len(self._weights) or any(grade not in (0.0, 0.5, 1.0) for grade in grades):
