@@ -175,7 +175,7 @@ def _user_model() -> list[Finding]:
 def _server() -> list[Finding]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        text = "not running for this home; `make run` or `userrl server` starts it"
+        text = "not running for this home; `make run` or `userrl up` starts it"
         return [Finding("server", True, text)]
     return asyncio.run(_ask_server(url))
 
@@ -191,7 +191,7 @@ async def _ask_server(url: str) -> list[Finding]:
     async with get_client() as client:
         problem = await client.api_healthcheck()
         if problem is not None:
-            return [Finding("server", False, f"{url} does not answer; start it with `userrl server`")]
+            return [Finding("server", False, f"{url} does not answer; start it with `userrl up`")]
         try:
             await client.read_work_pools(limit=1)
         except PrefectHTTPStatusError as error:
@@ -208,7 +208,7 @@ async def _ask_server(url: str) -> list[Finding]:
         how = (
             f"{online} online"
             if online
-            else "none online; start one with `prefect worker start --pool gpu --type process`"
+            else "none online; `userrl up` starts one, or `prefect worker start --pool gpu --type process`"
         )
         findings.append(Finding("worker", online > 0, how))
         for slot in slots():

@@ -65,6 +65,10 @@ COMMANDS = {
     "import": ("looking.imports", "Import conversations of another tool as a run of kind imported."),
     "sql": ("looking.sql", "Run one SQL query."),
     "warehouse": ("warehouse", "Compact, check and export the warehouse."),
+    "up": (
+        "up",
+        "Start the Prefect server with a worker and all deployments until Ctrl-C, and show the flow runs of the worker.",
+    ),
     "server": ("server", "Start the Prefect server of this home until Ctrl-C."),
     "deploy": ("deployments.deploy", "Register the deployments of prefect.yaml on the server, a line each."),
     "start": (

@@ -60,9 +60,9 @@ def awaited_state(port: int) -> str:
     return state
 
 
-def server_state(port: int) -> str:
+def server_state(port: int, host: str = "127.0.0.1") -> str:
     """Return ``free``, ``ours`` (a healthy Prefect server of this home), ``open`` (ours without a password) or ``taken``."""
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{host}:{port}"
     if not listens(url):
         return "free"
     try:

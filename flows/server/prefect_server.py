@@ -41,10 +41,7 @@ def server_environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
 
 def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) -> None:
     """Serve until a signal. names: additional accepted host names."""
-    if not is_loopback(f"http://{host}") and not names:
-        raise ConfigError(
-            "argument.missing", f"To listen on {host}, give the names it is reached by: --name gpu-server.example."
-        )
+    check_names(host, names)
     environment = server_environment(port, host)
     os.environ.update(environment)
     write_dotenv(environment["PREFECT_API_AUTH_STRING"], environment["PREFECT_API_URL"], home())
@@ -55,6 +52,14 @@ def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) ->
         part.add_exception_handler(Exception, _failed)
     with bound(host, port) as door_socket:
         serve(FrontDoor(app, hosts=(*LOOPBACK, *names), body=BODY_BYTES), door_socket)
+
+
+def check_names(host: str, names: Sequence[str]) -> None:
+    """Raise ConfigError if a server that other machines reach has no host name."""
+    if not is_loopback(f"http://{host}") and not names:
+        raise ConfigError(
+            "argument.missing", f"To listen on {host}, give the names it is reached by: --name gpu-server.example."
+        )
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """Set-up of a server before its deployments: the work pool, a limit per slot, and the automation that finds dead runs.
 
-``python -m flows.server.provision [--port PORT] [QUEUE ...]`` can be repeated. With a port it waits for our server there,
-so it can start in parallel with the server. Both take seconds to import Prefect.
+``python -m flows.server.provision [--wait] [QUEUE ...]`` can be repeated. With --wait it waits for our server at
+``$PREFECT_API_URL``, so it can start in parallel with the server. Both take seconds to import Prefect.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from flows.server.settings import settle
 settle()
 
 import asyncio  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from datetime import UTC, datetime, timedelta  # noqa: E402
+from urllib.parse import urlsplit  # noqa: E402
 
 from prefect.automations import Automation  # noqa: E402
 from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
@@ -33,6 +35,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
 from prefect.states import Cancelled  # noqa: E402
 
 from flows.server.own_server import server_state  # noqa: E402
+from flows.server.password import URL  # noqa: E402
 from userrl.machine.slots import slots  # noqa: E402
 
 POOL = "gpu"
@@ -156,15 +159,16 @@ async def _skip_missed(client: PrefectClient) -> None:
             )
 
 
-def _wait_for(port: int) -> None:
-    """Wait until the home's own server answers at the port. The process that started this one ends it if none comes."""
-    while server_state(port) != "ours":
+def _wait_for(url: str) -> None:
+    """Wait until the home's own server answers at an address. The process that started this one ends it if none comes."""
+    parts = urlsplit(url)
+    while server_state(parts.port or 80, parts.hostname or "127.0.0.1") != "ours":
         time.sleep(0.1)
 
 
 if __name__ == "__main__":
     names = sys.argv[1:]
-    if names[:1] == ["--port"]:
-        _wait_for(int(names[1]))
-        names = names[2:]
+    if names[:1] == ["--wait"]:
+        _wait_for(os.environ[URL])
+        names = names[1:]
     asyncio.run(provision(names))

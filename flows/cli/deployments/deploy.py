@@ -24,7 +24,7 @@ def deploy(
     print("reading prefect.yaml and the flows ...", flush=True)
     if find_server() is None:
         raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl server` in another terminal."
+            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
         )
     from flows.server.deployments import main
 

@@ -28,7 +28,7 @@ def start(
     request_of(deployment, parameters)
     if find_server() is None:
         raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl server` in another terminal."
+            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
         )
     settle()
     from flows.cli.watch import follow

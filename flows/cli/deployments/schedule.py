@@ -93,7 +93,7 @@ def _client() -> PrefectClient:
 
     if find_server() is None:
         raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl server` in another terminal."
+            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
         )
     settle()
     from prefect.client.orchestration import get_client

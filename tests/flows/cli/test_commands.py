@@ -268,8 +268,8 @@ def test_a_cron_schedule_really_fires(tmp_path):
 
 CRON = """
 import asyncio, time
-from flows.cli.quickstart import services
-with services("maintain/warehouse"):
+from flows.cli.services import services
+with services(("maintain/warehouse",)):
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
     from prefect.client.schemas.schedules import CronSchedule

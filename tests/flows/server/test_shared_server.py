@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.quickstart import Services, _server
+from flows.cli.services import Services, _server
 from flows.server.own_server import server_state
 from flows.server.shared_server import SharedServer
 from tests.makers import raises
@@ -148,13 +148,13 @@ def test_a_killed_supervisor_takes_its_server_along(launch, tmp_path):
 
 def test_each_command_s_worker_has_a_log_of_its_own():
     logs = Path("logs")
-    assert [Services({}, logs, queue).log("worker").name for queue in ("default", "run-0", "run-1", "run-10")] == [
+    assert [Services({}, logs, queue=queue).log("worker").name for queue in ("default", "run-0", "run-1", "run-10")] == [
         "worker.log",
         "worker.log",
         "worker-1.log",
         "worker-10.log",
     ]
-    assert Services({}, logs, "run-1").log("deploy").name == "deploy.log"
+    assert Services({}, logs, queue="run-1").log("deploy").name == "deploy.log"
 
 
 def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_path, monkeypatch, capsys):
@@ -175,11 +175,11 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
         port = busy.server_address[1]
         threading.Thread(target=busy.serve_forever, daemon=True).start()
         with alone(SharedServer(port).file("keeper"), "the keeper's lock"):
-            _server(Services({}, tmp_path), port)
+            _server(Services({}, tmp_path, port))
         assert answers == []
         answers.append((503, {}))
         with raises("server.port_taken"):
-            _server(Services({}, tmp_path), port)
+            _server(Services({}, tmp_path, port))
         busy.shutdown()
     assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (already running)\n"
 
@@ -201,7 +201,7 @@ def test_a_server_of_an_earlier_version_without_a_password_is_refused_in_a_sente
         threading.Thread(target=earlier.serve_forever, daemon=True).start()
         assert server_state(port) == "open"
         with raises("server.port_taken"):
-            _server(Services({}, tmp_path), port)
+            _server(Services({}, tmp_path, port))
         earlier.shutdown()
 
 

@@ -1,0 +1,89 @@
+"""The flow runs of a worker: a line when one starts or ends, and their cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.states import Cancelled, Cancelling
+
+from flows.cli.services import Services
+from flows.cli.terminal import plain
+from flows.cli.watch import AWAY, CANCEL_SECONDS, OWN_TIME_SECONDS, POLL_SECONDS
+
+LOOK_SECONDS = 1.0
+
+
+async def follow_all(running: Services) -> None:
+    """Print a line when a flow run starts and when it ends, until this coroutine is cancelled.
+
+    Raises TrainingError if the worker or the server has ended.
+    """
+    after = FlowRunFilterStartTime.model_validate({"after_": datetime.now(UTC)})
+    began = FlowRunFilter(start_time=after)
+    states: dict[UUID, StateType] = {}
+    labels: dict[UUID, str] = {}
+    async with get_client() as client:
+        while True:
+            running.check()
+            with contextlib.suppress(*AWAY):
+                for run in reversed(await client.read_flow_runs(flow_run_filter=began)):
+                    state = run.state
+                    if state is None or not (state.is_running() or state.is_final()):
+                        continue
+                    if states.get(run.id) != state.type:
+                        states[run.id] = state.type
+                        print(await _line(client, run, labels), flush=True)
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def cancel_all(running: Services) -> None:
+    """Cancel the flow runs of our worker, and wait a moment, so that trainers can stop by themselves."""
+    with contextlib.suppress(*AWAY):
+        await asyncio.wait_for(_cancel(running), CANCEL_SECONDS)
+
+
+async def _cancel(running: Services) -> None:
+    process_ids = {str(process.pid) for process in running.processes()}
+    active = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
+    async with get_client() as client:
+        runs = await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=active))
+        ours = [run for run in runs if run.infrastructure_pid in process_ids]
+        for run in ours:
+            await client.set_flow_run_state(run.id, Cancelling())
+        for _ in range(round(OWN_TIME_SECONDS / POLL_SECONDS)):
+            now = [await client.read_flow_run(run.id) for run in ours]
+            ours = [run for run in now if run.state is not None and not run.state.is_final()]
+            if not ours:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        for run in ours:
+            await client.set_flow_run_state(run.id, Cancelled(message="Stopped with `userrl up`."), force=True)
+
+
+async def _line(client: PrefectClient, run: FlowRun, labels: dict[UUID, str]) -> str:
+    """Return time, deployment, name and state of a flow run, and the reason of a failure."""
+    state = run.state
+    assert state is not None
+    deployment = ""
+    if run.deployment_id is not None:
+        if run.deployment_id not in labels:
+            known = await client.read_deployment(run.deployment_id)
+            flow = await client.read_flow(known.flow_id)
+            labels[run.deployment_id] = f"{flow.name}/{known.name}"
+        deployment = labels[run.deployment_id]
+    name = "started by its schedule" if state.is_running() and run.auto_scheduled else state.type.value.lower()
+    reason = (
+        f": {plain(state.message)}" if state.message and not state.is_running() and not state.is_completed() else ""
+    )
+    return f"{datetime.now():%H:%M:%S}  {deployment}  {run.name}  {name}{reason}"

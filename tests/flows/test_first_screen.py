@@ -1,0 +1,162 @@
+"""The whole way of the first screen: one command starts Prefect, a scheduled sweep fires, its trials train, SQL agrees."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from flows.server.own_server import server_state
+from tests.migrated import migrate
+from tests.places import ROOT
+from tests.ports import free_port
+from tests.sweeps.rig import TINY, small_space, wait_for
+
+PROGRAMS = Path(sys.executable).parent
+
+
+@dataclass
+class Terminal:
+    """A terminal in which `userrl up` runs, in a folder that holds what a clone has for Prefect."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [str(PROGRAMS / "userrl"), "up"],
+            cwd=self.folder,
+            env=self.environment | {"COLUMNS": "300"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        threading.Thread(target=self._read, args=(ours,), daemon=True).start()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "USERRL_"))}
+        return clean | {"USERRL_PORT": str(self.port), "USERRL_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+    @property
+    def home(self) -> Path:
+        return self.folder / ".userrl"
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            while data := os.read(descriptor, 4096):
+                self.text += data.decode(errors="replace").replace("\r", "")
+        except OSError:
+            os.close(descriptor)
+
+    def waits_for(self, text: str) -> None:
+        wait_for(lambda: text in self.text or self.process.poll() is not None, 600, f"{text}: {self.text}")
+        assert text in self.text, self.text
+
+    def call(self, *command: str) -> str:
+        """Type a command into another terminal in the same folder, and return its output."""
+        done = subprocess.run(
+            [str(PROGRAMS / command[0]), *command[1:]],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process of the folder's home."""
+        living = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("USERRL_HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
+                    living.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return living
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copy(ROOT / "prefect.toml", folder)
+    (folder / "flows").symlink_to(ROOT / "flows")
+    document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    needed = [row for row in document["deployments"] if row["name"] in ("equalized-r2g", "horizon")]
+    sweep = next(row for row in needed if row["entrypoint"] == "flows/sweep.py:sweep")
+    space = small_space(
+        folder,
+        "mine",
+        overrides=TINY,
+        parameters={"gamma": {"key": "credit.gamma", "options": [0.6, 0.9]}},
+        objectives=[{"query": "effective_turns", "direction": "minimize"}],
+        budget={"trials": 2},
+    )
+    every_minute = {"cron": "* * * * *", "timezone": "UTC", "slug": "minutely", "active": False}
+    mine = {**sweep, "name": "mine", "parameters": {"space": space.name, "trials": 2}, "schedules": [every_minute]}
+    (folder / "prefect.yaml").write_text(yaml.safe_dump({**document, "deployments": [*needed, mine]}))
+    migrate(folder / ".userrl")
+    running = Terminal(folder)
+    try:
+        running.waits_for("Ctrl-C stops all of it.")
+        yield running
+    finally:
+        for process in running.processes():
+            process.kill()
+        running.process.wait(30)
+
+
+EFFECTIVE_TURNS = """
+WITH last AS (SELECT run_id, max(step) AS step FROM turns WHERE phase = 'validate' GROUP BY run_id),
+     conversations AS (
+         SELECT run_id, traj_id, coalesce(max(turn) FILTER (WHERE reward <> 0), 0) AS effective
+         FROM turns JOIN last USING (run_id, step) WHERE phase = 'validate' GROUP BY ALL)
+SELECT run_id, avg(effective) AS value FROM conversations GROUP BY run_id
+"""
+
+
+@pytest.mark.slow
+def test_a_scheduled_sweep_fires_its_trials_train_and_sql_gives_the_objective_of_each(terminal: Terminal) -> None:
+    assert "worker   takes the runs of all 3 deployments" in terminal.text
+    assert terminal.call("userrl", "schedule", "on", "sweep/mine") == "sweep/mine is on: * * * * * UTC\n"
+    terminal.waits_for("sweep/mine  mine  started by its schedule")
+    assert terminal.call("userrl", "schedule", "off", "sweep/mine").startswith("sweep/mine is off")
+    terminal.waits_for("sweep/mine  mine  completed")
+    assert terminal.text.count("train/equalized-r2g") >= 3  # two trials, and the winner on a fresh seed
+    trials = json.loads(terminal.call("userrl", "sweep", "status", "mine", "--json"))
+    objectives = {trial["run_id"]: trial["values"][0] for trial in trials}
+    assert len(objectives) == 2
+    rows = json.loads(terminal.call("userrl", "sql", EFFECTIVE_TURNS, "--json"))
+    by_sql = {row["run_id"]: row["value"] for row in rows}
+    assert {run: by_sql[run] for run in objectives} == pytest.approx(objectives, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_what_runs_and_leaves_no_process(terminal: Terminal) -> None:
+    started = terminal.text.count("  running")
+    terminal.call("prefect", "deployment", "run", "train/equalized-r2g", "-p", "profile=laptop-quick", "-p", "seed=7")
+    wait_for(lambda: terminal.text.count("  running") > started, what="the start of the run")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.process.wait(60) == 130
+    wait_for(lambda: "stopped." in terminal.text, 10, "the last line")
+    assert "Traceback" not in terminal.text
+    assert terminal.processes() == []
+    assert server_state(terminal.port) == "free"
