@@ -16,6 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from analysis.drawing import drawing
 from sweeps.parameters import params_of
 from sweeps.space import Space
 from sweeps.study import counted, planned, ranked
@@ -207,7 +208,7 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
     if several:
         plots["pareto"] = lambda: plots_of.plot_pareto_front(drawn, target_names=names)
     paths = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), drawing():
         warnings.simplefilter("ignore")  # Optuna marks its matplotlib backend as experimental
         for name, plot in plots.items():
             plot()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-COLORS = ("#3b82c4", "#c8741c", "#2e8b6a", "#b4609b", "#94743c", "#7276d8", "#d0504a", "#4a8fa8")
-"""Colours that are distinct in the common kinds of colour blindness. Contrast is at least 3.5 to 1 in both themes."""
+from analysis.drawing import COLORS
+
 QUIET = "#7b8490"
 ALARM = "#d4524a"
 LINE = "rgba(128,136,148,.25)"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import scipy
 
+from analysis.drawing import COLORS, QUIET, RULE, TEXT, drawing, in_both, name_lines
 from userrl.machine.foreign_text import plain
 
 SIGMA = 2.0
 """Sigma of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
-COLORS = ("#1f6fb4", "#c8501e", "#3b8a3f", "#8250a0", "#8a6d1a", "#5b6670")
 DOTS_PER_INCH = 160
 LETTERS = 70
 """Letters of a stage's name that fit across a panel."""
@@ -29,20 +29,6 @@ FORMATS: Mapping[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """The formats of a drawing's file by suffix, with metadata that is left out so that equal drawings are equal files."""
-_SETTINGS = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "userrl",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans", "sans-serif"],
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#8a939e",
-    "axes.grid": True,
-    "grid.color": "#eceff2",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +66,25 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9, path: Path | None = None) -> str:
-    """Draw panels in a grid, with one legend for all if their curves have the same names.
+    """Draw panels in a grid. Where a panel has several curves, each has its name at its right end.
 
     path: a file to write as well. Its suffix chooses the format, which must be one of `FORMATS`.
     """
-    import matplotlib
     from matplotlib.figure import Figure
 
     rows = -(-len(drawn) // columns)
     across = min(columns, len(drawn))
-    with matplotlib.rc_context(_SETTINGS):
+    with drawing():
         figure = Figure(figsize=(9.4 if across > 1 else 7.2, height * rows + 0.3), layout="constrained")
         grid = figure.subplots(rows, across, squeeze=False)
         for axes, panel in zip(grid.flat, drawn, strict=False):
             _panel(axes, panel)
         for axes in list(grid.flat)[len(drawn) :]:
             axes.set_axis_off()
-        names = [[line.label for line in panel.lines] for panel in drawn]
-        if all(labels_of == names[0] for labels_of in names) and len(names[0]) > 1:
-            handles, labels = grid.flat[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-        else:
-            for axes, labels in zip(grid.flat, names, strict=False):
-                if len(labels) > 1:
-                    axes.legend(fontsize=8)
         if path is not None:
             figure.savefig(path, dpi=DOTS_PER_INCH, metadata=FORMATS[path.suffix.lower()])
+            if path.suffix.lower() == ".svg":
+                path.write_text(in_both(path.read_text(encoding="utf-8")), encoding="utf-8")
         return _svg(figure)
 
 
@@ -139,8 +118,21 @@ def _panel(axes: Any, panel: Panel) -> None:
             axes.annotate(
                 plain(name), (at, value), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=color
             )
+    if len(panel.lines) > 1:
+        ends = [(number, line) for number, line in enumerate(panel.lines) if line.points]
+        name_lines(
+            axes,
+            [
+                (
+                    plain(line.label),
+                    smoothed([y for _, y in line.points])[-1] if line.smooth else line.points[-1][1],
+                    COLORS[number % len(COLORS)],
+                )
+                for number, line in ends
+            ],
+        )
     for number, (name, value) in enumerate(panel.level.items()):
-        axes.axhline(value, color="#57606a", lw=0.9, ls=(0, (1, 1 + number)))
+        axes.axhline(value, color=QUIET, lw=0.9, ls=(0, (1, 1 + number)))
         axes.annotate(
             plain(name),
             (1, value),
@@ -148,14 +140,14 @@ def _panel(axes: Any, panel: Panel) -> None:
             ha="right",
             va="bottom",
             fontsize=7.5,
-            color="#57606a",
+            color=QUIET,
         )
     low, high = axes.get_ylim()
     name_rows = _mark_rows(panel.marks, axes.get_xlim())
     rows = max(name_rows, default=-1) + 1
     axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # leave room for stage names above the curves
     for (step, name), row in zip(panel.marks, name_rows, strict=True):
-        axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
+        axes.axvline(step, color=RULE, lw=0.9, zorder=0.5)
         axes.annotate(
             plain(name),
             (step, 1 - 0.07 * row),
@@ -164,9 +156,9 @@ def _panel(axes: Any, panel: Panel) -> None:
             textcoords="offset points",
             va="top",
             fontsize=7.5,
-            color="#57606a",
+            color=QUIET,
         )
-    axes.set_title(plain(panel.title), loc="left", fontsize=9.5)
+    axes.set_title(plain(panel.title))
     axes.set(xlabel=panel.x)
 
 
@@ -184,10 +176,9 @@ def _mark_rows(marks: Sequence[tuple[float, str]], limits: tuple[float, float]) 
 
 def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: bool = False) -> str:
     """Draw estimates with their limits, one per line. rows: label, estimate, low, high. zero: draw a line at zero."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_SETTINGS):
+    with drawing():
         figure = Figure(figsize=(7.2, 0.7 + 0.3 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
         for index, (_, estimate, low, high) in enumerate(rows):
@@ -197,7 +188,7 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         if zero:
-            axes.axvline(0, color="#57606a", lw=1, zorder=0.5)
+            axes.axvline(0, color=QUIET, lw=1, zorder=0.5)
         axes.set(xlabel=x)
         return _svg(figure)
 
@@ -206,12 +197,11 @@ def matrix(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str]]], *, title: str
 ) -> str:
     """Draw a table of values as colours, blue above zero and red below. cells: value and text of each, row by row."""
-    import matplotlib
     from matplotlib.figure import Figure
 
     values = np.array([[value for value, _ in row] for row in cells])
     largest = float(np.nanmax(np.abs(values), initial=0.01))
-    with matplotlib.rc_context(_SETTINGS):
+    with drawing():
         figure = Figure(figsize=(2.2 + 1.45 * len(columns), 1.0 + 0.55 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
         # Vector cells: the page's security policy blocks the embedded image that imshow draws.
@@ -234,7 +224,7 @@ def matrix(
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color="white" if strong else "#1c2128",
+                    color="white" if strong else TEXT,
                 )
         axes.set_xlabel(plain(title))
         return _svg(figure)
@@ -245,4 +235,4 @@ def _svg(figure: Any) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     drawn = text.getvalue()
-    return re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL).strip()
+    return in_both(re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL).strip())

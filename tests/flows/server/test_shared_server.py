@@ -148,7 +148,9 @@ def test_a_killed_supervisor_takes_its_server_along(launch, tmp_path):
 
 def test_each_command_s_worker_has_a_log_of_its_own():
     logs = Path("logs")
-    assert [Services({}, logs, queue=queue).log("worker").name for queue in ("default", "run-0", "run-1", "run-10")] == [
+    assert [
+        Services({}, logs, queue=queue).log("worker").name for queue in ("default", "run-0", "run-1", "run-10")
+    ] == [
         "worker.log",
         "worker.log",
         "worker-1.log",
