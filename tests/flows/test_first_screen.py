@@ -66,7 +66,8 @@ class Terminal:
             os.close(descriptor)
 
     def waits_for(self, text: str) -> None:
-        wait_for(lambda: text in self.text or self.process.poll() is not None, 600, f"{text}: {self.text}")
+        over = (text, "  failed: ", "  crashed: ")
+        wait_for(lambda: any(word in self.text for word in over) or self.process.poll() is not None, 600, text)
         assert text in self.text, self.text
 
     def call(self, *command: str) -> str:
