@@ -7,7 +7,7 @@ checkpoint. Each has a 95 % interval. A collapse is decided earlier, by `analysi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from userrl_core.number_format import number
@@ -70,13 +70,14 @@ def read_outcome(stored_name: str | None) -> Outcome | None:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The outcome of a run or of one branch, for lists. word: the outcome, or "" if unknown. best, last: mean validation
-    scores.
+    scores. gain: last − start, paired by task, None if one of them was not measured.
     """
 
     branch: str
     word: str
     best: float
     last: float
+    gain: Interval | None = field(default=None, kw_only=True)
 
     @property
     def label(self) -> str:

@@ -58,13 +58,15 @@ class Question:
                 ui.label(f"Ctrl+Enter runs. One read-only statement; at most {ROWS:,} rows and {SECONDS:g} s.").classes(
                     "quiet text-sm"
                 )
-            with ui.expansion("Named queries").classes("w-full"):
-                for name, query in views.queries().items():
-                    with ui.row().classes("items-baseline gap-2 flex-nowrap"):
-                        ui.button(name, on_click=lambda name=name: self._use(name)).props("flat dense no-caps")
-                        ui.label(query.doc).classes("text-sm quiet")
         # A statement in the address only fills the editor: a page of another site can make a browser open any address.
         self._place = ui.column().classes("w-full gap-4")
+        with ui.element("div").classes("panel flex flex-col gap-1"):
+            frame.heading("Named queries", level=2)
+            ui.label("A click runs the query and shows its rows above this list.").classes("text-sm quiet")
+            for name, query in views.queries().items():
+                with ui.row().classes("items-baseline gap-2 flex-nowrap"):
+                    ui.button(name, on_click=lambda name=name: self._use(name)).props("flat dense no-caps")
+                    ui.label(query.doc).classes("text-sm quiet")
 
     async def _choose_theme(self) -> None:
         """Choose the dark editor theme if the browser is dark, and name the editor. Only the browser can do both."""
@@ -73,20 +75,27 @@ class Question:
             if await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=10.0):
                 self._box.set_theme(DARK)
 
-    def _use(self, name: str) -> None:
+    async def _use(self, name: str) -> None:
+        """Run a named query, and bring its answer into view, which may be a screen above the list."""
         query = views.queries()[name]
         needed = [f"{key} := {_example(key)}" for key, default in query.params.items() if default is None]
         self._box.set_value(f"FROM {name}({', '.join(needed)})")
+        await self._ask()
+        ui.run_javascript(f"getHtmlElement({self._place.id}).scrollIntoView({{block: 'nearest'}})")
 
     async def _ask(self) -> None:
         text = str(self._box.value)
         self._place.clear()
+        with self._place:
+            waiting = ui.label("Asking …").classes("quiet").props('role="status"')
         try:
             self._answer = await frame.asked(lambda: ask(self._warehouse.root, text, limit=ROWS, seconds=SECONDS))
         except (UserRLError, duckdb.Error) as error:
             with self._place:
                 frame.sentence(str(error))
             return
+        finally:
+            waiting.delete()
         with self._place:
             self._show(self._answer, text)
 

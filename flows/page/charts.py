@@ -181,15 +181,43 @@ def shares(steps: Sequence[int], parts: Mapping[str, Sequence[float]]) -> dict[s
 
 
 def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    """Return a chart of bars per turn, with one series per name."""
+    """Return a chart of bars per turn, with one series per name. Advantages have an axis of their own, on the right.
+
+    Each axis ends at its largest value, so that rewards of 1/16 are seen beside advantages of 2.
+    """
+    own = {name: name == "advantage" and len(values) > 1 for name in values}
+    signed = any(value is not None and value < 0 for data in values.values() for value in data)
+    axes = [
+        _value_axis([values[name] for name in values if own[name] is right], signed=signed, right=right)
+        for right in dict.fromkeys((False, *own.values()))
+    ]
     return {
         "animation": False,
-        "grid": {"left": 48, "right": 16, "top": 28, "bottom": 28},
+        "grid": {"left": 48, "right": 48 if len(axes) > 1 else 16, "top": 28, "bottom": 28},
         "legend": {"top": 0, "textStyle": {"color": QUIET}},
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {"type": "category", "data": list(turns), **_axis()},
-        "yAxis": {"type": "value", **_axis()},
-        "series": [bars for name, data in values.items() for bars in _bars(name, data)],
+        "yAxis": axes,
+        "series": [
+            bars | {"yAxisIndex": int(own[name])} for name, data in values.items() for bars in _bars(name, data)
+        ],
+        # The names need up to three lines there.
+        "media": [{"query": {"maxWidth": 480}, "option": {"grid": {"top": 68}}}],
+    }
+
+
+def _value_axis(data: Sequence[Sequence[float | None]], *, signed: bool, right: bool) -> dict[str, Any]:
+    """Return an axis from 0, or from the largest value below 0, to the largest value. signed: so that zeros agree."""
+    largest = max((abs(value) for values in data for value in values if value is not None), default=0.0) or 1.0
+    split = {} if not right else {"splitLine": {"show": False}}
+    return {
+        "type": "value",
+        "min": -largest if signed else 0,
+        "max": largest,
+        "interval": largest / 2,
+        "position": "right" if right else "left",
+        **_axis(),
+        **split,
     }
 
 

@@ -35,6 +35,12 @@ KEPT_SECONDS = 6 * 3_600.0
 MOST = 64
 """Maximum number of simultaneous conversations."""
 
+PLAYED = """
+SELECT t.gym FROM trajectories t JOIN runs r USING (run_id)
+WHERE r.kind IS NULL AND list_contains($gyms, t.gym) GROUP BY t.gym, r.created ORDER BY r.created DESC, count(*) DESC LIMIT 1
+"""
+"""The gym that the newest of one's own runs plays most."""
+
 CLOSING_SECONDS = 10.0
 """Seconds that a closing page waits for its conversations. Their turns are in the log in any case."""
 
@@ -77,7 +83,10 @@ class People:
                 side = ui.select({"user": "the user", "agent": "the agent"}, value="user", label="You play").classes(
                     "min-w-28"
                 )
-                gym = ui.select(list(Other().gyms("user")), value="turtle", label="Gym").classes("min-w-28")
+                gyms = list(Other().gyms("user"))
+                played = await frame.asked(lambda: self._warehouse.rows(PLAYED, gyms=gyms))
+                own = played[0]["gym"] if played else "turtle"
+                gym = ui.select(gyms, value=own, label="Gym").classes("min-w-28")
                 other = ui.select(self._others("user"), value="rules", label="Other side").classes("min-w-40")
                 split = ui.select(["test", "train"], value="test", label="Task split").classes("min-w-28")
 

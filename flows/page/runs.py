@@ -18,10 +18,11 @@ from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
-from userrl.reports.wording import opening_words
+from userrl.reports.wording import ended, opening_words
 from userrl.run.ending import Ending, endings
 from userrl.run.listed import measured_ends, reported_ends, validation_scores
 from userrl.run.run import Run, all_runs
+from userrl_core.number_format import with_limits
 from userrl_core.records import branch_of
 from userrl_core.run_names import about_another
 from warehouse import Warehouse, open_warehouse
@@ -29,9 +30,9 @@ from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query import browse
 
 ENDINGS = (
-    "Best, last: mean score of the best and of the last validation. Improved, no better: the last step minus the cold start, "
-    "with a 95 % interval, paired by task; worse: the last step minus the best one. Collapsed: the last step is below the best "
-    "by more than .1 and by more than three standard errors. Held-out tasks decide if they were evaluated, else validation."
+    "Change from the cold start: the last step minus the cold start, with a 95 % interval, paired by task; it decides between "
+    "improved and no better. Worse: the last step minus the best one. Collapsed: the last step is below the best by more than .1 "
+    "and by more than three standard errors. Held-out tasks decide if they were evaluated, else validation."
 )
 
 KINDS: dict[str, str] = {IMPROVED: "good", NO_BETTER: "odd", WORSE: "odd", COLLAPSED: "bad", NOT_COLLAPSED: ""}
@@ -64,15 +65,15 @@ async def show_runs(warehouse: Warehouse) -> None:
         frame.sentence("No runs yet. `make run` starts one.")
         return
     columns = {
-        "name": "Run", "ending": "Outcome", "best": "Best", "last": "Last", "spark": "Training score", "state": "State",
-        "recipe": "Recipe", "seed": "Seed", "profile": "Profile", "trajectories": "Trajectories", "began": "Started",
+        "name": "Run", "gain": "Change from the cold start", "ending": "Outcome", "spark": "Training score", "state": "State",
+        "trajectories": "Trajectories", "began": "Started",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
         table = frame.table(
             rows,
             columns,
             links=("name", "trajectories"),
-            wide=("spark", "state", "recipe", "seed", "profile", "trajectories", "began"),
+            wide=("spark", "state", "trajectories", "began"),
             selection=True,
         )
         table.add_slot("body-cell-spark", frame.SPARK)
@@ -112,9 +113,6 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
         branches = sorted(ending.branch for ending in run_endings if ending.branch)
         for branch in branches or [""]:
             ending = next((ending for ending in run_endings if ending.branch == branch), None)
-            best, last = validation_scores(run.folder) if run else (None, None)
-            if branch and ending is not None:
-                best, last = ending.best, ending.last
             steps = {
                 row["step"]: row["score"] for row in sparks.get(run_id, ()) if branch_of(row["stage"]) in ("", branch)
             }
@@ -124,27 +122,30 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
                 {
                     "id": f"{run_id} {branch}",
                     "run": run_id,
-                    "name": f"{run_id} · {branch}" if branch else run_id,
+                    "name": _run_name(row, branch),
                     "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
                     "curves": run_id != PEOPLE,
                     "state": row["kind"] or _state(run),
                     "ending": ending.word if ending else "",
                     "kind": KINDS.get(ending.word, "") if ending else "",
-                    "best": frame.number(best, 2),
-                    "last": frame.number(last, 2),
+                    "gain": with_limits(ending.gain, sign=True) if ending and ending.gain else "",
                     "spark": charts.spark_points(scores),
                     "spark_label": f"from {frame.number(scores[0], 2)} to {frame.number(scores[-1], 2)}"
                     if scores
                     else "no training",
-                    "recipe": row["recipe"],
-                    "seed": str(row["seed"] if row["seed"] is not None else ""),
-                    "profile": row["profile"],
                     "trajectories": f"{played:,}",
                     "href_trajectories": frame.address("/trajectories", run=run_id),
                     "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"] or 0)),
                 }
             )
     return rows
+
+
+def _run_name(row: Row, branch: str) -> str:
+    """Return the run's id, with the recipe if the id does not begin with it, and the branch."""
+    run_id, recipe = str(row["run_id"]), str(row["recipe"] or "")
+    named = run_id if not recipe or run_id.startswith(recipe) else f"{run_id} · {recipe}"
+    return f"{named} · {branch}" if branch else named
 
 
 def _of_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -288,12 +289,11 @@ async def _worth_reading(warehouse: Warehouse, run_id: str) -> None:
         {
             **row,
             "id": str(row["best_id"]),
-            "apart": frame.number(row["apart"], 2),
             "task": opening_words(row["messages"], row["task_id"]),
             "href_task": f"/group/{row['best_id']}",
-            "best": frame.number(row["best"], 2),
+            "best": f"{frame.number(row['best'], 2)}, {ended(row['best_stop'])}",
             "href_best": f"/trajectory/{row['best_id']}",
-            "worst": frame.number(row["worst"], 2),
+            "worst": f"{frame.number(row['worst'], 2)}, {ended(row['worst_stop'])}",
             "href_worst": f"/trajectory/{row['worst_id']}",
         }
         for row in groups
@@ -307,8 +307,7 @@ async def _worth_reading(warehouse: Warehouse, run_id: str) -> None:
             return
         ui.label("The group with the largest difference in score of each gym and stage:").classes("pt-2")
         columns = {
-            "task": "Task (opens its group)", "gym": "Gym", "stage": "Stage", "step": "Step", "n": "Trajectories",
-            "apart": "Score range",
-            "best": "Best", "worst": "Worst",
+            "task": "Task (opens its group)", "gym": "Gym", "tier": "Tier", "stage": "Stage", "step": "Step",
+            "n": "Trajectories", "best": "Best", "worst": "Worst",
         }  # fmt: skip
-        frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))
+        frame.table(rows, columns, links=("task", "best", "worst"), wide=("tier", "stage", "n"))

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from flows.page import frame
 from userrl.reports.wording import ENDED, ended, has_failed
+from userrl.run.ending import STARTS
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
@@ -20,6 +21,15 @@ SIZE = 50
 
 FIRST = ("run", "stop", "step", "text")
 """Filters that a narrow screen shows at first."""
+
+EVERYTHING = "/trajectories?sort=newest"
+"""The address of the list without a filter. Without any query the newest evaluation is listed."""
+
+NEWEST = """
+SELECT t.run_id, arg_max(t.policy, t.traj_id) AS policy FROM trajectories t JOIN runs r USING (run_id)
+WHERE t.phase = 'evaluate' AND t.checkpoint IS NOT NULL AND NOT list_contains($starts, t.policy)
+GROUP BY t.run_id, r.created ORDER BY r.created DESC LIMIT 1
+"""
 
 TRAJECTORY = (
     '<q-td :props="props"><a :href="props.row.href_traj" v-text="props.value"></a>'
@@ -66,7 +76,7 @@ class Listing:
 async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> None:
     """Draw the filters and one page of the list."""
     frame.heading("Trajectories")
-    listing = Listing(warehouse, query)
+    listing = Listing(warehouse, query or await frame.asked(lambda: newest_evaluation(warehouse)))
     choices = await frame.asked(lambda: browse.values(warehouse, listing.wanted.run))
     runs = [row["run_id"] for row in await frame.asked(lambda: warehouse.rows("FROM runs ORDER BY created DESC"))]
     _filters(listing, {"run": runs, **choices})
@@ -101,6 +111,12 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
             ui.link("← Previous page", listing.address(before=page.rows[0]["traj_id"]))
         if page.after:
             ui.link("Next page →", listing.address(after=page.rows[-1]["traj_id"]))
+
+
+def newest_evaluation(warehouse: Warehouse) -> dict[str, str]:
+    """Return the filter of the newest evaluation of a trained model, or of everything."""
+    rows = warehouse.rows(NEWEST, starts=STARTS)
+    return {"run": rows[0]["run_id"], "phase": "evaluate", "policy": rows[0]["policy"]} if rows else {}
 
 
 def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
@@ -144,7 +160,7 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
         ui.button("All filters", on_click=lambda: form.classes(toggle="open")).props(
             "flat no-caps type=button"
         ).classes("unfolds")
-        ui.link("Clear filters", "/trajectories").classes("pb-2")
+        ui.link("Clear filters", EVERYTHING).classes("pb-2")
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from matplotlib.figure import Figure
@@ -51,5 +52,5 @@ def test_names_of_lines_with_equal_ends_do_not_overlap_and_long_ones_are_cut() -
         axes.set_ylim(0, 1)
         name_lines(axes, [(f"line {n}", 0.5, COLORS[n]) for n in range(5)] + [("word " * 60, 0.5, COLORS[5])])
     heights = sorted(text.xy[1] for text in axes.texts)
-    assert min(high - low for low, high in zip(heights, heights[1:], strict=False)) > 0.06
+    assert min(high - low for low, high in pairwise(heights)) > 0.06
     assert max(text.get_text().count("\n") for text in axes.texts) == 2

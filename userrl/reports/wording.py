@@ -55,3 +55,29 @@ def other_side(name: str) -> str:
     if match := _DEMONSTRATOR.fullmatch(name):
         return f"the demonstrator, skill {match[1]}"
     return "the rule user" if name == "rule" else name
+
+
+def sentences_of(value: Any) -> list[str]:
+    """Return a task's fields as sentences, one for each field: its name, then its value in words."""
+    if not isinstance(value, Mapping):
+        return [_words(value)]
+    return [
+        f"{_name(key).capitalize()}: {_words(part)}." for key, part in value.items() if part not in (None, "", [], {})
+    ]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(
+            f"{_name(key)} {_words(part)}" for key, part in value.items() if part not in (None, "", [], {})
+        )
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(part, (Mapping, list, tuple)) for part in value)
+        return (" | " if nested else ", ").join(map(_words, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).rstrip(".")
+
+
+def _name(key: object) -> str:
+    return str(key).replace("_", " ")

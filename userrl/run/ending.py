@@ -36,8 +36,8 @@ class Ending(Ended):
     evaluated.
 
     fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is one). error: standard error of the
-    paired difference. start: name and mean score of the policy that RL started from. gain: last − start. change: last − best,
-    None if they are the same step. Both are paired by task.
+    paired difference. start: name and mean score of the policy that RL started from. change: last − best, paired by task, None
+    if they are the same step.
     """
 
     best_step: int
@@ -47,7 +47,6 @@ class Ending(Ended):
     fall: float | None
     error: float | None
     start: tuple[str, float] | None = None
-    gain: Interval | None = None
     change: Interval | None = None
 
     @property
@@ -218,8 +217,8 @@ def _ending(row: Mapping[str, Any], ends: _Ends) -> Ending:
         None
         if gain is None
         else (ends.name, mean({task: ends.start[task] for task in ends.start if task in ends.last})),
-        gain,
         change,
+        gain=gain,
     )
 
 

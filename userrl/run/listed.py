@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.measure.outcome import Ended, in_a_word, in_short
+from analysis.measure.interval import Interval
+from analysis.measure.outcome import TRAINED, Ended, in_a_word, in_short
 from userrl.machine.home import warehouse_dir
 from userrl.run.run import Run, all_runs
 from userrl_core.errors import LogError, UserRLError
@@ -126,7 +128,14 @@ def reported_ends(runs: Iterable[Run]) -> dict[str, Sequence[Ended]]:
 def _reported_end(report: Mapping[str, Any], outcome: Mapping[str, Any]) -> Ended:
     branch = outcome["branch"]
     best, last = report["branches"][branch] if branch else (report["best"], report["last"])
-    return Ended(branch, outcome["outcome"], float(best["validation"]), float(last["validation"]))
+    card_rows = (
+        row
+        for row in report["card"]["rows"]
+        if re.fullmatch(rf"{re.escape(branch or TRAINED)}, (best and )?last", row["policy"])
+    )
+    gain = next((row["gain"] for row in card_rows), None)
+    interval = Interval(gain["estimate"], gain["low"], gain["high"], gain["tasks"], "t") if gain else None
+    return Ended(branch, outcome["outcome"], float(best["validation"]), float(last["validation"]), gain=interval)
 
 
 def measured_ends(root: Path, run_ids: Collection[str]) -> dict[str, Sequence[Ended]]:

@@ -167,9 +167,15 @@ def trajectories(
 
 
 def count(warehouse: Warehouse, filters: Filter) -> Row:
-    """Return the number of trajectories that pass, and the mean score of admitted ones (``trajectories``, ``score``)."""
+    """Return the number of trajectories that pass, and the mean score of admitted ones (``trajectories``, ``score``).
+
+    The score is null unless all are of one run, gym, phase and agent: a mean over unlike scores means nothing.
+    """
     where, params = _condition(warehouse, filters)
-    text = f"SELECT count(*) AS trajectories, avg(score) FILTER (admitted) AS score FROM trajectories t{_where(where)}"
+    text = (
+        "SELECT count(*) AS trajectories, CASE WHEN count(DISTINCT (run_id, gym, phase, policy)) = 1 THEN "
+        f"avg(score) FILTER (admitted) END AS score FROM trajectories t{_where(where)}"
+    )
     return warehouse.rows(text, **params)[0]
 
 
@@ -272,8 +278,9 @@ def spread_groups(warehouse: Warehouse, run: str, *, limit: int = 50, condition:
     ours that keeps the trajectories that count.
     """
     text = (
-        "FROM (SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
-        "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
+        "FROM (SELECT stage, step, phase, gym, task_id, group_id, any_value(tier) AS tier, count(*) AS n, min(score) AS worst, "
+        "max(score) AS best, max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, "
+        "arg_min(traj_id, score) AS worst_id, arg_max(stop_reason, score) AS best_stop, arg_min(stop_reason, score) AS worst_stop "
         f"FROM trajectories WHERE run_id = $run AND admitted AND {condition} GROUP BY ALL HAVING n > 1) "
         "QUALIFY row_number() OVER (PARTITION BY gym, stage ORDER BY apart DESC, step DESC, best_id DESC) = 1 "
         f"ORDER BY apart DESC, step DESC, best_id DESC LIMIT {limit}"

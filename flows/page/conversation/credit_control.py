@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from analysis.drawing import COLORS
 from flows.page import charts, frame
 from flows.page.conversation.credit import SCORES, SHAPINGS, Credit, CreditSettings, rescored
 from userrl_core.errors import ConfigError
@@ -33,7 +34,7 @@ class Bars:
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
         """Set the bars, in the chart's colours. A null reward is a dash, never a zero; a missing credit is not drawn."""
         scales = (self.scales[0], self.scales[0], self.scales[1])
-        plain = (charts.COLORS[0], charts.COLORS[1], None)
+        plain = (COLORS[0], COLORS[1], None)
         values = (reward, shaped, advantage)
         for n, ((bar_row, fill, label), value, scale) in enumerate(zip(self._fills, values, scales, strict=True)):
             bar_row.set_visibility(n == 0 or value is not None)

@@ -16,9 +16,9 @@ from flows.page.conversation.other_ways import Alternatives, possible
 from flows.page.conversation.token_probabilities import TokenProbabilities
 from flows.page.labels import LabelControl
 from flows.page.trajectories import Listing
-from userrl.machine.foreign_text import plain_json
-from userrl.reports.wording import attempt, ended, opening_words
+from userrl.reports.wording import attempt, ended, opening_words, sentences_of
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.registry import gym_class
 from userrl_core.records import Flag
 from userrl_core.rewards.meanings import SHAPING_MEANINGS
 from warehouse import Warehouse
@@ -90,6 +90,8 @@ class ReplayPage:
             self._turn(number, turn, logged, counts.get(turn["turn"], 0))
         if not self._stored.turns:
             frame.sentence("No turn was logged.")
+        # Before the page is sent: a sentence above the chart that came later would push the chart down.
+        self._say_where_to_look(await frame.asked(lambda: browse.rivals(self._warehouse, row["traj_id"])))
         ui.keyboard(on_key=self._key)
         ui.timer(0.0, self._add_surroundings, once=True)
 
@@ -105,7 +107,10 @@ class ReplayPage:
                     frame.said(message["content"])
             if self._stored.task is not None:
                 with ui.expansion("Task, with the user's hidden information", value=True).classes("w-full"):
-                    frame.said(plain_json(self._stored.task, indent=2), "text-sm font-mono")
+                    if goal := _goal(row["gym"]):
+                        frame.said(goal)
+                    for sentence in sentences_of(self._stored.task):
+                        frame.said(sentence, "text-sm")
 
     def _turn(self, number: int, turn: Mapping[str, Any], logged: Credit, calls: int) -> None:
         with (
@@ -139,7 +144,7 @@ class ReplayPage:
                 bars.build()
                 bars.show(turn["reward"], _varying(logged.shaped)[number], _varying(logged.advantage)[number])
                 self._bars.append(bars)
-                buttons = ui.row().classes("items-center gap-x-2 gap-y-0 ml-auto")
+                buttons = ui.row().classes("acts items-center gap-x-2 gap-y-0 ml-auto")
             container = ui.column().classes("place w-full gap-2")
             with buttons:
                 if calls:
@@ -181,8 +186,8 @@ class ReplayPage:
 
     def _scales(self, credit: Credit) -> tuple[float, float]:
         rewards = [turn["reward"] for turn in self._stored.turns]
-        largest = max((abs(v) for v in (*rewards, *credit.shaped) if v is not None), default=1.0)
-        return max(largest, 1.0), max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
+        largest = max((abs(v) for v in (*rewards, *_varying(credit.shaped)) if v is not None), default=1.0)
+        return largest or 1.0, max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
 
     def _options(self, credit: Credit) -> dict[str, Any]:
         turns = self._stored.turns
@@ -219,8 +224,6 @@ class ReplayPage:
     async def _add_surroundings(self) -> None:
         """Add what needs the rest of the group or of the list, after the conversation itself is drawn."""
         members = await frame.asked(lambda: browse.group(self._warehouse, self._stored.trajectory["traj_id"]))
-        rivals = await frame.asked(lambda: browse.rivals(self._warehouse, self._stored.trajectory["traj_id"]))
-        self._say_where_to_look(rivals)
         if len(members) > 1 and self._stored.turns and self._stored.run.get("kind") is None:
             with self._control:
                 CreditControl(
@@ -350,6 +353,14 @@ def _asked(call: Mapping[str, Any]) -> None:
             frame.said(str(message["content"]))
         ui.label("Reply").classes("quiet text-sm")
         frame.said(call["reply"] or "(none)", "agent")
+
+
+def _goal(gym: str) -> str:
+    """Return the gym's goal as the agent was told it. Empty for a gym that is not installed here."""
+    try:
+        return gym_class(gym).goal
+    except ConfigError:
+        return ""
 
 
 def _calls(warehouse: Warehouse, traj_id: int) -> dict[int, int]:
