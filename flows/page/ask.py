@@ -76,12 +76,12 @@ class Question:
                 self._box.set_theme(DARK)
 
     async def _use(self, name: str) -> None:
-        """Run a named query, and bring its answer into view, which may be a screen above the list."""
+        """Run a named query. Editor and answer may be a screen above the list, and are brought into view."""
         query = views.queries()[name]
         needed = [f"{key} := {_example(key)}" for key, default in query.params.items() if default is None]
         self._box.set_value(f"FROM {name}({', '.join(needed)})")
+        ui.run_javascript(f"getHtmlElement({self._box.id}).scrollIntoView({{block: 'center'}})")
         await self._ask()
-        ui.run_javascript(f"getHtmlElement({self._place.id}).scrollIntoView({{block: 'nearest'}})")
 
     async def _ask(self) -> None:
         text = str(self._box.value)

@@ -202,7 +202,10 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
             bars | {"yAxisIndex": int(own[name])} for name, data in values.items() for bars in _bars(name, data)
         ],
         # The names need up to three lines there.
-        "media": [{"query": {"maxWidth": 480}, "option": {"grid": {"top": 68}}}],
+        "media": [
+            {"query": {"maxWidth": 480}, "option": {"grid": {"top": 68}}},
+            {"option": {"grid": {"top": 28}}},
+        ],
     }
 
 

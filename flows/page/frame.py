@@ -57,7 +57,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
   outline: 2px solid var(--ring) !important; outline-offset: 2px; } }
 .q-field--focused .q-field__control {
   outline: 2px solid var(--ring); outline-offset: 2px; border-radius: .2rem; }
-@media (hover: hover) { .turn .acts { opacity: 0; transition: opacity .1s; }
+@media not all and (pointer: coarse) { .turn .acts { opacity: 0; transition: opacity .1s; }
   .turn:hover .acts, .turn:focus .acts, .turn:focus-within .acts, .turn.now .acts { opacity: 1; } }
 .turn:focus, .turn.now { outline: 2px solid var(--ring); }
 .panel.turn { padding: .5rem .8rem; } .place:empty { display: none; } .agent.brief { padding: .1rem .5rem; }
