@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
-from userrl_core.number_format import number
+from userrl_core.number_format import Limits, number
 
 if TYPE_CHECKING:
     from analysis.measure.interval import Interval
@@ -77,7 +77,7 @@ class Ended:
     word: str
     best: float
     last: float
-    gain: Interval | None = field(default=None, kw_only=True)
+    gain: Limits | None = field(default=None, kw_only=True)
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ stop a run. A collapse is also called after a single high validation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Ending(Ended):
     error: float | None
     start: tuple[str, float] | None = None
     change: Interval | None = None
+    gain: Interval | None = field(default=None, kw_only=True)
 
     @property
     def chose_start(self) -> bool:

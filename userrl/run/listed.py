@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from analysis.measure.interval import Interval
 from analysis.measure.outcome import TRAINED, Ended, in_a_word, in_short
 from userrl.machine.home import warehouse_dir
 from userrl.run.run import Run, all_runs
@@ -134,7 +134,7 @@ def _reported_end(report: Mapping[str, Any], outcome: Mapping[str, Any]) -> Ende
         if re.fullmatch(rf"{re.escape(branch or TRAINED)}, (best and )?last", row["policy"])
     )
     gain = next((row["gain"] for row in card_rows), None)
-    interval = Interval(gain["estimate"], gain["low"], gain["high"], gain["tasks"], "t") if gain else None
+    interval = SimpleNamespace(**gain) if gain else None  # Interval's module imports numpy
     return Ended(branch, outcome["outcome"], float(best["validation"]), float(last["validation"]), gain=interval)
 
 
