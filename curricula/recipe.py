@@ -22,6 +22,7 @@ from curricula.spec import (
     SplitConfig,
     Stage,
 )
+from curricula.task_curriculum import AnyCurriculum, Uniform
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import PAPER_GYMS, Edition
 from userrl_core.judging.config import InterventionConfig
@@ -147,6 +148,9 @@ class Recipe(Settings):
     horizons: AnySchedule | None = Field(default=None, alias="schedule")
     """Schedule of horizons, which replaces the stages' own."""
 
+    curriculum: AnyCurriculum = Uniform()
+    """Choice of training tasks within each gym; uniform: every task once per epoch."""
+
     rl_tasks: PositiveInt | None = None
     """Size of the published RL task set, which defines epochs in a recipe as published. If tasks can be counted, the
     available ones define them (`Stage.pool`).
@@ -231,6 +235,11 @@ class Recipe(Settings):
             if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
                 raise ConfigError(
                     "recipe.missing_key", f"{at} has its length in epochs; set rl_tasks, or give its length in steps"
+                )
+            if stage.oversample and not isinstance(self.curriculum, Uniform):
+                raise ConfigError(
+                    "recipe.conflict",
+                    f"{at} has oversample, and the recipe has the curriculum {self.curriculum.kind}; omit one of them",
                 )
             if stage.tokens is not None and self.algorithm.batch_tokens is None:
                 raise ConfigError(

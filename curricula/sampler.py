@@ -3,16 +3,19 @@
 An epoch's order is a keyed permutation of 0 ... N-1: a Feistel network over the next power of two, repeated until the
 result is inside. Only a position must be saved, and a seed gives the same order under every version of numpy. Tasks
 whose last group was mixed, neither all-good nor all-bad, can be drawn again in proportion to p (1 - p) (after DAPO).
+
+A task curriculum that estimates pass rates replaces the epochs: a batch gets the tasks of the highest priorities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from curricula.task_curriculum import Floats, TaskCurriculum
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed
@@ -58,6 +61,16 @@ def _mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
+def uniforms(n: int, key: int) -> Floats:
+    """Return n numbers in (0, 1), a pure function of n and key. They are `_mixed` of key + 0 ... n-1, in numpy's integers."""
+    x = np.arange(n, dtype=np.uint64) + np.uint64(key & _MASK)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    numbers: Floats = ((x >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
+    return numbers
+
+
 @dataclass(slots=True)
 class _Pool:
     """The tasks of one gym (or of all gyms, shuffled into one list), and the position in their order."""
@@ -72,19 +85,25 @@ class _Pool:
     """Drawn tasks that their batch already contained. They are next in line."""
     mixed: np.ndarray = field(init=False)
     """p (1 - p) of each task's last group, shape [tasks]; p is its share of successes."""
+    passed: Floats = field(init=False)
+    """Faded number of conversations that passed, shape [tasks]; counted for a curriculum."""
+    failed: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mixed = np.zeros(len(self.tasks))
+        self.mixed, self.passed, self.failed = (np.zeros(len(self.tasks)) for _ in range(3))
 
 
 class TaskSampler:
     """A sampler of batches of distinct tasks from pools, exactly resumable. No task is lost or repeated within an epoch."""
 
-    def __init__(self, pools: Mapping[str, Sequence[Task]], seed: int = 0) -> None:
-        """Prepare the pools. pools: tasks per pool name (a gym, or several gyms together). Raises ConfigError for an
-        empty pool.
+    def __init__(
+        self, pools: Mapping[str, Sequence[Task]], seed: int = 0, curriculum: TaskCurriculum | None = None
+    ) -> None:
+        """Prepare the pools. pools: tasks per pool name (a gym, or several gyms together). curriculum: chooses the tasks of
+        a pool; None: every task once per epoch. Raises ConfigError for an empty pool.
         """
         self.seed = seed
+        self._curriculum = curriculum
         self.draws = 0
         self._credit: dict[str, float] = {}
         self._prices: dict[str, float] = {}
@@ -140,15 +159,25 @@ class TaskSampler:
             weights = {name: weight / self._prices[name] for name, weight in weights.items()}
         batch_tasks: dict[str, Task] = {}
         tasks_left = {name: len(self._pools[name].tasks) for name in weights}
+        by_priority = {name: self._by_priority(name) for name in weights} if self._curriculum is not None else {}
         while len(batch_tasks) < n:
             name = self._next_pool({pool: weight for pool, weight in weights.items() if tasks_left[pool]})
-            task = self._again(name, oversample, batch_tasks) or self._next(name, batch_tasks)
+            if name in by_priority:
+                task = next(by_priority[name])
+                self.draws += 1
+            else:
+                task = self._again(name, oversample, batch_tasks) or self._next(name, batch_tasks)
             batch_tasks[task.key] = task
             tasks_left[name] -= 1
         return list(batch_tasks.values())
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
-        """Record a task's last group: its share of successes, in [0, 1], and the mean tokens of its trajectories.
+    def tasks(self) -> list[Task]:
+        """Return the tasks of all pools."""
+        return [task for pool in self._pools.values() for task in pool.tasks]
+
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None:
+        """Record a task's last group: its share of successes, in [0, 1], the mean tokens of its trajectories, and the number
+        of its admitted conversations.
 
         A task between the extremes may be drawn again.
         """
@@ -158,14 +187,36 @@ class TaskSampler:
             )
         for name, pool in self._pools.items():
             if task_key in pool.index:
-                pool.mixed[pool.index[task_key]] = success * (1.0 - success)
+                index = pool.index[task_key]
+                pool.mixed[index] = success * (1.0 - success)
+                if self._curriculum is not None:
+                    pool.passed[index] += success * conversations
+                    pool.failed[index] += (1.0 - success) * conversations
                 if tokens is not None:
                     self._prices[name] = tokens + _MEMORY * (self._prices.get(name, tokens) - tokens)
 
+    def end_step(self) -> None:
+        """Let the outcomes fade by one training step."""
+        half_life = self._curriculum.half_life if self._curriculum is not None else None
+        if half_life is not None:
+            for pool in self._pools.values():
+                pool.passed *= 0.5 ** (1.0 / half_life)
+                pool.failed *= 0.5 ** (1.0 / half_life)
+
     def metrics(self) -> dict[str, float]:
-        """Return the progress of the epochs, under the warehouse's metric names."""
+        """Return the progress of the epochs and the estimates, under the warehouse's metric names.
+
+        The estimate of a family (a gym, or a tier of a gym) is the mean of its tasks' estimated pass rates.
+        """
         metrics = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
         for name, pool in self._pools.items():
+            if self._curriculum is not None:
+                families: dict[str, list[float]] = {}
+                rates = self._curriculum.pass_rates(pool.passed, pool.failed)
+                for task, rate in zip(pool.tasks, rates.tolist(), strict=True):
+                    families.setdefault(family(task), []).append(rate)
+                metrics |= {f"sampler/{key}/pass_rate": sum(rates) / len(rates) for key, rates in families.items()}
+                continue
             metrics[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
             metrics[f"sampler/{name}/mixed"] = float(np.count_nonzero(pool.mixed))
         return metrics
@@ -185,6 +236,7 @@ class TaskSampler:
                     "position": pool.position,
                     "pending": list(pool.pending),
                     "mixed": {"weights": {str(i): float(pool.mixed[i]) for i in np.flatnonzero(pool.mixed)}},
+                    **({} if self._curriculum is None else {"outcomes": _outcomes(pool)}),
                 }
                 for name, pool in self._pools.items()
             },
@@ -216,6 +268,9 @@ class TaskSampler:
             pool.mixed[:] = 0.0
             for index, weight in saved["mixed"]["weights"].items():
                 pool.mixed[int(index)] = weight
+            pool.passed[:] = pool.failed[:] = 0.0
+            for index, (passed, failed) in saved.get("outcomes", {}).items():
+                pool.passed[int(index)], pool.failed[int(index)] = passed, failed
 
     def _order(self, name: str, fingerprint: str, n: int, epoch: int) -> Permutation:
         return Permutation(n, derive_seed("order", self.seed, name, fingerprint, epoch))
@@ -229,6 +284,14 @@ class TaskSampler:
         best = max(weights, key=lambda name: self._credit[name])
         self._credit[best] -= sum(weights.values())
         return best
+
+    def _by_priority(self, name: str) -> Iterator[Task]:
+        """Yield the tasks of a pool, the highest priority first."""
+        pool, curriculum = self._pools[name], self._curriculum
+        assert curriculum is not None
+        uniform = uniforms(len(pool.tasks), derive_seed("curriculum", self.seed, name, self.draws))
+        order = np.argsort(-curriculum.priorities(pool.passed, pool.failed, uniform), kind="stable")
+        return (pool.tasks[int(index)] for index in order)
 
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
         """Return the next task of the epoch outside the batch. Tasks inside the batch wait for a later batch."""
@@ -267,3 +330,13 @@ class TaskSampler:
             return None
         self._repeats += 1
         return task
+
+
+def family(task: Task) -> str:
+    """Return a task's family as a part of a metric's name: its gym, with its tier where the gym has tiers."""
+    return f"{task.gym}.{task.tier}".replace("/", "-") if task.tier else task.gym
+
+
+def _outcomes(pool: _Pool) -> dict[str, tuple[float, float]]:
+    played = np.flatnonzero(pool.passed + pool.failed)
+    return {str(i): (float(pool.passed[i]), float(pool.failed[i])) for i in played}

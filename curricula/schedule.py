@@ -23,7 +23,7 @@ from pydantic import (
 
 from curricula.gate import COUNTS, SIGNALS, SPENT, SUCCESS, Gate, History
 from userrl_core.errors import ConfigError
-from userrl_core.installed.same_name import offered, same_name
+from userrl_core.installed.same_name import installed_kind
 from userrl_core.seeding import derive_seed
 from userrl_core.settings import Settings
 
@@ -307,17 +307,12 @@ ENTRY_POINT = "userrl.schedules"
 
 
 def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
-    """Validate a schedule of ours or of a package that brings its kind. An unknown kind gets our error."""
-    if isinstance(value, Schedule):
-        return value
-    kind = value.get("kind") if isinstance(value, Mapping) else None
-    points = offered(ENTRY_POINT).get(str(kind), ())
-    if refusal := same_name("schedule", points, f"{__name__}:{kind}" if kind in OURS else ""):
-        raise ConfigError("schedule.bad_package", refusal)
-    if not points:
-        return ours(value)
-    schedule: type[Schedule] = points[0].load()
-    return schedule.model_validate(value)
+    names = dict.fromkeys(OURS, __name__)
+    return installed_kind(value, ours, Schedule, ENTRY_POINT, names, "schedule", _refusal)
+
+
+def _refusal(text: str) -> ConfigError:
+    return ConfigError("schedule.bad_package", text)
 
 
 OURS = tuple(kind.model_fields["kind"].default for kind in (Fixed, Stages, ScalingInter, Adaptive, Drawn, Probes))

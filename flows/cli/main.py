@@ -61,7 +61,7 @@ COMMANDS = {
     "push": ("looking.push", "Push a checkpoint to the Hugging Face hub, with a model card made from the report."),
     "recipe": ("training.recipe", "Show recipes and profiles."),
     "tasks": ("tasks", "List, check, generate and import tasks."),
-    "model": ("models", "Fetch pretrained language models, and list them."),
+    "model": ("models", "Fetch pretrained models, and list them."),
     "import": ("looking.imports", "Import conversations of another tool as a run of kind imported."),
     "sql": ("looking.sql", "Run one SQL query."),
     "warehouse": ("warehouse", "Compact, check and export the warehouse."),

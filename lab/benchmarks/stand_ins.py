@@ -24,7 +24,10 @@ class OneHorizon:
     def draw(self, step: int, n: int) -> list[Task]:
         return random.Random(f"{self.seed}/{step}").sample(self.tasks, n)
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
+    def choices(self, step: int) -> list[Task] | None:
+        return None
+
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None: ...
 
     def record(self, step: int, stats: Any, outcomes: Any = ()) -> None: ...
 

@@ -530,3 +530,26 @@ def test_what_was_said_by_step_is_counted_by_choice(tmp_path: Path) -> None:
     with open_warehouse(tmp_path) as warehouse:
         rows = warehouse.sql("SELECT step, choice, n, turn_share, commonest FROM reply_choices(run := 'r1')").fetchall()
     assert rows == [(1, "action", 5, 1.0, "high"), (2, "action", 1, 1.0, "hello")]
+
+
+def test_the_curriculum_is_told_by_step_and_tier(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for attempt, won in enumerate((True, False, True, None)):
+            stop = "error" if won is None else "success" if won else "horizon"
+            score = None if won is None else float(won)
+            play(log, [score], gym="errand", task="t1", tier="depth 1", attempt=attempt, score=score, stop_reason=stop)
+        for task in ("t2", "t3", "t4"):
+            play(log, [0.0], gym="errand", task=task, tier="depth 2", score=0.0, stop_reason="horizon")
+        play(log, [1.0], gym="wish", step=2)
+        log.metrics(
+            {"sampler/errand.depth 1/pass_rate": 0.6, "sampler/errand.depth 2/pass_rate": 0.25}, stage="rl-1", step=1
+        )
+    with open_warehouse(tmp_path) as warehouse:
+        rows = warehouse.sql(
+            "SELECT step, gym, tier, tasks, trajectories, round(success, 3), draw_share, estimate FROM curriculum(run := 'r1')"
+        ).fetchall()
+    assert rows == [
+        (1, "errand", "depth 1", 1, 3, 0.667, 0.25, 0.6),
+        (1, "errand", "depth 2", 3, 3, 0.0, 0.75, 0.25),
+        (2, "wish", "", 1, 1, 1.0, 1.0, None),
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 from curricula.recipe import PlannedStage, Recipe
 from curricula.sampler import TaskSampler
 from curricula.schedule import Probes
+from curricula.task_curriculum import Oversample, TaskCurriculum
 from userrl.run.tasks import rl_tasks
 from userrl_core.records import Task
 from userrl_core.training.protocols import History
@@ -37,7 +38,8 @@ class RecipeCurriculum:
         self._seed = seed
         self._history: list[dict[str, Any]] = []
         self._stage = 0
-        self._sampler = TaskSampler({}, seed)
+        estimating = recipe.curriculum if isinstance(recipe.curriculum, TaskCurriculum) else None
+        self._sampler = TaskSampler({}, seed, estimating)
         self._timed = timed_gates(recipe)
         self._counted = counted_gates(recipe)
 
@@ -59,7 +61,18 @@ class RecipeCurriculum:
         mix = stage.mix(step + self._ahead)
         if stage.stage.weigh == "tasks" and not stage.stage.alternate:
             mix = {SHUFFLED: 1.0}
-        return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
+        curriculum = self._recipe.curriculum
+        oversample = curriculum.share if isinstance(curriculum, Oversample) else stage.stage.oversample
+        return self._sampler.batch(n, mix, oversample=oversample, by_tokens=stage.stage.weigh == "tokens")
+
+    def choices(self, step: int) -> list[Task] | None:
+        """Return all tasks of a step's stage if the curriculum chooses by pass rates."""
+        if not isinstance(self._recipe.curriculum, TaskCurriculum):
+            return None
+        stage = self._at(step)
+        if stage.number != self._stage:
+            self._enter(stage)
+        return self._sampler.tasks()
 
     def record(self, step: int, stats: Mapping[str, float], outcomes: Sequence[Sequence[tuple[int, int]]] = ()) -> None:
         """Record the values that gates use. success is None if no trajectory of the step could be scored."""
@@ -77,10 +90,11 @@ class RecipeCurriculum:
             values["groups"] = len(outcomes)
             values["probes"] = [turns for group in outcomes for allowed, turns in group if allowed == largest]
         self._history.append(values)
+        self._sampler.end_step()
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None:
         """Report the result of a task's group to the sampler."""
-        self._sampler.observe(task_key, success, tokens)
+        self._sampler.observe(task_key, success, tokens, conversations)
 
     def metrics(self) -> dict[str, float]:
         """Return the progress of the epochs."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import BaseModel, ValidatorFunctionWrapHandler
+
+from userrl_core.errors import ConfigError
 
 
 @cache
@@ -42,3 +47,27 @@ def same_name(noun: str, points: Sequence[EntryPoint], ours: str = "") -> str:
 def package_of(point: EntryPoint) -> str:
     """Return the name of the package that has the entry point."""
     return point.dist.name if point.dist is not None else point.module.partition(".")[0]
+
+
+def installed_kind(
+    value: Any,
+    ours: ValidatorFunctionWrapHandler,
+    base: type[BaseModel],
+    group: str,
+    our_kinds: Mapping[str, str],
+    noun: str,
+    refuse: Callable[[str], ConfigError],
+) -> Any:
+    """Validate a value with a ``kind`` as ours, or as the class of the package that brings its kind.
+
+    An unknown kind gets our error. base: class of the packages' kinds. our_kinds: the modules of our kinds. noun: what is
+    named, such as "schedule". refuse: makes the error if two packages bring the kind.
+    """
+    if isinstance(value, base):
+        return value
+    kind = str(value.get("kind")) if isinstance(value, Mapping) else ""
+    points = offered(group).get(kind, ())
+    our_name = f"{our_kinds[kind]}:{kind}" if kind in our_kinds else ""
+    if refusal := same_name(noun, points, our_name):
+        raise refuse(refusal)
+    return points[0].load().model_validate(value) if points else ours(value)

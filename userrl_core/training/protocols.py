@@ -29,6 +29,10 @@ class Curriculum(Protocol):
         """Return the next n tasks and advance the sampler."""
         ...
 
+    def choices(self, step: int) -> list[Task] | None:
+        """Return the tasks that draws of the step's stage choose from by earlier outcomes; None if outcomes do not matter."""
+        ...
+
     def record(self, step: int, stats: Mapping[str, float], outcomes: Sequence[Sequence[tuple[int, int]]] = ()) -> None:
         """Record the metrics of a completed step, for gates.
 
@@ -37,9 +41,9 @@ class Curriculum(Protocol):
         """
         ...
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
-        """Record the success rate of a task's group. Samplers that prefer tasks with mixed outcomes use it. tokens:
-        the mean number of tokens of a trajectory in the group, None if the trainer does not count them.
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None:
+        """Record the success rate of a task's group. Task curricula use it. tokens: the mean number of tokens of a
+        trajectory in the group, None if the trainer does not count them. conversations: the admitted ones of the group.
         """
         ...
 

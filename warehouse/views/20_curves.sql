@@ -16,6 +16,23 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
     GROUP BY t.run_id, t.stage, t.phase, t.step, CASE WHEN by_gym THEN t.gym END
     ORDER BY t.run_id, t.step, t.stage, gym;
 
+-- Which tasks every training step drew, by gym and tier: their number, their share of the step, the pass rate of their admitted
+-- conversations, and the estimated pass rate of all tasks of the gym and tier after the step (null: the recipe has no task
+-- curriculum).
+CREATE OR REPLACE MACRO curriculum(run := NULL) AS TABLE
+    WITH played AS (
+        SELECT run_id, stage, step, gym, tier, count(DISTINCT task_id) AS tasks,
+               count(*) FILTER (admitted) AS trajectories,
+               avg((stop_reason = 'success')::INT) FILTER (admitted) AS success
+        FROM trajectories WHERE phase = 'train' AND (run IS NULL OR run_id = run)
+        GROUP BY run_id, stage, step, gym, tier
+    )
+    SELECT p.*, p.tasks / sum(p.tasks) OVER (PARTITION BY p.run_id, p.stage, p.step) AS draw_share, m.value AS estimate
+    FROM played p LEFT JOIN metrics m
+         ON m.run_id = p.run_id AND m.stage = p.stage AND m.step = p.step
+        AND m.name = 'sampler/' || p.gym || CASE WHEN p.tier = '' THEN '' ELSE '.' || replace(p.tier, '/', '-') END || '/pass_rate'
+    ORDER BY p.run_id, p.step, p.stage, p.gym, p.tier;
+
 -- The agent's choices step by step: each choice, its frequency, and the most common content. Shows how a run's replies change,
 -- for example when it collapses.
 CREATE OR REPLACE MACRO reply_choices(run := NULL, in_phase := 'train') AS TABLE

@@ -114,7 +114,7 @@ class ListCurriculum:
     def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None:
         self.recorded.append((step, stats.get("rollout/success/mean", 0.0)))
 
-    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None:
         self.observed[task_key] = success
 
     def metrics(self) -> dict[str, float]:

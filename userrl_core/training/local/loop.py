@@ -179,7 +179,7 @@ class _Stage:
                 groups.setdefault(trajectory.task.key, []).append(outcome)
         for key, group in groups.items():
             successes, tokens = zip(*group, strict=True)
-            self.curriculum.observe(key, sum(successes) / len(group), sum(tokens) / len(group))
+            self.curriculum.observe(key, sum(successes) / len(group), sum(tokens) / len(group), len(group))
 
     def save(self, score: float | None) -> None:
         """Write a checkpoint."""

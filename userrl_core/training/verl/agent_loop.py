@@ -46,7 +46,7 @@ from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
 from userrl_core.training.verl.machine.heartbeat import start_heartbeat
 from userrl_core.training.verl.newlines import known_type
-from userrl_core.training.verl.step_plan import decided_horizon, read_tasks
+from userrl_core.training.verl.step_plan import Decision, decided, read_tasks
 from userrl_core.training.waits import waits
 
 NAME = "userrl"
@@ -134,10 +134,13 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
         row = json.loads(columns["userrl"])
-        task = read_tasks(row["tasks"])[row["task"]]
         where = RolloutContext(self.stage.job.stage, int(columns["global_steps"]), _phase(row), self.stage.job.policy)
         attempt = int(columns["session_id"])
-        horizon, uid = await self._horizon(where), str(columns["uid"])
+        decision, uid = await self._decision(where), str(columns["uid"])
+        horizon, key = decision.turns, row["task"]
+        if decision.tasks:  # rows go through a step in order, so a row's index is its place in every step
+            key = decision.tasks[int(columns["extra_info"]["index"]) % len(decision.tasks)]
+        task = read_tasks(row["tasks"])[key]
         conversation = self._conversation(task, attempt, where, horizon, sampling_params)
         if self.stage.greedy_baseline and where.phase == "train" and attempt == 0:
             baseline = self._leave_baseline(uid, task, replace(where, phase="baseline"), horizon, sampling_params)
@@ -208,25 +211,26 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         second = await judge.judge(trajectory)
         return second and replace(second, calls=[*judged.calls, *second.calls])
 
-    async def _horizon(self, where: RolloutContext) -> int:
-        """Return the horizon of this step. If it depends on the previous step, wait until the launcher announces it.
+    async def _decision(self, where: RolloutContext) -> Decision:
+        """Return the horizon of this step, and its tasks if they are chosen. Wait until the launcher announces what depends on
+        the previous step.
 
         Raises TrainingError when the launcher does not.
         """
         stage = self.stage
         if where.phase == "validate":
-            return stage.job.validation_horizon
+            return Decision(stage.job.validation_horizon)
         if not stage.decided:
-            return stage.horizon(where.step)
+            return Decision(stage.horizon(where.step))
         deadline = time.monotonic() + DECISION
-        while (turns := decided_horizon(stage.folder, where.step)) is None:
+        while (decision := decided(stage.folder, where.step)) is None:
             if time.monotonic() > deadline:
                 raise TrainingError(
                     "process.stalled",
                     f"The horizon of step {where.step} was not decided within {DECISION:g} s. Start the run again.",
                 )
             await asyncio.sleep(GROUP_PAUSE)
-        return turns
+        return decision
 
     def _episode(self, task: Task, attempt: int, where: RolloutContext, horizon: int) -> Episode:
         stage = self.stage

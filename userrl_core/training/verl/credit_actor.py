@@ -212,6 +212,7 @@ def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapp
         if interrupted := sum(t.interruptions for t in trajectories):
             line["interventions"] = interrupted / turns
     line["tasks"] = {task: sum(won) / len(won) for task, won in groups.items()}
+    line["conversations"] = {task: len(won) for task, won in groups.items()}
     if admitted:
         line["success"] = sum(t.success for t in admitted) / len(admitted)
         line["turns"] = sum(t.turns for t in admitted) / len(admitted)

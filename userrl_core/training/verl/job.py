@@ -128,7 +128,7 @@ class StageFile(Settings):
     """Horizons by ascending steps."""
 
     decided: bool = False
-    """True if further horizons are decided during the stage, and read from its folder (`step_plan.decided_horizon`)."""
+    """True if further horizons, or tasks, are decided during the stage, and read from its folder (`step_plan.decided`)."""
 
     sink: SinkSpec | None = None
     """The turn log."""

@@ -49,7 +49,7 @@ from userrl_core.training.verl.machine.death_watch import DeathWatch
 from userrl_core.training.verl.machine.node_watch import PATIENCE
 from userrl_core.training.verl.memory import check_memory, settle
 from userrl_core.training.verl.metrics import LOSSES, step_metrics, validation_score
-from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
+from userrl_core.training.verl.step_plan import HORIZONS, Decision, StepPlan, decide, plan_steps, write_tasks
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
 """Module that registers the trainer of a recipe with an entropy mask; no other stage loads it."""
@@ -83,7 +83,7 @@ class _StageStart:
         # The cold start, or a stage before whose shards do not fit: their Hugging Face folder lies within a checkpoint.
         sources = [*filter(None, [self.resume.path]), job.init, *list(job.init.parents)[:2]]
         self.parent = next((card.id for folder in sources if (card := files.read_card(folder))), None)
-        self.decides = False
+        self.decides = self.chooses = False
         self.done: set[int] = set()
         self.metrics: dict[str, float] = {}
 
@@ -99,8 +99,8 @@ class _StageStart:
             self.curriculum.load_state_dict(state)
         plan = plan_steps(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
         self.curriculum.load_state_dict(plan.state)
+        self.decides, self.chooses = plan.decided, plan.chosen
         self._replay_statistics()
-        self.decides = plan.decided
         if self.at < job.last_step:
             self._void_earlier_start()
             self._prepare(plan)
@@ -256,6 +256,7 @@ class _StageStart:
         lines_by_step = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
         for step in sorted(lines_by_step):
             if step <= self.at:
+                self._choose(step)
                 self._inform_curriculum(lines_by_step[step])
 
     def _inform_curriculum(self, stats: Mapping[str, Any]) -> None:
@@ -266,14 +267,18 @@ class _StageStart:
         if stats.get("turns") is not None:
             curriculum_metrics["rollout/turns/mean"] = float(stats["turns"])
             curriculum_metrics["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
-        self.curriculum.record(step, curriculum_metrics)
         for task, success in stats["tasks"].items():
-            self.curriculum.observe(task, success)
+            self.curriculum.observe(task, success, conversations=stats.get("conversations", {}).get(task, 1))
+        self.curriculum.record(step, curriculum_metrics)
+
+    def _choose(self, step: int) -> list[str]:
+        """Return the keys of the tasks that the curriculum chooses for a step, none where they are planned."""
+        return [task.key for task in self.curriculum.draw(step, self.job.algorithm.batch)] if self.chooses else []
 
     def _decide(self, step: int) -> None:
-        """Announce the horizon of a step whose predecessors are recorded, where the agent loops wait for it."""
+        """Announce horizon and tasks of a step whose predecessors are recorded, where the agent loops wait for them."""
         if self.decides and step <= self.job.last_step:
-            decide_horizon(self.folder, step, self.curriculum.horizon(step, ()))
+            decide(self.folder, step, Decision(self.curriculum.horizon(step, ()), self._choose(step)))
 
     def _best(self) -> Best | None:
         return files.best_of(self.root, self.job.best)

@@ -2,8 +2,10 @@
 
 verl reads a file and cannot ask the curriculum, so the curriculum plans the whole stage when it begins. A restarted
 stage reads the same plan, whatever happened to the curriculum in between. The tasks are stored next to the plan, each
-once; a row of the training file only names its task. A horizon may depend on the progress of the stage itself. The
-process that started verl decides it when the previous step ends, and writes it to a file that the agent loops read.
+once; a row of the training file only names its task. A horizon, and the tasks that a task curriculum chooses, may depend
+on the progress of the stage itself. The process that started verl decides them when the previous step ends, and writes
+them to a file that the agent loops read. verl's own curriculum samplers choose from its table of rows inside its process,
+which knows no outcome of a conversation that was not admitted.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from userrl_core.records import Task
 from userrl_core.training.protocols import Curriculum, History
 
 HORIZONS = "horizons.jsonl"
-"""File in a stage's folder with the horizons that were decided during the stage."""
+"""File in a stage's folder with the horizons and tasks that were decided during the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,20 @@ class StepPlan:
     """The plan of a stage. horizons: of the steps where it is known when the stage begins. steps: the keys of each
     step's tasks, in order.
 
-    tasks: by key. state: the curriculum's state after the plan.
+    tasks: by key. state: the curriculum's state after the plan. chosen: the tasks of each step are chosen when the previous
+    one has ended, and `steps` has any tasks in their places.
     """
 
     horizons: Mapping[int, int]
     steps: Mapping[int, Sequence[str]]
     tasks: Mapping[str, Task]
     state: Mapping[str, Any]
+    chosen: bool = False
 
     @property
     def decided(self) -> bool:
-        """Return True if some horizons are decided during the stage."""
-        return len(self.horizons) < len(self.steps)
+        """Return True if horizons or tasks are decided during the stage."""
+        return self.chosen or len(self.horizons) < len(self.steps)
 
     def tasks_from(self, step: int) -> list[Task]:
         """Return the tasks of this step and all later ones, in order."""
@@ -58,12 +62,13 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
         return read_step_plan(folder)
     horizons: dict[int, int] = {}
     steps: dict[int, list[str]] = {}
-    tasks: dict[str, Task] = {}
+    choices = curriculum.choices(first)
+    tasks = {task.key: task for task in choices or ()}
     for step in range(first, last + 1):
         with suppress(ConfigError):  # it depends on steps of this stage
             horizons[step] = curriculum.horizon(step, ())
         try:
-            drawn = curriculum.draw(step, batch)
+            drawn = curriculum.draw(step, batch) if choices is None else choices[:batch]
         except ConfigError as error:
             raise _not_yet(step, error) from error
         if len(drawn) != batch:
@@ -72,9 +77,9 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
             )
         tasks.update({task.key: task for task in drawn})
         steps[step] = [task.key for task in drawn]
-    plan = StepPlan(horizons, steps, tasks, curriculum.state_dict())
+    plan = StepPlan(horizons, steps, tasks, curriculum.state_dict(), chosen=choices is not None)
     write_tasks(folder / "tasks.jsonl", tasks.values())
-    write_json(path, {"horizons": horizons, "steps": steps, "state": plan.state})
+    write_json(path, {"horizons": horizons, "steps": steps, "state": plan.state, "chosen": plan.chosen})
     return plan
 
 
@@ -100,16 +105,24 @@ def _not_yet(step: int, error: ConfigError) -> ConfigError:
     )
 
 
-def decide_horizon(folder: Path, step: int, turns: int) -> None:
-    """Announce the horizon of a step to the agent loops."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The horizon of a step, and the keys of its tasks in the order of verl's rows; none where the plan has them."""
+
+    turns: int
+    tasks: Sequence[str] = ()
+
+
+def decide(folder: Path, step: int, decision: Decision) -> None:
+    """Announce a step's horizon and tasks to the agent loops."""
     with (folder / HORIZONS).open("a") as file:
-        file.write(json.dumps({"step": step, "turns": turns}) + "\n")
+        file.write(json.dumps({"step": step, **asdict(decision)}) + "\n")
 
 
-def decided_horizon(folder: Path, step: int) -> int | None:
-    """Return the last horizon decided for a step; None before there is one."""
-    turns = [int(line["turns"]) for line in GrowingLines(folder / HORIZONS) if int(line["step"]) == step]
-    return turns[-1] if turns else None
+def decided(folder: Path, step: int) -> Decision | None:
+    """Return the last decision about a step; None before there is one."""
+    lines = [line for line in GrowingLines(folder / HORIZONS) if int(line["step"]) == step]
+    return Decision(int(lines[-1]["turns"]), lines[-1].get("tasks", ())) if lines else None
 
 
 def read_step_plan(folder: Path) -> StepPlan:
@@ -120,6 +133,7 @@ def read_step_plan(folder: Path) -> StepPlan:
         {int(step): tuple(keys) for step, keys in values["steps"].items()},
         read_tasks(str(folder / "tasks.jsonl")),
         values["state"],
+        values.get("chosen", False),  # plans of earlier versions have drawn all tasks
     )
 
 

@@ -134,7 +134,10 @@ class TwoStages:
     def record(self, step: int, stats: Mapping[str, float], outcomes: Any = ()) -> None:
         self.seen.append(stats.get("rollout/success/mean", 0.0))
 
-    def observe(self, task_key: str, success: float) -> None: ...
+    def choices(self, step: int) -> list[Task] | None:
+        return None
+
+    def observe(self, task_key: str, success: float, tokens: float | None = None, conversations: int = 1) -> None: ...
 
     def metrics(self) -> dict[str, float]:
         return {}

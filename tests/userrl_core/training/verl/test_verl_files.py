@@ -45,7 +45,7 @@ from userrl_core.training.verl.machine.heartbeat import HeartbeatWatch, start_he
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
 from userrl_core.training.verl.sft import prepared
-from userrl_core.training.verl.step_plan import decide_horizon, decided_horizon, plan_steps, read_tasks
+from userrl_core.training.verl.step_plan import HORIZONS, Decision, decide, decided, plan_steps, read_tasks
 
 STAGES = [(1, 5), (6, 10)]
 CHATS = "pkg://userrl_core.training.verl.data"
@@ -76,10 +76,33 @@ def test_horizons_that_depend_on_the_stage_itself_are_left_open_and_told_one_by_
     assert (plan.horizons, plan.decided, sorted(plan.steps)) == ({1: 4}, True, [1, 2, 3, 4])
     assert plan_steps(tmp_path, Adapted(), 1, 4, 2).horizons == {1: 4}
     assert not plan_steps(tmp_path / "fixed", TwoStages(), 1, 4, 2).decided
-    assert decided_horizon(tmp_path, 3) is None
+    assert decided(tmp_path, 3) is None
     for step, turns in [(3, 4), (4, 6), (3, 6)]:
-        decide_horizon(tmp_path, step, turns)
-    assert [decided_horizon(tmp_path, step) for step in (2, 3, 4)] == [None, 6, 6]
+        decide(tmp_path, step, Decision(turns))
+    assert [decided(tmp_path, step) for step in (2, 3, 4)] == [None, Decision(6, []), Decision(6, [])]
+    # A stage that an earlier version began has lines without tasks.
+    with (tmp_path / HORIZONS).open("a") as file:
+        file.write('{"step": 5, "turns": 8}\n')
+    assert decided(tmp_path, 5) == Decision(8)
+
+
+class Choosing(TwoStages):
+    """Chooses the next task only when the one before was played."""
+
+    def choices(self, step: int) -> list[Task]:
+        return self.pool
+
+
+def test_tasks_that_a_curriculum_chooses_are_left_open_and_told_one_by_one(tmp_path: Path) -> None:
+    curriculum = Choosing()
+    plan = plan_steps(tmp_path, curriculum, 1, 4, 2)
+    assert (plan.chosen, plan.decided, curriculum.at) == (True, True, 0)
+    assert set(plan.tasks) == {task.key for task in curriculum.pool}
+    assert len(plan.tasks_from(3)) == 4
+    again = plan_steps(tmp_path, Choosing(), 1, 4, 2)
+    assert (again.chosen, again.state) == (True, {"at": 0, "seen": []})
+    decide(tmp_path, 2, Decision(4, ["travel/a", "math/b"]))
+    assert decided(tmp_path, 2) == Decision(4, ["travel/a", "math/b"])
 
 
 def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Task curricula: which tasks of a pool the next batch gets, by how often the agent has passed them.
+
+A curriculum gives every task of a pool a priority, and a batch gets the tasks of the highest priorities. Priorities are a
+pure function of the recorded outcomes and of one uniform number per task, so a resumed run draws the tasks of an
+uninterrupted one.
+
+Shapes: T tasks of a pool.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+
+from userrl_core.errors import ConfigError
+from userrl_core.installed.same_name import installed_kind
+from userrl_core.settings import Settings
+
+Floats = NDArray[np.float64]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class TaskCurriculum(Settings):
+    """Base of all kinds that estimate pass rates.
+
+    An estimate is the mean of a Beta distribution: a prior, and the conversations of the task's groups. Only admitted
+    conversations count.
+    """
+
+    prior: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.0)
+    """Conversations passed and failed that every task starts with. They keep each task's chance above 0."""
+
+    half_life: PositiveFloat | None = 20.0
+    """Training steps after which an outcome counts half, since the agent changes; null: outcomes never fade."""
+
+    def pass_rates(self, passed_T: Floats, failed_T: Floats) -> Floats:
+        """Return the estimated pass rates, [T]. passed_T, failed_T: faded numbers of conversations, without the prior."""
+        passed_T, failed_T = passed_T + self.prior[0], failed_T + self.prior[1]
+        rates: Floats = passed_T / (passed_T + failed_T)
+        return rates
+
+    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+        """Return a priority for every task, [T]; the next batch gets the highest. uniform_T: independent, in (0, 1)."""
+        raise NotImplementedError
+
+
+class Uniform(Settings):
+    """Every task once per epoch, in random order."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class Oversample(Settings):
+    """Every task once per epoch, and a share of each batch from tasks whose last group was mixed (after DAPO).
+
+    The chance of a mixed task is in proportion to p (1 - p), p its last group's share of successes.
+    """
+
+    kind: Literal["oversample"] = "oversample"
+    share: Share = 0.25
+    """Share of a batch."""
+
+
+class Learnability(TaskCurriculum):
+    """Tasks in proportion to p (1 - p), p their estimated pass rate: those that the agent sometimes solves."""
+
+    kind: Literal["learnability"] = "learnability"
+
+    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+        """See `TaskCurriculum.priorities`."""
+        rates = self.pass_rates(passed_T, failed_T)
+        return in_proportion(rates * (1.0 - rates), uniform_T)
+
+
+class Thompson(TaskCurriculum):
+    """Posterior sampling: the tasks of the largest q (1 - q), q drawn from the posterior of each pass rate.
+
+    A task that was seldom played has a wide posterior and is tried again. A task that always fails is given up slowly.
+    """
+
+    kind: Literal["thompson"] = "thompson"
+
+    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+        """See `TaskCurriculum.priorities`."""
+        from scipy.special import betaincinv  # its import takes a tenth of a second
+
+        drawn_T = betaincinv(passed_T + self.prior[0], failed_T + self.prior[1], uniform_T)
+        priorities: Floats = drawn_T * (1.0 - drawn_T)
+        return priorities
+
+
+class Pools(TaskCurriculum):
+    """Easy, medium and hard tasks, with fixed shares of a batch. A task is promoted as its estimated pass rate rises.
+
+    With the default prior, a task that was not played yet is medium.
+    """
+
+    kind: Literal["pools"] = "pools"
+    easy_from: Share = 0.75
+    """Pass rate from which a task is easy."""
+
+    hard_below: Share = 0.25
+    """Pass rate below which a task is hard."""
+
+    easy: Share = 0.15
+    """Share of easy tasks in a batch. The share of a pool without tasks goes to the others."""
+
+    medium: Share = 0.7
+    """Share of medium tasks."""
+
+    hard: Share = 0.15
+    """Share of hard tasks."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Pools:
+        if self.hard_below >= self.easy_from:
+            raise ConfigError("recipe.conflict", "hard_below must be lower than easy_from")
+        if abs(self.easy + self.medium + self.hard - 1.0) > 1e-6:
+            raise ConfigError("recipe.invalid_value", "the shares of easy, medium and hard tasks must sum to 1")
+        return self
+
+    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+        """See `TaskCurriculum.priorities`."""
+        rates = self.pass_rates(passed_T, failed_T)
+        weights = np.zeros(len(rates))
+        pools = (
+            rates < self.hard_below,
+            (rates >= self.hard_below) & (rates < self.easy_from),
+            rates >= self.easy_from,
+        )
+        for share, pool in zip((self.hard, self.medium, self.easy), pools, strict=True):
+            weights[pool] = share / max(np.count_nonzero(pool), 1)
+        return in_proportion(weights, uniform_T)
+
+
+def in_proportion(weights_T: Floats, uniform_T: Floats) -> Floats:
+    """Return priorities whose highest are a draw without replacement in proportion to the weights (the Gumbel-max trick)."""
+    with np.errstate(divide="ignore"):
+        priorities: Floats = np.log(weights_T) - np.log(-np.log(uniform_T))
+    return priorities
+
+
+ENTRY_POINT = "userrl.curricula"
+"""Kinds of curricula from installed packages. The entry point's name is the ``kind``, its object a `TaskCurriculum` class."""
+
+OURS = tuple(kind.model_fields["kind"].default for kind in (Uniform, Oversample, Learnability, Pools, Thompson))
+
+
+def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
+    names = dict.fromkeys(OURS, __name__)
+    return installed_kind(value, ours, TaskCurriculum, ENTRY_POINT, names, "curriculum", _refusal)
+
+
+def _refusal(text: str) -> ConfigError:
+    return ConfigError("curriculum.bad_package", text)
+
+
+AnyCurriculum = Annotated[
+    Annotated[Uniform | Oversample | Learnability | Pools | Thompson, Field(discriminator="kind")],
+    WrapValidator(_or_installed),
+    SerializeAsAny(),
+]
