@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from curricula.task_curriculum import Floats, TaskCurriculum
 from userrl_core.errors import ConfigError
@@ -88,9 +89,15 @@ class _Pool:
     passed: Floats = field(init=False)
     """Faded number of conversations that passed, shape [tasks]; counted for a curriculum."""
     failed: Floats = field(init=False)
+    families: list[str] = field(init=False)
+    family_of: NDArray[np.intp] = field(init=False)
+    """The number of each task's family in `families`."""
 
     def __post_init__(self) -> None:
         self.mixed, self.passed, self.failed = (np.zeros(len(self.tasks)) for _ in range(3))
+        numbers: dict[str, int] = {}
+        self.family_of = np.array([numbers.setdefault(family(task), len(numbers)) for task in self.tasks])
+        self.families = list(numbers)
 
 
 class TaskSampler:
@@ -211,11 +218,9 @@ class TaskSampler:
         metrics = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
         for name, pool in self._pools.items():
             if self._curriculum is not None:
-                families: dict[str, list[float]] = {}
-                rates = self._curriculum.pass_rates(pool.passed, pool.failed)
-                for task, rate in zip(pool.tasks, rates.tolist(), strict=True):
-                    families.setdefault(family(task), []).append(rate)
-                metrics |= {f"sampler/{key}/pass_rate": sum(rates) / len(rates) for key, rates in families.items()}
+                alpha, beta = self._curriculum.posterior(pool.passed, pool.failed, pool.family_of)
+                means = np.bincount(pool.family_of, alpha / (alpha + beta)) / np.bincount(pool.family_of)
+                metrics |= {f"sampler/{key}/pass_rate": float(m) for key, m in zip(pool.families, means, strict=True)}
                 continue
             metrics[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
             metrics[f"sampler/{name}/mixed"] = float(np.count_nonzero(pool.mixed))
@@ -290,7 +295,8 @@ class TaskSampler:
         pool, curriculum = self._pools[name], self._curriculum
         assert curriculum is not None
         uniform = uniforms(len(pool.tasks), derive_seed("curriculum", self.seed, name, self.draws))
-        order = np.argsort(-curriculum.priorities(pool.passed, pool.failed, uniform), kind="stable")
+        estimates = curriculum.posterior(pool.passed, pool.failed, pool.family_of)
+        order = np.argsort(-curriculum.priorities(*estimates, uniform), kind="stable")
         return (pool.tasks[int(index)] for index in order)
 
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:

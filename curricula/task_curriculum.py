@@ -4,7 +4,7 @@ A curriculum gives every task of a pool a priority, and a batch gets the tasks o
 pure function of the recorded outcomes and of one uniform number per task, so a resumed run draws the tasks of an
 uninterrupted one.
 
-Shapes: T tasks of a pool.
+Shapes: T tasks of a pool, F families.
 """
 
 from __future__ import annotations
@@ -26,24 +26,35 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class TaskCurriculum(Settings):
     """Base of all kinds that estimate pass rates.
 
-    An estimate is the mean of a Beta distribution: a prior, and the conversations of the task's groups. Only admitted
-    conversations count.
+    A task's estimate is a Beta distribution: what its own conversations showed, and a few conversations with the pass rate of
+    its family (its gym and tier). So a task that was never played is as hard as its family, also in a pool so large that few
+    tasks come twice. Only admitted conversations count.
     """
 
     prior: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.0)
-    """Conversations passed and failed that every task starts with. They keep each task's chance above 0."""
+    """Conversations passed and failed that every family starts with."""
+
+    family: PositiveFloat = 2.0
+    """Number of conversations with the family's pass rate in each task's estimate."""
 
     half_life: PositiveFloat | None = 20.0
     """Training steps after which an outcome counts half, since the agent changes; null: outcomes never fade."""
 
-    def pass_rates(self, passed_T: Floats, failed_T: Floats) -> Floats:
-        """Return the estimated pass rates, [T]. passed_T, failed_T: faded numbers of conversations, without the prior."""
-        passed_T, failed_T = passed_T + self.prior[0], failed_T + self.prior[1]
-        rates: Floats = passed_T / (passed_T + failed_T)
-        return rates
+    def posterior(self, passed_T: Floats, failed_T: Floats, family_T: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return the parameters of each task's Beta distribution, [T] each.
 
-    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
-        """Return a priority for every task, [T]; the next batch gets the highest. uniform_T: independent, in (0, 1)."""
+        passed_T, failed_T: faded numbers of conversations. family_T: the number of each task's family.
+        """
+        passed_F = np.bincount(family_T, passed_T) + self.prior[0]
+        failed_F = np.bincount(family_T, failed_T) + self.prior[1]
+        rates_T = (passed_F / (passed_F + failed_F))[family_T]
+        return passed_T + self.family * rates_T, failed_T + self.family * (1.0 - rates_T)
+
+    def priorities(self, alpha_T: Floats, beta_T: Floats, uniform_T: Floats) -> Floats:
+        """Return a priority for every task, [T]; the next batch gets the highest.
+
+        alpha_T, beta_T: parameters of the estimates. uniform_T: independent numbers in (0, 1).
+        """
         raise NotImplementedError
 
 
@@ -69,9 +80,9 @@ class Learnability(TaskCurriculum):
 
     kind: Literal["learnability"] = "learnability"
 
-    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+    def priorities(self, alpha_T: Floats, beta_T: Floats, uniform_T: Floats) -> Floats:
         """See `TaskCurriculum.priorities`."""
-        rates = self.pass_rates(passed_T, failed_T)
+        rates = alpha_T / (alpha_T + beta_T)
         return in_proportion(rates * (1.0 - rates), uniform_T)
 
 
@@ -83,11 +94,11 @@ class Thompson(TaskCurriculum):
 
     kind: Literal["thompson"] = "thompson"
 
-    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+    def priorities(self, alpha_T: Floats, beta_T: Floats, uniform_T: Floats) -> Floats:
         """See `TaskCurriculum.priorities`."""
         from scipy.special import betaincinv  # its import takes a tenth of a second
 
-        drawn_T = betaincinv(passed_T + self.prior[0], failed_T + self.prior[1], uniform_T)
+        drawn_T = betaincinv(alpha_T, beta_T, uniform_T)
         priorities: Floats = drawn_T * (1.0 - drawn_T)
         return priorities
 
@@ -95,7 +106,7 @@ class Thompson(TaskCurriculum):
 class Pools(TaskCurriculum):
     """Easy, medium and hard tasks, with fixed shares of a batch. A task is promoted as its estimated pass rate rises.
 
-    With the default prior, a task that was not played yet is medium.
+    A task that was not played yet is where its family is: medium at first.
     """
 
     kind: Literal["pools"] = "pools"
@@ -122,9 +133,9 @@ class Pools(TaskCurriculum):
             raise ConfigError("recipe.invalid_value", "the shares of easy, medium and hard tasks must sum to 1")
         return self
 
-    def priorities(self, passed_T: Floats, failed_T: Floats, uniform_T: Floats) -> Floats:
+    def priorities(self, alpha_T: Floats, beta_T: Floats, uniform_T: Floats) -> Floats:
         """See `TaskCurriculum.priorities`."""
-        rates = self.pass_rates(passed_T, failed_T)
+        rates = alpha_T / (alpha_T + beta_T)
         weights = np.zeros(len(rates))
         pools = (
             rates < self.hard_below,

@@ -19,7 +19,12 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import Task
 from userrl_core.seeding import derive_seed
 
-KINDS: list[TaskCurriculum] = [Learnability(), Thompson(), Pools(), Learnability(half_life=None, prior=(0.5, 2.0))]
+KINDS: list[TaskCurriculum] = [
+    Learnability(),
+    Thompson(),
+    Pools(),
+    Learnability(half_life=None, prior=(0.5, 2.0), family=8),
+]
 EIGHT = {"kind": "learnability", "half_life": 8}
 
 
@@ -43,7 +48,8 @@ def test_uniform_numbers_are_those_of_the_sampler_s_hash() -> None:
 
 def test_learnability_draws_in_proportion_to_p_times_one_less_p() -> None:
     drawn = counted(Learnability(), {"t0": 0.5, "t1": 0.1, "t2": 1.0, "t3": 0.0}, draws=4000)
-    rates = np.array([51, 11, 101, 1]) / 102
+    family = (50 + 10 + 100 + 1) / 402
+    rates = (np.array([50, 10, 100, 0]) + 2 * family) / 102
     weights = rates * (1 - rates)
     for number, weight in enumerate(weights / weights.sum()):
         assert abs(drawn[f"t{number}"] / 4000 - weight) < 4 * np.sqrt(weight / 4000)
@@ -70,21 +76,24 @@ def test_pools_get_their_shares_and_a_task_is_promoted() -> None:
 def test_outcomes_fade_to_the_prior() -> None:
     sampler = TaskSampler({"a": tasks(2)}, 0, Learnability(half_life=2))
     sampler.observe("a/t0", 0.0, conversations=6)
-    assert sampler.metrics()["sampler/a/pass_rate"] == (1 / 8 + 1 / 2) / 2
+    # The family's rate is 1 of 8, so t0 has .25 of 8 and t1 .25 of 2.
+    assert sampler.metrics()["sampler/a/pass_rate"] == pytest.approx((0.25 / 8 + 0.25 / 2) / 2)
     sampler.end_step()
     sampler.end_step()
-    assert sampler.metrics()["sampler/a/pass_rate"] == pytest.approx((1 / 5 + 1 / 2) / 2)
+    # Of 6 failed conversations 3 are left, so the family's rate is 1 of 5.
+    assert sampler.metrics()["sampler/a/pass_rate"] == pytest.approx((0.4 / 5 + 0.4 / 2) / 2)
     for _ in range(200):
         sampler.end_step()
     assert sampler.metrics()["sampler/a/pass_rate"] == pytest.approx(0.5)
 
 
-def test_estimates_are_told_by_family() -> None:
-    pool = [Task("errand", f"t{depth}", "train", {}, tier=f"depth {depth}") for depth in (1, 2)]
-    sampler = TaskSampler({"errand": pool}, 0, Learnability())
-    sampler.observe("errand/t1", 1.0, conversations=2)
-    assert sampler.metrics()["sampler/errand.depth 1/pass_rate"] == 0.75
-    assert sampler.metrics()["sampler/errand.depth 2/pass_rate"] == 0.5
+def test_a_task_that_was_never_played_is_as_hard_as_its_family() -> None:
+    pool = [Task("errand", f"t{n}", "train", {}, tier=f"depth {n % 2}") for n in range(40)]
+    sampler = TaskSampler({"errand": pool}, 0, Pools(easy=0.0, medium=1.0, hard=0.0))
+    sampler.observe("errand/t1", 0.0, conversations=16)
+    assert sampler.metrics()["sampler/errand.depth 0/pass_rate"] == pytest.approx(0.5)
+    assert sampler.metrics()["sampler/errand.depth 1/pass_rate"] < 0.06
+    assert {task.tier for _ in range(50) for task in sampler.batch(8, {"errand": 1.0})} == {"depth 0"}
 
 
 @pytest.mark.parametrize("curriculum", KINDS, ids=lambda kind: f"{kind.kind} {kind.half_life}")
@@ -129,6 +138,7 @@ def test_a_recipe_s_curriculum_chooses_by_the_outcomes_of_its_groups() -> None:
     pool = curriculum.choices(1)
     assert pool is not None
     kept = {task.key for gym in ("errand", "wish") for task in [task for task in pool if task.gym == gym][:3]}
+    assert len(pool) > 1000
     for task in pool:
         curriculum.observe(task.key, 0.5 if task.key in kept else 0.0, conversations=50)
     assert {task.key for task in curriculum.draw(1, 6)} == kept
