@@ -143,7 +143,7 @@ class Pools(TaskCurriculum):
             rates >= self.easy_from,
         )
         for share, pool in zip((self.hard, self.medium, self.easy), pools, strict=True):
-            weights[pool] = share / max(np.count_nonzero(pool), 1)
+            weights[pool] = share / max(int(pool.sum()), 1)
         return in_proportion(weights, uniform_T)
 
 
