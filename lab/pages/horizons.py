@@ -75,7 +75,7 @@ def curve(rows: Iterable[Mapping[str, str]], branch: str) -> list[tuple[int, flo
     """Return step, mean over seeds, and 95 % limits (Student's t) at the steps that every seed validated."""
     by_seed: dict[str, dict[int, float]] = {}
     for row in rows:
-        if row["branch"] in ("both", branch):
+        if row["branch"] == branch:
             by_seed.setdefault(row["seed"], {})[int(row["step"])] = float(row["score"])
     steps = sorted(set.intersection(*(set(scores) for scores in by_seed.values())))
     limits = {step: score_interval(np.array([scores[step] for scores in by_seed.values()])) for step in steps}
@@ -86,17 +86,18 @@ def draw(scores: list[dict[str, str]], runs: list[dict[str, str]]) -> str:
     """Return the picture as SVG text."""
     from matplotlib.figure import Figure
 
-    curves = {branch: curve(scores, branch) for branch in BRANCHES}
+    shared = curve(scores, "both")
+    curves = {"": shared, **{branch: [shared[-1], *curve(scores, branch)] for branch in BRANCHES}}
     starts = [0.0, *(fmean(float(run[f"longer_at_{turns}"]) for run in runs) for turns in (10, 16))]
     with drawing():
         figure = Figure(figsize=(7.2, 3.3), layout="constrained")
         axes = figure.add_subplot()
         ends = []
-        for branch, color in zip(BRANCHES, (COLORS[1], COLORS[0]), strict=True):
+        for branch, color in zip(curves, (QUIET, COLORS[1], COLORS[0]), strict=True):
             steps, values, low, high = zip(*curves[branch], strict=True)
             axes.fill_between(steps, low, high, color=color, alpha=0.18, lw=0)
-            axes.plot(steps, values, color=color, marker="o")
-            ends.append((branch, values[-1], color))
+            axes.plot(steps, values, color=color, marker="o", clip_on=False)
+            ends += [(branch, values[-1], color)] if branch else []
         for number, (start, turns) in enumerate(zip(starts, STAGES, strict=True)):
             if number:
                 axes.axvline(start, color=RULE, lw=0.9, zorder=0.5)
@@ -107,7 +108,7 @@ def draw(scores: list[dict[str, str]], runs: list[dict[str, str]]) -> str:
             )  # fmt: skip
         axes.set_ylim(0.3, 1.0)
         axes.set_xlim(0, curves["short"][-1][0])
-        axes.set(xlabel="training step (each of 16 tasks)", ylabel="score on held-out tasks")
+        axes.set(xlabel="training step (each of 16 tasks)", ylabel="mean score on held-out tasks")
         name_lines(axes, ends)
         text_file = io.StringIO()
         figure.savefig(text_file, format="svg", metadata={"Date": None, "Creator": None})

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 import yaml
 
 from flows.server.own_server import server_state
+from tests.docs.test_documents import commands
 from tests.migrated import migrate
 from tests.places import ROOT
 from tests.ports import free_port
@@ -148,6 +150,55 @@ def test_a_scheduled_sweep_fires_its_trials_train_and_sql_gives_the_objective_of
     rows = json.loads(terminal.call("userrl", "sql", EFFECTIVE_TURNS, "--json"))
     by_sql = {row["run_id"]: row["value"] for row in rows}
     assert {run: by_sql[run] for run in objectives} == pytest.approx(objectives, abs=1e-12)
+
+
+def short(words: Sequence[str]) -> list[str]:
+    """A command of the README with a small training, or with the small sweep in place of the shipped one."""
+    file = "mine.yaml" if words[2:3] == ["run"] else "mine"
+    changes = {"gamma-schedule": file, "sweep/horizon": "sweep/mine"}
+    small = ["profile=laptop-quick", f"overrides={json.dumps(TINY)}"]
+    if list(words) == ["make", "run"]:  # the Makefile installs, then calls this
+        return ["python", "-m", "flows.cli.make_run", *small, "name=by-make"]
+    if words[:3] == ["prefect", "deployment", "run"]:
+        return [*words, "--watch", *(part for value in small for part in ("-p", value))]
+    return [changes.get(word, word) for word in words]
+
+
+ANSWERS = {
+    "make run": "held-out",
+    "prefect deployment run train/equalized-r2g": "Completed",
+    "userrl schedule on sweep/horizon": "sweep/mine is on: * * * * * UTC",
+    "userrl sql": "reward",
+    "userrl sweep run gamma-schedule": "next: userrl sweep best mine",
+    "userrl sweep best gamma-schedule": "over 1 fresh seed",
+}
+"""What the short form of each command of the README prints."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beginning", ANSWERS)
+def test_a_command_of_the_readme_runs_with_short_overrides(terminal: Terminal, beginning: str) -> None:
+    [words] = [words for words in commands(ROOT / "README.md") if " ".join(words).startswith(beginning)]
+    output = terminal.call(*short(words))
+    if "schedule" in words:
+        terminal.call("userrl", "schedule", "off", "sweep/mine")
+    assert ANSWERS[beginning] in output
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_with_short_overrides(terminal: Terminal) -> None:
+    [block] = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    output = terminal.call("python", "-c", block.replace("seed=1", f"seed=1, overrides={TINY!r}"))
+    assert "held-out" in output
+
+
+def test_the_readme_is_short_and_every_command_of_it_is_run_by_a_test() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 900
+    assert text[: text.index("\n    make run")].count("\n") < 24  # one screen
+    others = {"make test", "userrl up"}
+    lines = {" ".join(words) for words in commands(ROOT / "README.md")} - others
+    assert sorted(next((key for key in ANSWERS if line.startswith(key)), line) for line in lines) == sorted(ANSWERS)
 
 
 @pytest.mark.slow
