@@ -212,6 +212,9 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
         warnings.simplefilter("ignore")  # Optuna marks its matplotlib backend as experimental
         for name, plot in plots.items():
             plot()
+            if name == "parallel":  # each parameter's axis would draw a grid over the lines
+                for axes in pyplot.gcf().axes:
+                    axes.grid(visible=False)
             path = folder / f"{name}.png"
             pyplot.gcf().savefig(path, dpi=110, bbox_inches="tight")
             pyplot.close("all")

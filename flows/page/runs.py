@@ -41,6 +41,12 @@ KINDS: dict[str, str] = {IMPROVED: "good", NO_BETTER: "odd", WORSE: "odd", COLLA
 TICK = '<q-checkbox v-if="props.row.curves" v-model="props.selected" :aria-label="props.row.name"/>'
 """Template of a row's checkbox. The conversations of people lack curves and a checkbox."""
 
+NAME = (
+    '<q-td :props="props"><a :href="props.row.href_name" v-text="props.value"></a>'
+    '<div class="quiet" v-if="props.row.of_recipe" v-text="props.row.of_recipe"></div></q-td>'
+)
+"""Template of a run's id, above its recipe where the id does not begin with it."""
+
 SPARKS = """
 SELECT run_id, stage, step, avg(score) FILTER (admitted) AS score FROM trajectories
 WHERE phase = 'train' GROUP BY run_id, stage, step HAVING score IS NOT NULL ORDER BY run_id, step, stage
@@ -72,10 +78,11 @@ async def show_runs(warehouse: Warehouse) -> None:
         table = frame.table(
             rows,
             columns,
-            links=("name", "trajectories"),
+            links=("trajectories",),
             wide=("spark", "state", "trajectories", "began"),
             selection=True,
         )
+        table.add_slot("body-cell-name", NAME)
         table.add_slot("body-cell-spark", frame.SPARK)
         table.add_slot("body-cell-ending", frame.WORD)
         table.add_slot("body-selection", TICK)
@@ -122,7 +129,8 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
                 {
                     "id": f"{run_id} {branch}",
                     "run": run_id,
-                    "name": _run_name(row, branch),
+                    "name": f"{run_id} · {branch}" if branch else run_id,
+                    "of_recipe": "" if run_id.startswith(row["recipe"] or "") else row["recipe"],
                     "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
                     "curves": run_id != PEOPLE,
                     "state": row["kind"] or _state(run),
@@ -139,13 +147,6 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
                 }
             )
     return rows
-
-
-def _run_name(row: Row, branch: str) -> str:
-    """Return the run's id, with the recipe if the id does not begin with it, and the branch."""
-    run_id, recipe = str(row["run_id"]), str(row["recipe"] or "")
-    named = run_id if not recipe or run_id.startswith(recipe) else f"{run_id} · {recipe}"
-    return f"{named} · {branch}" if branch else named
 
 
 def _of_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
