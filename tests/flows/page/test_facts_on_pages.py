@@ -11,11 +11,12 @@ from flows.page.charts import BAD, COLORS, GOOD, turn_bars
 from flows.page.conversation.token_probabilities import token_rows
 from flows.page.published import evaluated_gyms
 from flows.page.runs import run_rows
+from flows.page.trajectories import newest_evaluation
 from tests.warehouse.makers import play
-from userrl.reports.wording import opening_words
+from userrl.reports.wording import opening_words, sentences_of
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
-from warehouse.query.browse import spread_groups
+from warehouse.query.browse import Filter, count, spread_groups
 
 
 def messages(*texts: str) -> str:
@@ -28,6 +29,37 @@ def test_a_task_is_named_by_the_first_words_of_its_user() -> None:
     assert opening_words(messages("one two three"), "t1", longest=7) == "one two …"
     assert opening_words(messages("x" * 99), "t1", longest=5) == "xxxxx …"
     assert [opening_words(stored, "t1") for stored in (messages(), None, "[]")] == ["t1"] * 3
+
+
+def test_a_task_is_told_in_sentences() -> None:
+    task = {
+        "wished": {"hat": "red", "coat": "blue"},
+        "order": ["fig", "gum"],
+        "min_turns": 4,
+        "asks": [{"a": 1}, {"b": True}],
+    }
+    assert sentences_of(task | {"database": None}) == [
+        "Wished: hat red; coat blue.",
+        "Order: fig, gum.",
+        "Min turns: 4.",
+        "Asks: a 1 | b yes.",
+    ]
+
+
+def test_a_list_opens_on_the_newest_evaluation_of_a_trained_model_and_has_no_mean_over_unlike_scores(
+    tmp_path: Path,
+) -> None:
+    for created, run in enumerate(("r1", "r2", "r3")):
+        with TurnLog.open(tmp_path, run, run_fields={"name": run, "created": created}) as log:
+            play(log, [1.0], score=0.25)
+            for policy in ("SFT", "longer") if run != "r3" else ():
+                play(log, [1.0], policy=policy, phase="evaluate", score=0.5)
+                play(log, [1.0], policy=policy, phase="evaluate", score=1.0, task="t2")
+    with open_warehouse(tmp_path) as warehouse:
+        newest = newest_evaluation(warehouse)
+        assert newest == {"run": "r2", "phase": "evaluate", "policy": "longer"}
+        assert count(warehouse, Filter.read(newest)) == {"trajectories": 2, "score": 0.75}
+        assert count(warehouse, Filter.read({"run": "r2"})) == {"trajectories": 5, "score": None}
 
 
 def test_newer_audits_and_evaluations_follow_the_trained_runs_and_are_never_the_latest(

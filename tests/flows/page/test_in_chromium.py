@@ -214,6 +214,14 @@ def test_of_several_runs_each_has_its_facts_and_its_alarms(viewer: Viewer) -> No
     viewer.until(told_apart)
 
 
+def test_a_click_on_a_named_query_shows_its_rows_above_the_list(viewer: Viewer) -> None:
+    viewer.open("/ask")
+    viewer.click("stop_reasons", "button")
+    viewer.sees("Link to this query")
+    rows, names = (viewer.element(part).location["y"] for part in ("tbody", "[aria-level='2']"))
+    assert rows < names
+
+
 def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
     viewer.open("/trajectories?gym=travel&sort=step&order=up")
     viewer.sees("160 trajectories")
@@ -525,6 +533,7 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
         viewer.driver.switch_to.window(handle)
         viewer.open("/people")
         viewer.element('input[aria-label="Pseudonym (not your own name)"]').send_keys(f"person {n}")
+        viewer.choose("Gym", "turtle")
         viewer.click("Begin", "button")
         viewer.sees("Please tick the consent first")
         viewer.driver.find_elements(By.CSS_SELECTOR, ".q-checkbox")[-1].click()
