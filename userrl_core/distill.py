@@ -7,7 +7,6 @@ chats. The tasks of kept demonstrations are excluded from RL: `Selection.task_ke
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.records import Flag, Message, Trajectory
+from userrl_core.replaced_file import replacing
 
 DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "below_cut"]
 
@@ -122,16 +122,11 @@ def tools_for(gym: str, opening: Sequence[Message]) -> list[dict[str, Any]]:
 
 def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
     """Write chats as JSON lines, atomically. Return their number."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
     count = 0
-    with partial.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         for trajectory in trajectories:
-            file.write(json.dumps(to_chat(trajectory), ensure_ascii=False) + "\n")
+            file.write(json.dumps(to_chat(trajectory), ensure_ascii=False).encode() + b"\n")
             count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
     return count
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 from zlib import crc32
+
+from userrl_core.replaced_file import replacing
 
 _CHECKSUM = "crc"
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -56,13 +56,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file atomically; it is on disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
-    with partial.open("w") as file:
-        json.dump(value, file, indent=1, default=str)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    with replacing(path) as file:
+        file.write(json.dumps(value, indent=1, default=str).encode())
 
 
 def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:

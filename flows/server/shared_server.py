@@ -12,7 +12,6 @@ nothing behind:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from userrl.machine.home import home
 from userrl.machine.slots import held, holder_pid, lock
+from userrl_core.file_lock import take
 from userrl_core.processes import spawn, stop_group
 
 LOOK_SECONDS = 0.5
@@ -38,10 +38,8 @@ class SharedServer:
     port: int
 
     def file(self, name: str) -> Path:
-        """Return the path of one lock file, and create its folder."""
-        folder = home() / "launch"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{self.port}.{name}"
+        """Return the path of one lock file."""
+        return home() / "launch" / f"{self.port}.{name}"
 
     @contextlib.contextmanager
     def in_use(self, begin: Callable[[], None]) -> Iterator[None]:
@@ -49,16 +47,15 @@ class SharedServer:
 
         begin: finds the server or starts a supervisor. No other command starts or stops one during the call.
         """
-        user = -1
+        user = None
         try:
             with self._gate():
-                user = os.open(self.file("users"), os.O_RDWR | os.O_CREAT, 0o644)
-                fcntl.flock(user, fcntl.LOCK_SH)
+                user = take(self.file("users"), wait=True, shared=True)
                 begin()
             yield
         finally:
             with self._gate():
-                if user >= 0:
+                if user is not None:
                     os.close(user)
                 if self._unused():
                     self._stop()
@@ -84,16 +81,12 @@ class SharedServer:
     @contextlib.contextmanager
     def _gate(self, *, wait: bool = True) -> Iterator[bool]:
         """Yield whether we hold the gate; always true, unless ``wait`` is off."""
-        descriptor = os.open(self.file("gate"), os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = take(self.file("gate"), wait=wait)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            entered = True
-        except BlockingIOError:
-            entered = False
-        try:
-            yield entered
+            yield descriptor is not None
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
 
     def _unused(self) -> bool:
         descriptor = lock(self.file("users"))

@@ -6,15 +6,13 @@ hidden folder, and the next fetch starts again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from userrl.machine.hashes import file_hash
 from userrl.machine.home import check_writable
 from userrl.machine.pretrained import NAME, WHEELS, EncoderWheel, LanguageModelWheel, Wheel, models_dir, record_of
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.file_lock import locked
 from userrl_core.training.model_files import RECORD
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
@@ -53,7 +52,7 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
         )
     folder = models_dir() / name
     check_writable(models_dir())
-    with _one_at_a_time(name):
+    with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work
         if (record := record_of(folder)) is not None:
             return record
         partial = models_dir() / f".{name}.partial"
@@ -210,11 +209,3 @@ def _check_known(wheel: LanguageModelWheel, parameters: int, perplexity: float, 
             f"The conversion of {wheel.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
             f"{wheel.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
         )
-
-
-@contextmanager
-def _one_at_a_time(name: str) -> Iterator[None]:
-    """Wait for another fetch of the same model."""
-    with (models_dir() / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from userrl_core.errors import ConfigError
+from userrl_core.file_lock import take as take_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +142,10 @@ def alone(path: Path, resource: str) -> Iterator[None]:
 
 def lock(path: Path) -> int | None:
     """Take an exclusive lock on a file. None if it is taken. It is held until all heirs of the descriptor close it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
+    descriptor = take_lock(path)
+    if descriptor is not None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
     return descriptor
 
 

@@ -8,11 +8,10 @@ next run with that hash links those files, and its trainer continues from them a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +23,7 @@ from userrl.run.job import StageJob
 from userrl.run.results import TrainResult
 from userrl_core.distill import read_chats
 from userrl_core.errors import CheckpointError
+from userrl_core.file_lock import locked
 from userrl_core.json_files import read_json, write_json
 from userrl_core.records import CheckpointRecord
 from userrl_core.seeding import content_hash
@@ -63,7 +63,7 @@ def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], Trai
     index = index_file(job, settings)
     if index is None:
         return train()
-    with _alone_with(index):
+    with locked(index.with_suffix(".lock")):  # a run that starts at the same time waits, and links what this one trains
         began, cpu = time.monotonic(), time.process_time()
         source = link(index, job, sink)
         result = train()
@@ -74,15 +74,6 @@ def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], Trai
     print(f"This is the cold start of run {source['run']}.", flush=True)
     cost = {"seconds": source["seconds"], "cpu_seconds": source["cpu_seconds"]}
     return result.model_copy(update={"shared_from": source["run"], "metrics": source["metrics"], **cost})
-
-
-@contextlib.contextmanager
-def _alone_with(index: Path) -> Iterator[None]:
-    """Hold the index. A run that starts at the same time waits, and links what this one trains."""
-    index.parent.mkdir(exist_ok=True)
-    with index.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,18 @@ import orjson
 
 from userrl_core.errors import TaskError
 from userrl_core.records import Task
+from userrl_core.replaced_file import replacing
 
 _SPLITS = ("train", "validation", "test")
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
     """Write the tasks and return their number. The file is replaced atomically, so a reader never sees a partial file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     count = 0
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for task in tasks:
-                file.write(orjson.dumps(task, option=orjson.OPT_APPEND_NEWLINE, default=dict))
-                count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        for task in tasks:
+            file.write(orjson.dumps(task, option=orjson.OPT_APPEND_NEWLINE, default=dict))
+            count += 1
     return count
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, LogError
+from userrl_core.replaced_file import replacing, sync
 from warehouse.files.checksum import intact, stamped
 
 LIVE_LINE_BYTES = 4 * 2**20
@@ -299,20 +300,6 @@ class Manifest:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write, fsync, rename, fsync the folder: afterwards the file is complete or unchanged."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
     sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Fsync a file or a folder, so that a rename in it survives power loss."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

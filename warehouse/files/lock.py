@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from userrl_core.errors import LogError
+from userrl_core.file_lock import take
 
 
 class FolderLock:
-    """An exclusive flock on ``folder/lock``. While it is held, no other descriptor can take it, even of the same process."""
+    """An exclusive lock on ``folder/lock``. While it is held, no other descriptor can take it, even of the same process."""
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
@@ -26,20 +26,8 @@ class FolderLock:
     @classmethod
     def take_if_free(cls, folder: Path) -> FolderLock | None:
         """Take the lock, or return None when another process holds it."""
-        fd = _opened(folder)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        return cls(fd)
-
-    @classmethod
-    def wait(cls, folder: Path) -> FolderLock:
-        """Take the lock as soon as no other process holds it."""
-        fd = _opened(folder)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        return cls(fd)
+        fd = take(folder / "lock")
+        return None if fd is None else cls(fd)
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
@@ -52,8 +40,3 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def _opened(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
-    return os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)

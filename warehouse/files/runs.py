@@ -6,13 +6,12 @@ register it. Run numbers are folders made atomically. A number lost to a crash o
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,13 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, LogError
+from userrl_core.file_lock import locked
+from userrl_core.replaced_file import sync
 from userrl_core.run_names import RunName, choose_run
 from warehouse import schema
 from warehouse.files.checksum import intact, stamped
 from warehouse.files.encode import fitting
-from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, sync, write_atomically
+from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, write_atomically
 
 FAILED = "failed-before-rl"
 """The file that marks a run that failed before RL. `latest` does not mean it."""
@@ -238,7 +239,7 @@ def record_trial(root: Path, record: TrialRecord) -> None:
         "logged_at": time.time(),
     }
     try:
-        with _locked(root / "trials" / f"{record.study}.jsonl") as fd:
+        with locked(root / "trials" / f"{record.study}.jsonl") as fd:
             _append_line(fd, stamped(orjson.dumps(row)[:-1]))
     except OSError as error:
         raise LogError(
@@ -280,7 +281,7 @@ def _stamp_format(root: Path) -> None:
 
 def _append_line(fd: int, line: bytes) -> None:
     """Append one complete line, durable on return. The rest of an earlier short write stays a separate line, not a row."""
-    size = os.fstat(fd).st_size
+    size = os.lseek(fd, 0, os.SEEK_END)
     torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
     rest = b"\n" * torn + line + b"\n"
     try:
@@ -291,14 +292,3 @@ def _append_line(fd: int, line: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(fd, size)
         raise
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield fd
-    finally:
-        os.close(fd)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from userrl_core.errors import ConfigError
-from warehouse.files.layout import Segment, sync
+from userrl_core.replaced_file import sync
+from warehouse.files.layout import Segment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
+from userrl_core.replaced_file import sync
 from warehouse import schema
 from warehouse.files.checksum import intact, intact_parquet, verified_lines
 from warehouse.files.encode import fitting
@@ -30,7 +31,6 @@ from warehouse.files.layout import (
     sealed_path,
     segments_in,
     segments_of,
-    sync,
 )
 from warehouse.files.lock import FolderLock
 from warehouse.files.packs import first_line, held_elsewhere, pack_entry, read_whole, unlisted_packs

@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from userrl_core.errors import LogError
+from userrl_core.replaced_file import sync
 from warehouse.files.layout import (
     REPAIR,
     Manifest,
@@ -31,7 +32,6 @@ from warehouse.files.layout import (
     run_folders,
     sealed_path,
     segments_in,
-    sync,
     take_snapshot,
     writer_dir,
 )

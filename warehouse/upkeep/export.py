@@ -27,8 +27,9 @@ import fsspec
 import pyarrow.parquet as pq
 
 from userrl_core.errors import ConfigError
+from userrl_core.replaced_file import sync
 from warehouse import schema
-from warehouse.files.layout import sync, write_atomically
+from warehouse.files.layout import write_atomically
 from warehouse.query.warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
+from userrl_core.replaced_file import sync
 from warehouse import schema
 from warehouse.files.checksum import intact_parquet
-from warehouse.files.layout import REPAIR, Segment, segments_of, sync
+from warehouse.files.layout import REPAIR, Segment, segments_of
 from warehouse.files.packs import first_line, ledger, pack_entry
 from warehouse.schema import file_list, literal
 from warehouse.write.wal import SEGMENT_BYTES

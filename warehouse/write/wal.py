@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from userrl_core.errors import LogError
-from warehouse.files.layout import LIVE_LINE_BYTES, Segment, live_path, sealed_path, sync, writer_dir
+from userrl_core.replaced_file import sync
+from warehouse.files.layout import LIVE_LINE_BYTES, Segment, live_path, sealed_path, writer_dir
 from warehouse.files.lock import FolderLock
 from warehouse.files.seal import seal
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 
 from userrl_core.errors import CheckpointError
+from userrl_core.replaced_file import sync
 from userrl_core.training.model_files import STATE, check_hash, hash_of
 
 _NAME = re.compile(r"step-(\d{6,})")
@@ -89,14 +89,14 @@ def write_checkpoint(
         score=score,
     )
     (partial / STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
-    _sync(partial / STATE)
+    sync(partial / STATE)
     for directory in [path for path in partial.rglob("*") if path.is_dir()]:
-        _sync(directory)
-    _sync(partial)
+        sync(directory)
+    sync(partial)
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     return state
 
 
@@ -172,13 +172,5 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _sync_and_hash(path: Path) -> str:
-    _sync(path)
+    sync(path)
     return hash_of([path])
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

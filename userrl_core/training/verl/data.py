@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from userrl_core.errors import TaskError
 from userrl_core.records import Message, Phase, Task
+from userrl_core.replaced_file import replacing
 
 if TYPE_CHECKING:
     from userrl_core.training.local.text.calls import CallStyle
@@ -136,7 +137,5 @@ def _tools(chat: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    pq.write_table(table, partial)
-    partial.replace(path)
+    with replacing(path) as file:
+        pq.write_table(table, file)

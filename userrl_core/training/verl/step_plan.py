@@ -21,6 +21,7 @@ from typing import Any
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.json_files import GrowingLines, write_json
 from userrl_core.records import Task
+from userrl_core.replaced_file import replacing
 from userrl_core.training.protocols import Curriculum, History
 
 HORIZONS = "horizons.jsonl"
@@ -139,12 +140,10 @@ def read_step_plan(folder: Path) -> StepPlan:
 
 def write_tasks(path: Path, tasks: Any) -> None:
     """Write tasks as JSON lines, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         for task in tasks:
-            file.write(json.dumps({**asdict(task), "payload": dict(task.payload)}, ensure_ascii=False) + "\n")
-    partial.replace(path)
+            row = {**asdict(task), "payload": dict(task.payload)}
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 @lru_cache(maxsize=8)

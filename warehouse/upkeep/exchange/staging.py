@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from userrl_core.errors import LogError
-from warehouse.files.layout import ARRIVING, STAGING, arriving, sync, write_atomically
-from warehouse.files.lock import FolderLock
+from userrl_core.file_lock import locked
+from userrl_core.replaced_file import sync
+from warehouse.files.layout import ARRIVING, STAGING, arriving, write_atomically
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def staging(root: Path) -> Iterator[Path]:
     What a killed import left is finished or removed first. Raises LogError when the folder cannot be written.
     """
     staging_folder = root / STAGING
-    with FolderLock.wait(staging_folder):
+    with locked(staging_folder / "lock"):
         _move(root)
         _empty(staging_folder)
         try:
@@ -48,7 +49,7 @@ def staging(root: Path) -> Iterator[Path]:
 def finish(root: Path) -> None:
     """Finish an import that was killed while its runs were being moved. Until then no reader sees any of them."""
     if (root / ARRIVING).exists():
-        with FolderLock.wait(root / STAGING):
+        with locked(root / STAGING / "lock"):
             _move(root)
 
 
