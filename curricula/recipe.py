@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -23,7 +24,7 @@ from curricula.spec import (
     Stage,
 )
 from curricula.task_curriculum import AnyCurriculum, Uniform
-from userrl_core.errors import ConfigError
+from userrl_core.errors import Check, ConfigError, refuse_first
 from userrl_core.gyms.published import PAPER_GYMS, Edition
 from userrl_core.judging.config import InterventionConfig
 from userrl_core.rewards.config import CreditConfig
@@ -191,91 +192,73 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
-        if self.evolve is not None and self.stages:
-            raise ConfigError("recipe.conflict", "evolve replaces the stages of RL; omit one of them")
-        if self.judge is not None:
-            check_options("openai", self.judge.options)
-        if self.intervention is not None:
-            check_options("openai", self.intervention.options)
-        if any(self._steps(stage) > MAX_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
-            raise ConfigError("recipe.invalid_value", f"a stage has at most {MAX_STEPS:,} steps; write fewer")
-        if self.branches and self.horizons is not None:
-            raise ConfigError("recipe.conflict", "branches have their own horizons; omit the schedule or the branches")
-        placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}
-        placed |= {
-            f"branches.{name}[{number}]": stage
-            for name, branch in self.branches.items()
-            for number, stage in enumerate(branch)
-        }
-        for at, stage in placed.items():
-            if self.branches and stage.gates is not None:
-                raise ConfigError(
-                    "recipe.conflict",
-                    f"{at} has gates, and its run has branches, which begin at a known step; omit one of them",
-                )
-            if self.horizons is None and stage.horizon is None:
-                raise ConfigError(
-                    "recipe.missing_key", f"{at} has no horizon; give one, or a schedule for the whole run"
-                )
-            if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
-                raise ConfigError(
-                    "recipe.conflict", f"{at} has a horizon or gates in addition to the schedule; omit one of them"
-                )
-            if stage.timed and self.horizons is not None:
-                raise ConfigError(
-                    "recipe.conflict",
-                    f"{at} has its length in seconds; give it a horizon instead of the schedule, or the gate "
-                    "cpu_seconds",
-                )
-            if stage.timed and any(other.gates for other in self.stages):
-                raise ConfigError(
-                    "recipe.conflict",
-                    f"{at} has its length in seconds, and another stage has gates; give those cpu_seconds instead",
-                )
-            if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
-                raise ConfigError(
-                    "recipe.missing_key", f"{at} has its length in epochs; set rl_tasks, or give its length in steps"
-                )
-            if stage.oversample and not isinstance(self.curriculum, Uniform):
-                raise ConfigError(
-                    "recipe.conflict",
-                    f"{at} has oversample, and the recipe has the curriculum {self.curriculum.kind}; omit one of them",
-                )
-            if stage.tokens is not None and self.algorithm.batch_tokens is None:
-                raise ConfigError(
-                    "recipe.missing_key",
-                    f"{at} has its length in tokens; set algorithm.batch_tokens, or give its length in steps",
-                )
-            held_out = set(stage.gyms) & set(self.split.held_out)
-            if held_out:
-                raise ConfigError(
-                    "recipe.conflict",
-                    f"{at} trains on {sorted(held_out)[0]}, which is held out; remove it from the mix or from "
-                    "split.held_out",
-                )
+        for block in (self.judge, self.intervention):
+            if block is not None:
+                check_options("openai", block.options)
+        refuse_first(self._conflicts())
         if self.stages and self.horizons is None:
-            _ = self.schedule
-        if self.algorithm.name != "grpo" and self.credit.shaping != "equalized":
-            raise ConfigError(
-                "credit.no_effect",
-                f"credit.shaping {self.credit.shaping} would have no effect, because {self.algorithm.name} "
-                "does not divide an advantage among turns; set it to equalized, or algorithm.name to grpo",
-            )
-        if self.algorithm.name == "remax" and self.credit.filter == "resample":
-            raise ConfigError(
-                "credit.no_effect",
-                "credit.filter resample draws tasks again whose trajectories score alike, and remax can learn "
-                "from these; set it to drop or keep",
-            )
-        if self.cold_start.enabled and self.cold_start.lora is not None and self.model.path is None:
-            raise ConfigError("recipe.conflict", NO_ADAPTERS)
-        if self.model.calls == "lean" and (self.cold_start.lora or self.algorithm.lora):
-            raise ConfigError(
-                "recipe.conflict",
-                "model.calls lean adds tokens whose embeddings have to be trained, and adapters do not train them; set it to "
-                "json or line, or lora to null",
-            )
+            _ = self.schedule  # which refuses stages that do not follow each other
+        refuse_first(self._without_effect())
         return self
+
+    def _conflicts(self) -> Iterator[Check]:
+        """Yield what is wrong with stages, branches and schedule."""
+        placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}
+        for name, branch in self.branches.items():
+            placed |= {f"branches.{name}[{number}]": stage for number, stage in enumerate(branch)}
+        conflict, missing, scheduled = "recipe.conflict", "recipe.missing_key", self.horizons is not None
+        too_long = any(self._steps(stage) > MAX_STEPS for stage in placed.values())
+        yield self.evolve is not None and self.stages, conflict, "evolve replaces the stages of RL; omit one of them"
+        yield too_long, "recipe.invalid_value", f"a stage has at most {MAX_STEPS:,} steps; write fewer"
+        both = "branches have their own horizons; omit the schedule or the branches"
+        yield self.branches and scheduled, conflict, both
+        for at, stage in placed.items():
+            problem = "has gates, and its run has branches, which begin at a known step; omit one of them"
+            yield self.branches and stage.gates is not None, conflict, f"{at} {problem}"
+            problem = "has no horizon; give one, or a schedule for the whole run"
+            yield not scheduled and stage.horizon is None, missing, f"{at} {problem}"
+            problem = "has a horizon or gates in addition to the schedule; omit one of them"
+            yield scheduled and (stage.horizon is not None or stage.gates is not None), conflict, f"{at} {problem}"
+            problem = "has its length in seconds; give it a horizon instead of the schedule, or the gate cpu_seconds"
+            yield scheduled and stage.timed, conflict, f"{at} {problem}"
+            problem = "has its length in seconds, and another stage has gates; give those cpu_seconds instead"
+            yield stage.timed and any(other.gates for other in self.stages), conflict, f"{at} {problem}"
+            problem = "has its length in epochs; set rl_tasks, or give its length in steps"
+            uncounted = stage.pool is None and self.rl_tasks is None
+            yield stage.epochs is not None and uncounted, missing, f"{at} {problem}"
+            problem = f"has oversample, and the recipe has the curriculum {self.curriculum.kind}; omit one of them"
+            yield stage.oversample and not isinstance(self.curriculum, Uniform), conflict, f"{at} {problem}"
+            problem = "has its length in tokens; set algorithm.batch_tokens, or give its length in steps"
+            yield stage.tokens is not None and self.algorithm.batch_tokens is None, missing, f"{at} {problem}"
+            held_out = sorted(set(stage.gyms) & set(self.split.held_out))
+            problem = (
+                f"trains on {''.join(held_out[:1])}, which is held out; remove it from the mix or from split.held_out"
+            )
+            yield held_out, conflict, f"{at} {problem}"
+
+    def _without_effect(self) -> Iterator[Check]:
+        """Yield what an algorithm cannot use."""
+        name, credit = self.algorithm.name, self.credit
+        yield (
+            name != "grpo" and credit.shaping != "equalized",
+            "credit.no_effect",
+            f"credit.shaping {credit.shaping} would have no effect, because {name} does not divide an advantage among turns; "
+            "set it to equalized, or algorithm.name to grpo",
+        )
+        yield (
+            name == "remax" and credit.filter == "resample",
+            "credit.no_effect",
+            "credit.filter resample draws tasks again whose trajectories score alike, and remax can learn from these; set it "
+            "to drop or keep",
+        )
+        adapters = self.cold_start.lora is not None
+        yield self.cold_start.enabled and adapters and self.model.path is None, "recipe.conflict", NO_ADAPTERS
+        yield (
+            self.model.calls == "lean" and (adapters or self.algorithm.lora),
+            "recipe.conflict",
+            "model.calls lean adds tokens whose embeddings have to be trained, and adapters do not train them; set it to json "
+            "or line, or lora to null",
+        )
 
     @cached_property
     def schedule(self) -> AnySchedule:

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/verl-flags.md and of the plan in docs/gpu.md, from verl's form of the recipes.
+"""The tables of docs/reference/verl-flags.md, from verl's form of the recipes.
 
     python scripts/verl_tables.py            exit status 1 if a page does not match the code
     python scripts/verl_tables.py --write    write the tables
@@ -16,18 +16,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import curricula
-from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions
-from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.config import compose, literal, rl_overrides
 from userrl_core.training.verl.flags import Flags, VerlFlag, rl_flags, sft_flags
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 from userrl_core.training.verl.machine.attention import FLASH
-from userrl_core.training.verl.machine.step_time import ConversationTokens, step_time, user_server
-from userrl_core.training.verl.memory import check_memory
+from userrl_core.training.verl.machine.step_time import user_server
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAGS, PLAN = ROOT / "docs" / "reference" / "verl-flags.md", ROOT / "docs" / "gpu.md"
+FLAGS = ROOT / "docs" / "reference" / "verl-flags.md"
 BEGIN, END = "<!-- written by scripts/verl_tables.py: begin -->", "<!-- end -->"
 
 SHOWN = {
@@ -58,20 +55,6 @@ ENGINE = {
 }
 """vLLM's arguments, and their source keys under actor_rollout_ref.rollout in verl 0.9.1."""
 
-MACHINES: list[tuple[str, str, str, int, int, int]] = [
-    ("1 x H200", "Qwen/Qwen3-1.7B", "H200", 1, 1, 0),
-    ("1 x H200", "Qwen/Qwen3-4B", "H200", 1, 1, 0),
-    ("1 x H200", "Qwen/Qwen3-8B", "H200", 1, 1, 0),
-    ("8 x H100", "Qwen/Qwen3-4B", "H100", 8, 1, 0),
-    ("8 x H100", "Qwen/Qwen3-8B", "H100", 8, 1, 0),
-    ("8 x H200", "Qwen/Qwen3-8B", "H200", 8, 1, 0),
-    ("4 + 4 x H100", "Qwen/Qwen3-8B", "H100", 4, 1, 4),
-    ("4 + 4 x H200", "Qwen/Qwen3-8B", "H200", 4, 1, 4),
-    ("8 + 8 x H100", "Qwen/Qwen3-8B", "H100", 8, 1, 8),
-    ("8 + 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 1, 8),
-    ("2 x 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 2, 0),
-]
-"""Machine, model, card, GPUs per node, nodes, and GPUs of the user model."""
 USER = "Qwen/Qwen3-32B"
 
 
@@ -90,7 +73,7 @@ def main() -> int:
 
 def pages() -> dict[Path, str]:
     """Return the correct text of each page."""
-    return {FLAGS: between(FLAGS, "\n".join(flag_tables())), PLAN: between(PLAN, "\n".join(plan_table()))}
+    return {FLAGS: between(FLAGS, "\n".join(flag_tables()))}
 
 
 def between(page: Path, text: str) -> str:
@@ -194,35 +177,6 @@ def rows(cells: list[tuple[str, str, str]]) -> Iterator[str]:
     yield "| --- | --- | --- |"
     for key, value, why in cells:
         yield f"| `{key}` | {value.replace('|', chr(92) + '|')} | {why} |"
-
-
-def plan_table() -> Iterator[str]:
-    """Return the seconds of a step by machine."""
-    talk, algorithm = ConversationTokens(), AlgorithmConfig(minibatches=8)
-    yield "| machine | model | train | rollout | user (Qwen3-32B) | sync | one step | 100 steps | longest |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for machine, model, card, gpus, nodes, user_gpus in MACHINES:
-        name = model.partition("/")[2]
-        cluster = Cluster(gpus=gpus, nodes=nodes, gpu=card, ray_address="auto" if nodes > 1 else None)
-        job = VerlJob(
-            model=ModelConfig(path=model),
-            algorithm=algorithm,
-            cluster=cluster,
-            out_dir=Path("RUN"),
-            init=Path("CHECKPOINT"),
-            last_step=1,
-        )
-        try:
-            check_memory(job, model)
-        except ConfigError:
-            yield f"| {machine} | {name} | does not fit | | | | | | |"
-            continue
-        user = user_server(USER, user_gpus, cluster.memory_gb) if user_gpus else None
-        took = step_time(cluster, algorithm, model, user=user, talk=talk)
-        assert took is not None
-        spent = "rule" if took.user is None else f"{took.user:.0f} s"
-        parts = f"{took.train:.0f} s | {took.rollout:.0f} s | {spent} | {took.around:.0f} s"
-        yield f"| {machine} | {name} | {parts} | {took.step:.0f} s | {took.step / 36:.1f} h | {took.longest} |"
 
 
 if __name__ == "__main__":

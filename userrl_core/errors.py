@@ -10,6 +10,7 @@ to do next. docs/reference/errors.md explains every code.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 LINE = "error: "
@@ -59,6 +60,18 @@ def read_line(line: str) -> ErrorReport:
 
 class ConfigError(UserRLError, ValueError):
     """A recipe, profile, parameter or option cannot be used as given."""
+
+
+Check = tuple[object, str, str]
+"""A condition that must not hold, with the code and the message of its error."""
+
+
+def refuse_first(checks: Iterable[Check]) -> None:
+    """Raise ConfigError for the first check whose condition holds."""
+    for holds, code, message in checks:
+        if holds:
+            report = ErrorReport(code, message)
+            raise ConfigError(report.code, report.sentence)
 
 
 class TaskError(UserRLError, ValueError):

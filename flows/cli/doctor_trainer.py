@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
-
 from curricula import Recipe
 from userrl.machine.home import home
 from userrl.run.readiness import findings, here, resolve
@@ -24,7 +22,6 @@ from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import check_server, served_users
 from userrl_core.training.shapes import shape_of
-from userrl_core.training.verl.memory import check_machine
 
 DRIVER = 580
 """The first driver that supports CUDA 13, as the torch build of constraints-gpu.txt requires."""
@@ -32,8 +29,6 @@ PATIENCE = 900.0
 """Seconds the trainer's interpreter may take. It imports from a cold disk and starts Ray."""
 CHECKPOINT_BYTES = 16
 """Bytes per weight: shards of weights and both moments in float32, and the Hugging Face folder in float32."""
-EXPORT_BYTES, PROCESSES_GB = 4, 16.0
-"""Host memory: bytes per weight while a checkpoint is written (a whole model in float32), and GB for Ray and its workers."""
 
 Row = tuple[str, bool, str, bool]
 
@@ -46,8 +41,6 @@ def trainer_rows(name: str, profile: str, changes: dict[str, Any]) -> Iterator[R
     for check, refusal in findings(recipe, here(), backend="verl"):
         yield f"preflight: {check}", refusal is None, "passed" if refusal is None else refusal.sentence, True
     yield _driver(hardware.device)
-    yield _arithmetic(recipe)
-    yield _host_memory(recipe)
     yield from _interpreter(recipe, python)
     yield from _users(recipe)
     yield _disk(recipe)
@@ -73,29 +66,6 @@ def _driver(device: str) -> Row:
         driver_version + ("" if ok else f"; torch for CUDA 13 needs {DRIVER} or newer, update it"),
         True,
     )
-
-
-def _arithmetic(recipe: Recipe) -> Row:
-    """Check whether the recipe fits the GPU that its profile names."""
-    name = "memory, by arithmetic"
-    try:
-        needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-    except ConfigError as error:
-        return name, False, str(error), True
-    rows = dict(needs)
-    text = f"update {rows['update, in all']}, rollout {rows['rollout, in all']}" if len(rows) > 1 else needs[0][1]
-    return name, True, text, True
-
-
-def _host_memory(recipe: Recipe) -> Row:
-    free, weights = psutil.virtual_memory().available / 1e9, _weights(recipe)
-    if weights is None:
-        return "host memory", True, f"{free:.0f} GB free; the needs of the model are not known", False
-    offloaded = 16 * weights / recipe.hardware.nodes if recipe.hardware.offload else 0.0
-    needed = PROCESSES_GB + (EXPORT_BYTES * weights + offloaded) / 1e9
-    ok = free >= needed
-    do = "" if ok else "; stop programs that use it, or use a host with more"
-    return "host memory", ok, f"{free:.0f} of {needed:.0f} GB free{do}", False
 
 
 def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:

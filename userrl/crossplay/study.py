@@ -24,13 +24,12 @@ from userrl.crossplay.conversations import UserConversation, evaluated, measures
 from userrl.crossplay.document import cross_play_document, cross_play_picture
 from userrl.crossplay.report import START, CellMeasures, CrossPlayReport
 from userrl.crossplay.stored import note_evaluations
-from userrl.machine.home import relocated
 from userrl.run.request import CrossPlayRequest
-from userrl.run.results import TrainResult
-from userrl.run.run import Run, find
+from userrl.run.results import cold_start
+from userrl.run.run import find
 from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
-from userrl_core.json_files import portable, read_json, write_json
+from userrl_core.json_files import portable, write_json
 
 
 def play_study(
@@ -81,7 +80,7 @@ def _evaluated(
             continue
         runs = {name: find(str(row["run"])) for name, row in noted.items() if row is not None}
         agents = {name: run.id for name, run in runs.items()}
-        if (start := _start(next(iter(runs.values())))) is not None and study.same_cold_start:
+        if (start := cold_start(next(iter(runs.values())).folder)) is not None and study.same_cold_start:
             agents[START] = str(start)
         for row, checkpoint in agents.items():
             for column in study.evaluate:
@@ -100,12 +99,6 @@ def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> t
         user={"kind": "rule", "population": study.evaluate[column]},
         workers=workers,
     )
-
-
-def _start(run: Run) -> Path | None:
-    """Return the cold start's checkpoint, or None."""
-    written = read_json(run.stage("sft") / "result.json")
-    return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
 
 
 def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], exploratory: str) -> CrossPlayReport:

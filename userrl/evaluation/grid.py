@@ -20,17 +20,16 @@ from curricula.load import from_resolved
 from curricula.suites import load_suite
 from userrl.evaluation.planned import evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
-from userrl.machine.home import home, relocated, warehouse_dir
+from userrl.machine.home import home, warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.reports.document import Block, Document, Items, TableBlock
 from userrl.reports.figures import Line, Panel, panels
 from userrl.run.request import EvaluateRequest
-from userrl.run.results import TrainResult
+from userrl.run.results import cold_start
 from userrl.run.run import Run, find
 from userrl.run.scores import ALL, ScoreRow, paired, score_rows
 from userrl.run.tasks import users_of
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.json_files import read_json
 from userrl_core.number_format import NULL, p_value, with_limits
 from warehouse import open_warehouse
 
@@ -99,7 +98,7 @@ class Grid:
             run = None if self.base.model else _trained(policy)
             trained_with = _trained_with(run) if run else "–"
             user_label = "default" if user is None else user if isinstance(user, str) else _spelt(user)
-            start = _start(run) if run and scaling else None
+            start = cold_start(run.folder) if run and scaling else None
             if start is not None:
                 yield Cell(self._with(str(start), user, turns), f"{policy} (start)", True, trained_with, user_label)
             yield Cell(self._with(policy, user, turns), self.base.model or policy, False, trained_with, user_label)
@@ -314,12 +313,6 @@ def _trained(name: str) -> Run | None:
     if name == "demonstrator" or Path(name).exists() or "/" in name:
         return None
     return find(name)
-
-
-def _start(run: Run) -> Path | None:
-    """Return RL's starting checkpoint: the cold start's, if there was one."""
-    written = read_json(run.stage("sft") / "result.json")
-    return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
 
 
 def _trained_with(run: Run) -> str:

@@ -37,7 +37,6 @@ def run_document(report: RunReport, warehouse: Warehouse) -> Document:
     blocks: list[Block] = [
         *run_summary.card(report),
         *run_summary.facts(report),
-        *run_summary.reached(report, (), ()),
         *_overall(report, measured),
         *section("Learning curves", run_summary.curves(report, curve_points(warehouse, report.run))),
         *section("Held-out scores", _scores(report, scores, measured)),

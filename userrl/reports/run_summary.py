@@ -12,7 +12,7 @@ from analysis.measure.outcome import COLLAPSED, TRAINED
 from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
-from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, Reached, ResultCard, RunReport
+from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, ResultCard, RunReport
 from userrl.run.results import GymScore
 from userrl_core.number_format import NULL, number, with_error
 
@@ -25,7 +25,6 @@ def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document
 def run_details(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Iterator[Block]:
     """Yield everything after the card. curve: its points, if the warehouse is available."""
     yield from facts(report)
-    yield from reached(report, report.collapsed, report.held)
     yield from section("Held-out scores", scores(report))
     yield from section("Learning curves", curves(report, curve))
     yield from replaced(report)
@@ -38,15 +37,20 @@ def at_a_glance(report: RunReport) -> Document:
 
 
 def card(report: RunReport) -> Iterator[Block]:
-    """Yield the result card and the sentences on forgotten abilities. Reports of earlier versions have no card."""
+    """Yield the result card and the sentences on forgotten abilities.
+
+    A report of an earlier version whose warehouse is gone has no card. Its sentences take its place.
+    """
     if report.card is not None:
         yield from card_blocks(report.card)
-        for sentence in report.forgotten:
-            yield Text(sentence, strong=True)
+    for sentence in (*report.collapsed, *report.alarms, *report.held) if report.card is None else ():
+        yield Text(sentence, strong=True)
+    for sentence in report.forgotten:
+        yield Text(sentence, strong=True)
 
 
 def facts(report: RunReport) -> Iterator[Block]:
-    """Yield the facts that a reader must know to interpret the scores. Without a card, they include the alarms."""
+    """Yield the facts that a reader must know to interpret the scores."""
     yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f", seed {report.seed}."))
     if report.evaluated is not None:
         yield Text(_evaluated(report.evaluated))
@@ -71,8 +75,8 @@ def facts(report: RunReport) -> Iterator[Block]:
         yield Text("Tasks: " + "; ".join(f"{of} {kind}" for kind, of in gyms.items()) + ".")
     for sentence in report.warnings:
         yield Text(f"Note: {sentence}")
-    for sentence in report.alarms if report.card is None else ():
-        yield Text(sentence, strong=True, alarm=True)
+    if report.fork and report.best is None:
+        yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
 
 
 def _evaluated(evaluated: Evaluated) -> Line:
@@ -81,43 +85,6 @@ def _evaluated(evaluated: Evaluated) -> Line:
     if evaluated.kind == "demonstrator":
         return "Evaluated: the recipe's demonstrator."
     return ("Evaluated: the checkpoint ", Code(evaluated.where), ".")
-
-
-def reached(report: RunReport, collapsed: Sequence[str], uncollapsed: Sequence[str]) -> Iterator[Block]:
-    """Yield the best checkpoint and the last step, which a card has already. Losses come first.
-
-    collapsed, uncollapsed: sentences on how the run ended.
-    """
-    for sentence in (*collapsed, *report.forgotten) if report.card is None else ():
-        yield Text(sentence, strong=True)
-    if report.fork and report.best is None:
-        yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
-    if report.card is not None:
-        return
-    if items := [*_best_and_last(report), *uncollapsed]:
-        yield Items(tuple(items))
-
-
-def _best_and_last(report: RunReport) -> Iterator[Line]:
-    if report.best is not None and report.last is not None:
-        yield from _both(report.best, report.last)
-        return
-    for branch, (best, last) in report.branches.items():
-        for sentence in _both(best, last):
-            yield (Code(branch), f": {sentence[0].lower()}{sentence[1:]}")
-
-
-def _both(best: Reached, last: Reached) -> Iterator[str]:
-    if best.step == last.step:
-        yield f"Best checkpoint: step {best.step}, also the last step ({_at(best)})."
-        return
-    yield f"Best checkpoint on validation: step {best.step} ({_at(best)})."
-    yield f"Last step: {last.step} ({_at(last)})."
-
-
-def _at(at: Reached) -> str:
-    held_out = "" if at.score is None else f", held-out {with_error(at.score, at.stderr)}"
-    return f"validation {number(at.validation)}{held_out}"
 
 
 def scores(report: RunReport) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Estimates of a run's cost before it starts: CPU-seconds, tokens and storage, and the step time of a plan for verl.
+"""Estimates of a run's cost before it starts: CPU-seconds, tokens and storage, and GPU-seconds with verl.
 
 Every sampled token costs a forward pass, every trained token a forward and a backward pass: 2 and 6 operations per
 parameter. On top of these a run takes a fixed time for its processes, a time for every turn, and a time for every round in
@@ -20,7 +20,7 @@ from userrl_core.served.health import served_users
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.one_gpu import check_one_gpu
 from userrl_core.training.shapes import shape_of
-from userrl_core.training.verl.machine.step_time import COMPUTED, ConversationTokens, StepTime, step_time, user_server
+from userrl_core.training.verl.machine.step_time import ConversationTokens, step_time, user_server
 from userrl_core.training.verl.memory import settled
 
 LONG_HOURS = 1.0
@@ -72,7 +72,7 @@ def run_cost(recipe: Recipe) -> RunCost | None:
     took = None if recipe.hardware.backend == "local" else _step(recipe)
     if took is None:
         return None
-    seconds = took.step * recipe.total_steps
+    seconds = took * recipe.total_steps
     gpus = recipe.hardware.all_gpus + len(named(recipe.hardware.user_gpus))
     return replace(cost, seconds=seconds, cpu_seconds=0.0, gpu_seconds=seconds * gpus)
 
@@ -159,52 +159,16 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
     )
 
 
-def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
-    """Return the time of an RL step on verl on the recipe's machine, as (label, value). All of it is arithmetic."""
-    hardware, algorithm = recipe.hardware, recipe.algorithm
-    if recipe.model.path is None:
-        return []
-    try:
-        took = _step(recipe)
-    except ConfigError as error:  # a model of unknown shape
-        return [("estimate of one step", f"not computed: {error}")]
-    if took is None:
-        return [("estimate of one step", f"not computed: the speed of GPU '{hardware.gpu}' is not known")]
-    served, conversation = _served(recipe), _talk(recipe)
-    elsewhere = "served elsewhere, not included" if served else "a rule"
-    parts = [
-        f"train {took.train:.0f} s",
-        f"rollout {took.rollout:.0f} s",
-        f"user {elsewhere if took.user is None else f'{took.user:.0f} s at the same time'}",
-        f"sync {took.around:.0f} s",
-    ]
-    assumed = (
-        f"{algorithm.batch} x {algorithm.group} conversations of {conversation.turns} turns and {conversation.tokens:,} tokens, "
-        f"{COMPUTED:.0%} of the card's peak; none of it was measured"
-    )
-    return [
-        ("estimate of one step", f"{took.step:.0f} s: {', '.join(parts)}; the longest part is {took.longest}"),
-        ("estimate of 100 steps", f"{took.step / 36:.1f} h"),
-        ("assumptions", assumed),
-    ]
-
-
-def _step(recipe: Recipe) -> StepTime | None:
-    """Return the time of one RL step on verl, None for a GPU of unknown speed. Raises ConfigError for an unknown model."""
+def _step(recipe: Recipe) -> float | None:
+    """Return the seconds of one RL step on verl, None for a GPU of unknown speed. Raises ConfigError for an unknown model."""
     hardware, algorithm = recipe.hardware, recipe.algorithm
     gpus = len(named(hardware.user_gpus))
-    serves_user = _served(recipe) and gpus > 0 and hardware.user_model is not None
+    served = bool(served_users(users_of(recipe, recipe.training_gyms, role="train")))
+    serves_user = served and gpus > 0 and hardware.user_model is not None
     user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if serves_user else None
     machine = settled(recipe.model, hardware, algorithm)
-    return step_time(machine, algorithm, str(recipe.model.path), user=user, talk=_talk(recipe))
-
-
-def _served(recipe: Recipe) -> bool:
-    return bool(served_users(users_of(recipe, recipe.training_gyms, role="train")))
-
-
-def _talk(recipe: Recipe) -> ConversationTokens:
-    return ConversationTokens(turns=min(ConversationTokens().turns, recipe.most_turns))
+    talk = ConversationTokens(turns=min(ConversationTokens().turns, recipe.most_turns))
+    return step_time(machine, algorithm, str(recipe.model.path), user=user, talk=talk)
 
 
 def one_gpu(recipe: Recipe, init_from: str | None) -> list[tuple[str, str]]:

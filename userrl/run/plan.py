@@ -22,7 +22,7 @@ from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
 from userrl.run.ending import last_step
-from userrl.run.estimate import one_gpu, step_rows, warning
+from userrl.run.estimate import one_gpu, warning
 from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
@@ -155,7 +155,6 @@ class RunPlan:
         recipe, needs = self.recipe, []
         if self.backend == "verl":
             needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-            needs = [*needs, *step_rows(recipe)]
         elif recipe.hardware.gpus:
             needs = one_gpu(recipe, self.init_from)
         if needs:

@@ -201,20 +201,16 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
 def _refuse_judge(recipe: Recipe) -> None:
     """Refuse a judge that has nothing to judge."""
     gyms = recipe.training_gyms
-    if recipe.judge is not None and gyms and not any(map(is_judged, gyms)):
-        raise _Refusal(
-            "judge",
-            "judge.no_gold_calls",
-            f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) "
-            "has gold calls to judge by. Train on tau too, or set judge to null.",
-        )
-    if recipe.intervention is not None and gyms and not any(map(is_judged, gyms)):
-        raise _Refusal(
-            "judge",
-            "judge.no_gold_calls",
-            f"Recipe '{recipe.name}' interrupts wrong steps, and none of its training gyms ({', '.join(gyms)}) "
-            "has gold calls to compare them with. Train on tau too, or set intervention to null.",
-        )
+    if not gyms or any(map(is_judged, gyms)):
+        return
+    named_gyms = f"none of its training gyms ({', '.join(gyms)}) has gold calls to"
+    if recipe.judge is not None:
+        sentence = f"has a judge of turns, and {named_gyms} judge by. Train on tau too, or set judge to null."
+    elif recipe.intervention is not None:
+        sentence = f"interrupts wrong steps, and {named_gyms} compare them with. Train on tau too, or set intervention to null."
+    else:
+        return
+    raise _Refusal("judge", "judge.no_gold_calls", f"Recipe '{recipe.name}' {sentence}")
 
 
 def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]) -> None:
@@ -232,49 +228,9 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             model_path(recipe.model.path)
         except ConfigError as error:
             raise _Refusal("model", error.code, str(error)) from error
-    if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, and only verl subtracts this "
-            "penalty from the rewards. Set it to 0 (algorithm.kl_coef is the penalty in the loss, which both "
-            "backends have), or set backend to verl.",
-        )
-    if backend == "verl" and not (recipe.model.path or init_from):
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            f"verl trains a checkpoint, and profile {recipe.profile} trains a model from scratch. Set "
-            "model.path, or use a profile such as qwen3-8b.",
-        )
-    if backend == "verl" and recipe.model.calls == "lean":
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            "model.calls lean adds tokens to the model before training, which only the local backend does. Set it to line or "
-            "json, or backend to local.",
-        )
-    if backend == "verl" and recipe.evolve is not None:
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            "AgentEvol alternates sampling and training, which only the local backend does. Set backend to "
-            "local, or use profile h200-1.",
-        )
-    if backend == "verl" and any(planned.stage.timed for planned in trained):
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            "A stage has its length in seconds, which only the local backend measures. Give it in steps or "
-            "epochs, or set backend to local.",
-        )
-    if backend == "verl" and recipe.algorithm.batch_tokens is not None:
-        raise _Refusal(
-            "backend",
-            "training.backend_cannot",
-            "algorithm.batch_tokens fills steps by tokens, which only the local backend does. Set it to null "
-            "and give stages in steps, or set backend to local.",
-        )
+    for holds, sentence in _backend_limits(recipe, backend, init_from, trained):
+        if holds:
+            raise _Refusal("backend", "training.backend_cannot", sentence)
     try:
         if backend == "verl" and trained:
             check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
@@ -282,6 +238,45 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             one_gpu(recipe, init_from)
     except ConfigError as error:
         raise _Refusal("backend", error.code, str(error)) from error
+
+
+def _backend_limits(
+    recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]
+) -> Iterator[tuple[object, str]]:
+    """Yield what the chosen backend cannot train, each with its sentence."""
+    if backend == "local":
+        yield (
+            recipe.algorithm.kl_reward_coef > 0,
+            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, and only verl subtracts this penalty from the "
+            "rewards. Set it to 0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or set backend to "
+            "verl.",
+        )
+        return
+    yield (
+        not (recipe.model.path or init_from),
+        f"verl trains a checkpoint, and profile {recipe.profile} trains a model from scratch. Set model.path, or use a profile "
+        "such as qwen3-8b.",
+    )
+    yield (
+        recipe.model.calls == "lean",
+        "model.calls lean adds tokens to the model before training, which only the local backend does. Set it to line or json, "
+        "or backend to local.",
+    )
+    yield (
+        recipe.evolve is not None,
+        "AgentEvol alternates sampling and training, which only the local backend does. Set backend to local, or use profile "
+        "h200-1.",
+    )
+    yield (
+        any(planned.stage.timed for planned in trained),
+        "A stage has its length in seconds, which only the local backend measures. Give it in steps or epochs, or set backend "
+        "to local.",
+    )
+    yield (
+        recipe.algorithm.batch_tokens is not None,
+        "algorithm.batch_tokens fills steps by tokens, which only the local backend does. Set it to null and give stages in "
+        "steps, or set backend to local.",
+    )
 
 
 def _refuse_gates(recipe: Recipe) -> None:

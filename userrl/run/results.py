@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from userrl.machine.hashes import file_hash
-from userrl.machine.home import in_this_home
+from userrl.machine.home import in_this_home, relocated
 from userrl_core.distill import GymCount
 from userrl_core.json_files import read_json
 from userrl_core.training.jobs import Best
@@ -158,3 +158,9 @@ def chosen_so_far(run_folder: Path) -> Path | None:
             candidate = float(chosen["score"]), checkpoint
             best = candidate if best is None else max(best, candidate)
     return best[1] if best else None
+
+
+def cold_start(run_folder: Path) -> Path | None:
+    """Return the checkpoint of a run's cold start, from which its RL began. None without a cold start."""
+    written = read_json(run_folder / "stages" / "sft" / "result.json")
+    return None if written is None else TrainResult.model_validate(relocated(written["value"], run_folder)).chosen

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from userrl_core.errors import ConfigError
+from userrl_core.errors import Check, ConfigError, refuse_first
 from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.settings import MOST, Count, Settings
 
@@ -87,33 +87,27 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ModelConfig:
-        if self.path is None and self.weights > MAX_WEIGHTS:
-            raise ConfigError(
-                "model.unsupported",
-                f"a model from scratch of {self.weights:,} weights cannot be trained here (at most "
-                f"{MAX_WEIGHTS:,}); reduce hidden_size or mlp, or give a checkpoint as path",
-            )
-        if self.heads % self.kv_heads:
-            raise ConfigError("model.unsupported", f"kv_heads {self.kv_heads} must divide heads {self.heads}")
-        if self.head_dim % 2:
-            raise ConfigError(
-                "model.unsupported", f"head_dim {self.head_dim} must be even: rotary positions rotate pairs of numbers"
-            )
-        if self.thinking is not None and self.path is None:
-            raise ConfigError(
-                "recipe.conflict", "only checkpoints have a thinking mode; set model.path, or model.thinking to null"
-            )
-        if self.calls != "json" and self.path is None:
-            raise ConfigError(
-                "recipe.conflict",
-                f"calls {self.calls} is for a checkpoint; set model.path, or use model.template lean for a model from scratch",
-            )
-        if self.template == "lean" and (self.path is not None or self.prompt_style != "brief"):
-            raise ConfigError(
-                "recipe.conflict",
-                "the lean template is for models from scratch with brief prompts; set model.path to null and "
-                "model.prompt_style to brief, or model.template to chatml",
-            )
+        scratch, unsupported, conflict = self.path is None, "model.unsupported", "recipe.conflict"
+        too_large = (
+            f"a model from scratch of {self.weights:,} weights cannot be trained here (at most {MAX_WEIGHTS:,}); reduce "
+            "hidden_size or mlp, or give a checkpoint as path"
+        )
+        odd = f"head_dim {self.head_dim} must be even: rotary positions rotate pairs of numbers"
+        no_mode = "only checkpoints have a thinking mode; set model.path, or model.thinking to null"
+        no_calls = f"calls {self.calls} is for a checkpoint; set model.path, or use model.template lean for a model from scratch"
+        not_lean = (
+            "the lean template is for models from scratch with brief prompts; set model.path to null and model.prompt_style to "
+            "brief, or model.template to chatml"
+        )
+        checks: list[Check] = [
+            (scratch and self.weights > MAX_WEIGHTS, unsupported, too_large),
+            (self.heads % self.kv_heads, unsupported, f"kv_heads {self.kv_heads} must divide heads {self.heads}"),
+            (self.head_dim % 2, unsupported, odd),
+            (scratch and self.thinking is not None, conflict, no_mode),
+            (scratch and self.calls != "json", conflict, no_calls),
+            (self.template == "lean" and not (scratch and self.prompt_style == "brief"), conflict, not_lean),
+        ]
+        refuse_first(checks)
         return self
 
 
@@ -302,33 +296,27 @@ class AlgorithmConfig(Settings):
         return self.batch * (self.group + (self.name == "remax"))
 
     @model_validator(mode="after")
-    def _baseline_fits(self) -> AlgorithmConfig:
-        if self.name == "remax" and self.kl_reward_coef > 0:
-            raise ConfigError(
-                "recipe.conflict",
-                "remax compares with a greedy conversation, whose tokens pay no KL penalty; set "
-                "algorithm.kl_reward_coef to 0, or use algorithm.kl_coef",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _group_fits(self) -> AlgorithmConfig:
-        if self.name in ("grpo", "rloo") and self.group < 2:
-            raise ConfigError(
-                "recipe.conflict",
-                f"{self.name} compares trajectories of one task, so a group of {self.group} gives no signal; "
-                "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp",
-            )
-        if self.name == "ppo" and self.assignment == "group" and self.group < 2:
-            raise ConfigError(
-                "recipe.conflict",
-                "assignment group normalises scores among trajectories of one task; set algorithm.group to 2 "
-                "or more, or algorithm.assignment to trajectory",
-            )
-        if self.temperature == 0.0:
-            raise ConfigError(
-                "recipe.conflict", "training needs trajectories that differ; set algorithm.temperature above 0"
-            )
+        penalised = (
+            "remax compares with a greedy conversation, whose tokens pay no KL penalty; set algorithm.kl_reward_coef to 0, or "
+            "use algorithm.kl_coef"
+        )
+        no_signal = (
+            f"{self.name} compares trajectories of one task, so a group of {self.group} gives no signal; set algorithm.group to "
+            "2 or more, or algorithm.name to ppo or reinforce_pp"
+        )
+        no_group = (
+            "assignment group normalises scores among trajectories of one task; set algorithm.group to 2 or more, or "
+            "algorithm.assignment to trajectory"
+        )
+        greedy = "training needs trajectories that differ; set algorithm.temperature above 0"
+        checks = [
+            (self.name == "remax" and self.kl_reward_coef > 0, penalised),
+            (self.name in ("grpo", "rloo") and self.group < 2, no_signal),
+            (self.name == "ppo" and self.assignment == "group" and self.group < 2, no_group),
+            (self.temperature == 0.0, greedy),
+        ]
+        refuse_first((holds, "recipe.conflict", message) for holds, message in checks)
         return self
 
 

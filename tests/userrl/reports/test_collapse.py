@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.measure.collapse import Fall, ValidationScores, fallen
 from curricula import load
-from userrl.reports.run_report import Reached, RunReport
+from userrl.reports.run_report import RunReport
 from userrl.reports.run_summary import run_summary
 from userrl.run.alarms import alarm_rules, fell, sounded
 from userrl.run.ending import last_step
@@ -97,23 +97,19 @@ def test_the_last_step_is_evaluated_beside_the_best_checkpoint() -> None:
     assert [actor.label for actor in actors(recipe, Inputs(rl=result(60, 60, 1.0)))] == ["RL"]
 
 
-def test_the_report_says_best_last_and_the_alarm() -> None:
+def test_a_report_without_a_card_says_the_alarm_and_what_was_replaced() -> None:
     page = run_summary(
         RunReport(
             run="r",
             recipe="naive-sum",
             profile="laptop",
             seed=0,
-            best=Reached(step=20, validation=1.0, score=1.0, stderr=0.0),
-            last=Reached(step=60, validation=0.2, score=0.21, stderr=0.03),
             alarms=("Alarm validation_fell at step 40: it fell.",),
             replaced=("algorithm.lr: 1 (recipe a) -> 2 (profile b)",),
             warehouse="w",
             folder="f",
         )
     ).markdown()
-    assert "Best checkpoint on validation: step 20 (validation 1.000, held-out 1.000 ± 0.000).\n" in page
-    assert "Last step: 60 (validation 0.200, held-out 0.210 ± 0.030).\n" in page
     assert "**Alarm validation_fell at step 40: it fell.**" in page
     assert "## Replaced values\n\n- algorithm.lr: 1 (recipe a) -> 2 (profile b)" in page
 

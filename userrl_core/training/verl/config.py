@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.errors import ConfigError
+from userrl_core.errors import Check, ConfigError, refuse_first
 from userrl_core.training.verl.flags import Flags, Value, rl_flags, sft_flags
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 from userrl_core.training.verl.machine.attention import FLASH, refuse_split_sdpa
@@ -81,37 +81,31 @@ def agents_file(stage_file: Path) -> str:
 
 def refuse_what_verl_cannot(job: VerlJob) -> None:
     """Raise ConfigError, with a remedy, for settings that verl would interpret differently from the recipe."""
-    algorithm = job.algorithm
-    if job.intervention is not None and job.credit.shaping != "equalized":
-        raise ConfigError(
-            "training.backend_cannot",
-            "With backend=verl, the shaping of credit counts an interrupted attempt as a turn. Set "
-            "credit.shaping to equalized, or train with backend=local.",
-        )
-    if job.credit.filter == "resample":
-        raise ConfigError(
-            "training.backend_cannot",
-            "With backend=verl, groups without a signal cannot be drawn again. Set credit.filter to drop or keep.",
-        )
-    if algorithm.batch % algorithm.minibatches:
-        raise ConfigError(
-            "hardware.uneven_batch",
-            f"algorithm.batch {algorithm.batch} must be a multiple of algorithm.minibatches {algorithm.minibatches}.",
-        )
-    gpus = job.cluster.all_gpus
+    algorithm, cluster = job.algorithm, job.cluster
     mini = algorithm.batch // algorithm.minibatches * algorithm.group
-    if mini % (gpus // job.cluster.sequence_parallel or 1):
-        raise ConfigError(
-            "hardware.uneven_batch",
-            f"A minibatch of {mini} conversations does not divide evenly among {gpus} GPUs. Change "
-            "algorithm.batch, algorithm.minibatches or hardware.gpus.",
-        )
-    if job.cluster.nodes > 1 and job.cluster.ray_address is None:
-        raise ConfigError(
-            "hardware.no_cluster",
-            f"{job.cluster.nodes} nodes need a running Ray cluster. Start one with 'ray start' on each, and "
-            "set hardware.ray_address to auto.",
-        )
+    attempts = (
+        "With backend=verl, the shaping of credit counts an interrupted attempt as a turn. Set credit.shaping to equalized, or "
+        "train with backend=local."
+    )
+    resampled = "With backend=verl, groups without a signal cannot be drawn again. Set credit.filter to drop or keep."
+    multiple = f"algorithm.batch {algorithm.batch} must be a multiple of algorithm.minibatches {algorithm.minibatches}."
+    uneven = (
+        f"A minibatch of {mini} conversations does not divide evenly among {cluster.all_gpus} GPUs. Change algorithm.batch, "
+        "algorithm.minibatches or hardware.gpus."
+    )
+    no_cluster = (
+        f"{cluster.nodes} nodes need a running Ray cluster. Start one with 'ray start' on each, and set hardware.ray_address to "
+        "auto."
+    )
+    interrupted = job.intervention is not None and job.credit.shaping != "equalized"
+    checks: list[Check] = [
+        (interrupted, "training.backend_cannot", attempts),
+        (job.credit.filter == "resample", "training.backend_cannot", resampled),
+        (algorithm.batch % algorithm.minibatches, "hardware.uneven_batch", multiple),
+        (mini % (cluster.all_gpus // cluster.sequence_parallel or 1), "hardware.uneven_batch", uneven),
+        (cluster.nodes > 1 and cluster.ray_address is None, "hardware.no_cluster", no_cluster),
+    ]
+    refuse_first(checks)
     refuse_split_sdpa(job.cluster.attention, job.cluster)
 
 

@@ -40,8 +40,7 @@ def test_it_imports_verl_loads_our_plugin_in_a_ray_worker_and_reads_the_models_t
     assert "does not answer" in said
     assert status == 1, "a user that is down stops a run"
     missing = found.keys() - {what for what, (ok, _) in found.items() if ok}
-    # A machine of 24 GB that other tests share has too little memory for an 8 B model: that row may say so.
-    assert missing - {"host memory"} == {"user server", "preflight: data, keys and served models"}
+    assert missing == {"user server", "preflight: data, keys and served models"}
     assert [what for what in found if what.startswith("preflight: ")] == [f"preflight: {check}" for check in CHECKS]
 
 
@@ -53,5 +52,4 @@ def test_what_is_missing_comes_with_what_to_do_next() -> None:
         "/no/such/python cannot be started (No such file or directory); correct hardware.python",
     )
     assert "its address is not known; set hardware.user_gpus" in found["user server"][1]
-    assert found["memory, by arithmetic"] == (True, "update 40.7 of 141 GB, rollout 85.3 of 141 GB")
     assert "keep_checkpoints" in found["disk for checkpoints"][1] or found["disk for checkpoints"][0]

@@ -101,7 +101,7 @@ def test_every_verl_profile_fits_its_machine(profile: str) -> None:
     check_memory(job, job.model.path)
 
 
-def test_the_pages_of_flags_and_step_times_are_of_this_code_and_verl_takes_every_profile() -> None:
+def test_the_page_of_flags_is_of_this_code_and_verl_takes_every_profile() -> None:
     tables = runpy.run_path(str(ROOT / "scripts" / "verl_tables.py"))
     for page, text in tables["pages"]().items():
         assert page.read_text() == text, "python scripts/verl_tables.py --write"

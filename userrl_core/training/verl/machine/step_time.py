@@ -1,7 +1,7 @@
 """An estimate of a step's duration: operations over the card's peak, bytes over its memory bandwidth.
 
 Nothing here was measured. The shares of peak and bandwidth are assumed. Stragglers, the network between GPUs and
-nodes, and the user's thinking add to the estimate. It serves to compare machines and to find the slowest part.
+nodes, and the user's thinking add to the estimate. It serves to compare machines and to plan a study.
 """
 
 from __future__ import annotations
@@ -67,27 +67,6 @@ class ServedCopies:
     memory: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds of one step's parts. user: None where its model is served elsewhere or a rule answers."""
-
-    train: float
-    rollout: float
-    user: float | None
-    around: float = AROUND
-
-    @property
-    def step(self) -> float:
-        """Return the total: policy and user answer at the same time, so the slower of them counts."""
-        return self.train + max(self.rollout, self.user or 0.0) + self.around
-
-    @property
-    def longest(self) -> str:
-        """Return the part to shorten first."""
-        parts = {"train": self.train, "rollout": self.rollout, "user": self.user or 0.0, "sync": self.around}
-        return max(parts, key=parts.__getitem__)
-
-
 def step_time(
     cluster: Cluster,
     algorithm: AlgorithmConfig,
@@ -95,10 +74,11 @@ def step_time(
     *,
     user: ServedCopies | None = None,
     talk: ConversationTokens = ConversationTokens(),
-) -> StepTime | None:
-    """Estimate one step of RL on the cluster; None for a card of unknown speed.
+) -> float | None:
+    """Estimate the seconds of one step of RL on the cluster; None for a card of unknown speed.
 
-    user: the model of the users, on GPUs of the same kind (`user_server`).
+    user: the model of the users, on GPUs of the same kind (`user_server`). Policy and user answer at the same time, so the
+    slower of them counts.
     """
     card = card_of(cluster.gpu)
     if card is None:
@@ -112,11 +92,10 @@ def step_time(
         passes += 1 + 4 * algorithm.inner_epochs
     trained = passes * conversations * talk.tokens * _forward(shape, talk.tokens)
     policy = ServedCopies(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_share * cluster.memory_gb)
-    return StepTime(
-        train=trained / (cluster.all_gpus * card.flops * COMPUTED),
-        rollout=_played(policy, card, algorithm.conversations, talk, talk.reply),
-        user=_played(user, card, algorithm.conversations, talk, talk.answer, extra_tokens=talk.role) if user else None,
-    )
+    rollout = _played(policy, card, algorithm.conversations, talk, talk.reply)
+    if user is not None:
+        rollout = max(rollout, _played(user, card, algorithm.conversations, talk, talk.answer, extra_tokens=talk.role))
+    return trained / (cluster.all_gpus * card.flops * COMPUTED) + rollout + AROUND
 
 
 def user_server(model: str | Path, gpus: int, memory: float) -> ServedCopies:
