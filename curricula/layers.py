@@ -125,7 +125,7 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RecipeFile:
     """One file of a recipe, divided into its parts."""
 
     name: str
@@ -194,13 +194,13 @@ def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
     return len(documents) == 1 and {"hardware", "model", "algorithm", "stages"} <= set(documents[0][1])
 
 
-def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
+def _parts(path: Path, document: Mapping[str, Any]) -> _RecipeFile:
     where, values = f"recipe {document['name']}", dict(document)
     cited = _cited(values.pop("sources", None), where)
     profiles = _fields(values.pop("profiles", None), where, "profiles")
     shipped = _is_shipped(path)
     source = str(values.get("source", "" if shipped else YOURS))
-    return _Part(str(document["name"]), shipped, values, profiles, source, cited)
+    return _RecipeFile(str(document["name"]), shipped, values, profiles, source, cited)
 
 
 def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- the profile ----------------------------------------------------------------------------------------------------
 
 
-def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
+def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeFile], trained: frozenset[str]) -> None:
     """Add the profile's layers.
 
     trained: gyms of mixes other than the published ones: a person's, and those that recipes have for the profile.
@@ -260,7 +260,7 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_Part], 
 def _tasks_of(
     profile_values: Mapping[str, Any],
     environments: Mapping[str, Any],
-    shipped: Sequence[_Part],
+    shipped: Sequence[_RecipeFile],
     trained: frozenset[str],
     where: str,
 ) -> list[dict[str, Any]]:
@@ -295,7 +295,7 @@ def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(gyms)
 
 
-def _named_gyms(shipped: Sequence[_Part]) -> tuple[str, ...]:
+def _named_gyms(shipped: Sequence[_RecipeFile]) -> tuple[str, ...]:
     """Return the gyms of the shipped recipe's own stages, or of its evaluation without stages."""
     published = Merged()
     for part in shipped:
@@ -315,7 +315,7 @@ def _small(block: Any, where: str) -> dict[str, Small]:
     return small
 
 
-def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
+def _for_profile(parts: Sequence[_RecipeFile], name: str, rank: Rank) -> list[Layer]:
     layers = []
     for part in parts:
         block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
@@ -344,7 +344,7 @@ def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
     )
 
 
-def _schedule_kind(recipe: Sequence[_Part]) -> str | None:
+def _schedule_kind(recipe: Sequence[_RecipeFile]) -> str | None:
     kind = None
     for part in recipe:
         if "schedule" in part.values:

@@ -129,6 +129,7 @@ class Episode:
         except BaseException:  # cancelled: the turn never came about, its calls were paid for
             self.trajectory.unfinished_calls.extend(turn.model_calls)
             raise
+        # The last allowed turn is executed like any other. Only then the horizon ends the episode.
         if stop_reason is None and turn.number >= self.rules.horizon:
             stop_reason = "horizon"
         self._record(turn)
@@ -193,6 +194,7 @@ class Episode:
             turn.observation = parsed.error or "The reply could not be read."
             if self.rules.on_format_error == "continue":
                 return None, None
+            # A call that was cut off at the token limit is not the model's format error.
             return ("length" if reply.truncated else "format"), None
         started = time.perf_counter()
         try:
@@ -209,12 +211,14 @@ class Episode:
             return self._unscored(turn, _reason("gym", error))
         finally:
             turn.env_seconds = time.perf_counter() - started
+            # In any case: calls of users and judges were paid for, also where the turn has no score.
             turn.model_calls.extend(self.gym.ledger)
             self.gym.ledger.clear()
         turn.reward, turn.info = result.reward, result.info
         turn.observation = f"{result.observation}\n{parsed.error}" if parsed.error else result.observation
         if result.info.get("disallowed"):
             turn.flags |= int(Flag.DISALLOWED)
+        # Null means that scoring did not run. Such a conversation is recorded and never trained on.
         if result.reward is None:
             return "error", str(result.info.get("reject_reason", "judge: the turn was not scored"))
         if result.terminated:
@@ -292,9 +296,8 @@ class Interruptions:
 
 
 def _reason(source: str, error: Exception) -> str:
-    """Return ``source: ErrorName: first line``, short enough for a column. Never a whole response body, which may
-    contain a key.
-    """
+    """Return ``source: ErrorName: first line``, short enough for a column."""
+    # Never a whole response body, which may contain a key.
     lines = str(error).splitlines()
     prefix = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
     return f"{source}: {prefix}{lines[0][:200] if lines else type(error).__name__}"

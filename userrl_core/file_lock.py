@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def take(path: Path, *, wait: bool = False, shared: bool = False) -> int | None:
+def acquire(path: Path, *, wait: bool = False, shared: bool = False) -> int | None:
     """Lock a file and return its descriptor, or None if it is taken. It is held until all heirs of the descriptor close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -24,7 +24,7 @@ def take(path: Path, *, wait: bool = False, shared: bool = False) -> int | None:
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
     """Wait for the lock of a file, and hold it while the block runs. Yields its descriptor."""
-    descriptor = take(path, wait=True)
+    descriptor = acquire(path, wait=True)
     assert descriptor is not None
     try:
         yield descriptor

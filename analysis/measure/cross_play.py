@@ -21,7 +21,7 @@ LEVEL = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class MeasuredContrast:
     """One training population less another, over chosen evaluation populations.
 
     interval: Welch's over seeds, at 98 %. p: Welch's test. adjusted: Holm's p over all planned contrasts.
@@ -59,7 +59,7 @@ class CrossPlayMatrix:
     largest_interaction: tuple[str, str, float, float]
     """The cell with the largest interaction: row, column, size, and p by permutation of the rows within seeds."""
     rank_agreement: float
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[MeasuredContrast, ...]
 
 
 def cross_play(
@@ -165,7 +165,7 @@ def _agreement(mean_IJ: np.ndarray) -> float:
 
 def _contrasts(
     scores_SI: np.ndarray, at: Mapping[str, int], pairs: Sequence[tuple[str, str]], on: tuple[str, ...]
-) -> tuple[Contrast, ...]:
+) -> tuple[MeasuredContrast, ...]:
     results = []
     for more, than in pairs:
         a_S, b_S = scores_SI[:, at[more]], scores_SI[:, at[than]]
@@ -183,6 +183,6 @@ def _contrasts(
     tested = [p for *_, p in results if not math.isnan(p)]
     adjusted = iter(holm(tested))
     return tuple(
-        Contrast(more, than, on, interval, p, math.nan if math.isnan(p) else next(adjusted))
+        MeasuredContrast(more, than, on, interval, p, math.nan if math.isnan(p) else next(adjusted))
         for more, than, interval, p in results
     )

@@ -55,7 +55,7 @@ def doctor(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of one check. fatal: no run can work while this check fails."""
 
     what: str
@@ -64,43 +64,43 @@ class Finding:
     fatal: bool = False
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """Run all checks. They change nothing."""
     from flows.server.own_server import find_server
     from flows.server.settings import settle
 
     find_server()
     settle()
-    checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
+    checks: list[Callable[[], list[CheckResult]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
     return [finding for check in checks for finding in check()]
 
 
-def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[Finding]:
+def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[CheckResult]:
     """Yield the checks of verl for a recipe under a profile, as each one ends."""
     from flows.cli.doctor_trainer import trainer_rows
     from flows.cli.training.recipe import parse_changes
 
-    return (Finding(*row) for row in trainer_rows(recipe, profile, parse_changes(changes)))
+    return (CheckResult(*row) for row in trainer_rows(recipe, profile, parse_changes(changes)))
 
 
-def _python() -> list[Finding]:
+def _python() -> list[CheckResult]:
     ok = (3, 11) <= sys.version_info[:2] < (3, 13)
     text = f"{sys.version.split()[0]}" + ("" if ok else "; use 3.11 or 3.12 (make run PYTHON=python3.11)")
-    return [Finding("python", ok, text, fatal=True)]
+    return [CheckResult("python", ok, text, fatal=True)]
 
 
-def _pins() -> list[Finding]:
+def _pins() -> list[CheckResult]:
     findings = []
     for package, pinned in PINS.items():
         installed = _version(package)
         how = "" if installed == pinned else f", but {pinned} is needed; reinstall with -c constraints.txt"
-        findings.append(Finding(package, installed == pinned, f"{installed}{how}", fatal=True))
+        findings.append(CheckResult(package, installed == pinned, f"{installed}{how}", fatal=True))
     for package, ceiling in CEILINGS.items():
         installed = _version(package)
         ok = installed is not None and tuple(int(part) for part in installed.split(".")[:2]) < ceiling
         limit = ".".join(map(str, ceiling))
         how = "" if ok else f", but below {limit} is needed; reinstall with -c constraints.txt"
-        findings.append(Finding(package, ok, f"{installed}{how}", fatal=True))
+        findings.append(CheckResult(package, ok, f"{installed}{how}", fatal=True))
     return findings
 
 
@@ -111,7 +111,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _disk() -> list[Finding]:
+def _disk() -> list[CheckResult]:
     folder = home()
     while not folder.exists():
         folder = folder.parent
@@ -121,23 +121,23 @@ def _disk() -> list[Finding]:
         "" if ok else f"; free some, or set USERRL_HOME ({FREE_GB:g} GB needed)"
     )
     writable = os.access(folder, os.W_OK)
-    findings = [Finding("disk", ok, text)]
+    findings = [CheckResult("disk", ok, text)]
     if not writable:
-        findings.append(Finding("home", False, f"{folder} cannot be written to; set USERRL_HOME", fatal=True))
+        findings.append(CheckResult("home", False, f"{folder} cannot be written to; set USERRL_HOME", fatal=True))
     return findings
 
 
-def _slots() -> list[Finding]:
+def _slots() -> list[CheckResult]:
     from userrl.machine.slots import slots
 
     names = ", ".join(slot.name for slot in slots())
     gpu = any(slot.gpu is not None for slot in slots())
-    return [Finding("slots", True, f"{names}" + ("" if gpu else " (no GPU: use the laptop profile)"))]
+    return [CheckResult("slots", True, f"{names}" + ("" if gpu else " (no GPU: use the laptop profile)"))]
 
 
-def _warehouse() -> list[Finding]:
+def _warehouse() -> list[CheckResult]:
     if not warehouse_dir().is_dir():
-        return [Finding("warehouse", True, f"none yet at {warehouse_dir()}; `make run` creates one")]
+        return [CheckResult("warehouse", True, f"none yet at {warehouse_dir()}; `make run` creates one")]
     import duckdb
 
     from warehouse import open_warehouse
@@ -146,17 +146,17 @@ def _warehouse() -> list[Finding]:
         with open_warehouse(warehouse_dir()) as warehouse:
             row = warehouse.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
     except (UserRLError, OSError, duckdb.Error) as error:
-        return [Finding("warehouse", False, f"{error}; run `userrl warehouse check` for details", fatal=True)]
-    return [Finding("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
+        return [CheckResult("warehouse", False, f"{error}; run `userrl warehouse check` for details", fatal=True)]
+    return [CheckResult("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
 
 
-def _user_model() -> list[Finding]:
+def _user_model() -> list[CheckResult]:
     key, url = os.environ.get("OPENAI_API_KEY"), os.environ.get("OPENAI_BASE_URL")
     if not key and not url:
         text = "none; rule users are used. Set OPENAI_API_KEY or OPENAI_BASE_URL for LLM users"
-        return [Finding("user model", True, text)]
+        return [CheckResult("user model", True, text)]
     if not url:
-        return [Finding("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
+        return [CheckResult("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
     import httpx
 
     try:
@@ -167,20 +167,24 @@ def _user_model() -> list[Finding]:
             ok = answer.status_code == 200
     except httpx.HTTPError as error:
         return [
-            Finding("user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL")
+            CheckResult(
+                "user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL"
+            )
         ]
-    return [Finding("user model", ok, f"{url} answers {answer.status_code}" + ("" if ok else "; check URL and key"))]
+    return [
+        CheckResult("user model", ok, f"{url} answers {answer.status_code}" + ("" if ok else "; check URL and key"))
+    ]
 
 
-def _server() -> list[Finding]:
+def _server() -> list[CheckResult]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         text = "not running for this home; `make run` or `userrl up` starts it"
-        return [Finding("server", True, text)]
+        return [CheckResult("server", True, text)]
     return asyncio.run(_ask_server(url))
 
 
-async def _ask_server(url: str) -> list[Finding]:
+async def _ask_server(url: str) -> list[CheckResult]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
@@ -191,15 +195,15 @@ async def _ask_server(url: str) -> list[Finding]:
     async with get_client() as client:
         problem = await client.api_healthcheck()
         if problem is not None:
-            return [Finding("server", False, f"{url} does not answer; start it with `userrl up`")]
+            return [CheckResult("server", False, f"{url} does not answer; start it with `userrl up`")]
         try:
             await client.read_work_pools(limit=1)
         except PrefectHTTPStatusError as error:
             text = (
                 f"{url} refuses the password of this home ({error.response.status_code}); set PREFECT_API_AUTH_STRING"
             )
-            return [Finding("server", False, text)]
-        findings = [Finding("server", True, url)]
+            return [CheckResult("server", False, text)]
+        findings = [CheckResult("server", True, url)]
         findings.append(
             await _exists("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)
         )
@@ -210,19 +214,19 @@ async def _ask_server(url: str) -> list[Finding]:
             if online
             else "none online; `userrl up` starts one, or `prefect worker start --pool gpu --type process`"
         )
-        findings.append(Finding("worker", online > 0, how))
+        findings.append(CheckResult("worker", online > 0, how))
         for slot in slots():
             limit = client.read_global_concurrency_limit_by_name(slot.name)
             findings.append(await _exists(f"limit {slot.name}", limit, f"missing; {again}", ObjectNotFound))
         rules = await client.read_automations_by_name(ZOMBIES.name)
         how = "marks dead runs as crashed" if rules else f"missing, so dead runs stay Running; {again}"
-        findings.append(Finding("automation", bool(rules), how))
+        findings.append(CheckResult("automation", bool(rules), how))
     return findings
 
 
-async def _exists(name: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
+async def _exists(name: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> CheckResult:
     try:
         await call
     except absent:
-        return Finding(name, False, missing)
-    return Finding(name, True, "exists")
+        return CheckResult(name, False, missing)
+    return CheckResult(name, True, "exists")

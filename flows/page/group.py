@@ -45,7 +45,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
         ui.label("All scores are equal, so all advantages are zero and this group has no gradient.").classes("mark")
     runs = await frame.asked(lambda: warehouse.rows("FROM runs WHERE run_id = $run", run=first["run_id"]))
     with ui.element("div").classes("panel"):
-        values = {"score": scores, "advantage": [_advantage(m) for m in members]}
+        values = {"score": scores, "advantage": [m.mean_advantage for m in members]}
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
         options = charts.turn_bars([m.trajectory["attempt"] + 1 for m in members], present)
         options["xAxis"] |= {"name": "Attempt", "nameLocation": "middle", "nameGap": 24}
@@ -99,7 +99,7 @@ def _member(
     with ui.element("section").classes("panel member flex flex-col gap-2"):
         ui.link(attempt(row).capitalize(), f"/trajectory/{row['traj_id']}").classes("font-semibold")
         score = frame.number(row["score"]) if row["admitted"] else "not scored"
-        advantage = _advantage(member)
+        advantage = member.mean_advantage
         ui.label(f"score {score}, advantage {frame.number(advantage, sign=True)}").classes("number")
         ui.label(f"{ended(row['stop_reason'], member.turns)} after {frame.many(row['turns'], 'turn')}").classes(
             "quiet text-sm"
@@ -120,12 +120,6 @@ def _equals(members: Sequence[StoredConversation], index: int) -> list[str]:
         for n, m in enumerate(members)
         if n != index and call_sequences[n] == call_sequences[index]
     ]
-
-
-def _advantage(member: StoredConversation) -> float | None:
-    """Return the mean advantage over the trajectory's turns. The replay page shows each turn's own."""
-    advantages = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
-    return sum(advantages) / len(advantages) if advantages else None
 
 
 def _shared_turns(members: Sequence[StoredConversation], index: int) -> list[bool]:

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from flows.page import frame
 from userrl.reports import people_report
-from userrl.reports.document import Block, Figure, Folded, Heading, Items, TableBlock, Text, Turn, unmarked
+from userrl.reports.document import Block, Figure, Folded, Heading, Items, TableBlock, Text, TurnBlock, unmarked
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_so_far import run_so_far
 from userrl.reports.run_summary import card, run_details
@@ -77,7 +77,7 @@ def draw(blocks: Sequence[Block]) -> None:
                     frame.table(table_rows, columns, cards=len(head) > 6)
                 if note:
                     ui.label(note).classes("quiet text-sm")
-            case Turn(title=title, agent=agent, reply=reply, thought=thought):
+            case TurnBlock(title=title, agent=agent, reply=reply, thought=thought):
                 frame.said(title, "font-semibold")
                 for text in filter(None, (thought, agent, reply)):
                     frame.said(text, "px-3")

@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,11 @@ from urllib.parse import urlsplit
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from flows.server.password import kept
 from userrl_core.errors import ConfigError
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 TOKEN = "USERRL_SERVE_TOKEN"
 """The environment variable of a token chosen by a person. Otherwise a token is generated."""
@@ -64,13 +60,13 @@ class FrontDoor:
     body. seconds: time limit for receiving the body.
     """
 
-    app: Application
+    app: ASGIApp
     hosts: Collection[str] = LOOPBACK
     token: str | None = field(default=None, repr=False)
     body: int = BODY_BYTES
     seconds: float = BODY_SECONDS
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on with its whole body."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
@@ -191,7 +187,7 @@ class PatientProtocol(H11Protocol):
         self.transport.abort()
 
 
-def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, body: int = BODY_BYTES) -> FrontDoor:
+def guarded(app: ASGIApp, host: str, names: Sequence[str], home: Path, *, body: int = BODY_BYTES) -> FrontDoor:
     """Return the application for an address: open to this machine only, or to clients with the home's token.
 
     names: additional accepted host names. Raises ConfigError for a wildcard address without names.

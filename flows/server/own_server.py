@@ -6,16 +6,13 @@ home.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import tomllib
-import urllib.request
-from base64 import b64encode
-from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+
+import httpx
 
 from flows.server.password import URL, dotenv_url, is_loopback, listens, own_password, password
 from flows.server.shared_server import SharedServer
@@ -68,14 +65,14 @@ def server_state(port: int, host: str = "127.0.0.1") -> str:
     try:
         settings = _settings(url, None)
         state = "open"
-    except HTTPError as error:
-        if error.code != 401:
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != 401:
             return "taken"
         try:
             settings, state = _settings(url, password(home())), "ours"
-        except (URLError, OSError, HTTPException, ValueError):
+        except (httpx.HTTPError, ValueError):
             return "taken"  # another home's, with another password
-    except (URLError, OSError, HTTPException, ValueError):
+    except (httpx.HTTPError, ValueError):
         return "taken"  # also if it does not speak HTTP, or the answer is not a Prefect server's settings
     try:
         # A server started by hand in this folder has a relative home.
@@ -89,9 +86,9 @@ def takes(url: str, secret: str) -> bool:
     for _ in range(BUSY_ANSWERS):
         try:
             return bool(_settings(url, secret))
-        except HTTPError:
+        except httpx.HTTPStatusError:
             return False
-        except (URLError, OSError, HTTPException, ValueError):
+        except (httpx.HTTPError, ValueError):
             time.sleep(0.1)
     return False
 
@@ -106,10 +103,8 @@ def _is_ours(url: str) -> bool:
 
 
 def _settings(url: str, secret: str | None) -> dict[str, object]:
-    request = urllib.request.Request(f"{url}/api/admin/settings")
-    if secret is not None:
-        request.add_header("Authorization", "Basic " + b64encode(secret.encode()).decode())
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=5) as answer:
-        settings: dict[str, object] = json.load(answer)
+    user, _, password_ = (secret or "").partition(":")
+    auth = None if secret is None else (user, password_)
+    answer = httpx.get(f"{url}/api/admin/settings", auth=auth, timeout=5, trust_env=False)
+    settings: dict[str, object] = answer.raise_for_status().json()
     return settings

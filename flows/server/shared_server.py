@@ -23,7 +23,7 @@ from pathlib import Path
 
 from userrl.machine.home import home
 from userrl.machine.slots import held, holder_pid, lock
-from userrl_core.file_lock import take
+from userrl_core.file_lock import acquire
 from userrl_core.processes import spawn, stop_group
 
 LOOK_SECONDS = 0.5
@@ -50,7 +50,7 @@ class SharedServer:
         user = None
         try:
             with self._gate():
-                user = take(self.file("users"), wait=True, shared=True)
+                user = acquire(self.file("users"), wait=True, shared=True)
                 begin()
             yield
         finally:
@@ -81,7 +81,7 @@ class SharedServer:
     @contextlib.contextmanager
     def _gate(self, *, wait: bool = True) -> Iterator[bool]:
         """Yield whether we hold the gate; always true, unless ``wait`` is off."""
-        descriptor = take(self.file("gate"), wait=wait)
+        descriptor = acquire(self.file("gate"), wait=wait)
         try:
             yield descriptor is not None
         finally:

@@ -18,8 +18,7 @@ from flows.serving.json_answers import JsonAnswer
 from userrl_core.errors import UserRLError
 
 if TYPE_CHECKING:
-    from userrl_core.training.local.completion import Completer, Completion
-    from userrl_core.training.local.completion import Request as CompletionRequest
+    from userrl_core.training.local.completion import Completer, Completion, CompletionRequest
 
 WAIT = 0.005
 """Seconds that a batch waits for further requests."""
@@ -78,7 +77,7 @@ class ModelServer:
 
     def _asked(self, body: ChatRequest) -> CompletionRequest:
         """Return the request of a body whose conversation the model can continue."""
-        from userrl_core.training.local.completion import Request as CompletionRequest
+        from userrl_core.training.local.completion import CompletionRequest
 
         request = CompletionRequest(
             body.messages,

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Body, FastAPI, HTTPException, Request
+from starlette.types import ASGIApp
 
 from flows.serving.json_answers import json_app
-from flows.serving.json_bodies import Asgi, JsonBodies
+from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stores import open_database
@@ -120,7 +121,7 @@ class ToolServer:
         return len(self._sessions)
 
 
-def app_of(server: ToolServer) -> Asgi:
+def app_of(server: ToolServer) -> ASGIApp:
     """Return the routes: REST by FastAPI, and an MCP endpoint for each session."""
     # The front door has checked the request's origin. The address names the session, so MCP needs no session itself.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)

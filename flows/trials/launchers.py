@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,17 +41,12 @@ PENDING_SECONDS = 300.0
 class DeploymentLauncher(Trials):
     """A launcher whose trials are runs of a ``train`` deployment. Every worker of the pool may take them."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Ask the server for a flow run under this sweep's own. The label is the idempotency key: a repeated request
         gets the same flow run.
 
         Raises TrainingError if the train deployment is missing.
         """
-        request, run_id = self.request(overrides, seed)
-        return self.launch(request, run_id, label=label, display_name=display_name)
-
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
-        """Launch a request as it is. Its run will have this id."""
         flow_run: Any = self._retry_while_away(lambda: self._run(request, label, display_name))
         return StartedTrial(str(flow_run.id), run_id)
 

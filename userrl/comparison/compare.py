@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from userrl.comparison.gate.answer import Gate
+    from userrl.comparison.gate.answer import GateAnswer
     from userrl.comparison.gate.policy import GatePolicy
     from userrl.comparison.labels import LabelComparison
     from userrl.comparison.report import ComparisonReport
@@ -25,7 +25,7 @@ class ComparedSides:
 
     report: ComparisonReport
     document: Document
-    gate: Gate | None = None
+    gate: GateAnswer | None = None
     labels: LabelComparison | None = None
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
-from analysis.measure.cross_play import Contrast
+from analysis.measure.cross_play import MeasuredContrast
 from analysis.measure.grounded import AREA_TO
 from analysis.measure.interval import MIN_SEEDS, Interval
 from curricula.claims.cross_play import CrossPlay
@@ -87,7 +87,7 @@ def _contrasts(report: CrossPlayReport) -> Iterator[Block]:
         )
 
 
-def _contrast(contrast: Contrast, *, primary: bool) -> Line:
+def _contrast(contrast: MeasuredContrast, *, primary: bool) -> Line:
     name = "Primary contrast: " if primary else ""
     test = (
         f" (98 %, Welch over seeds; p {p_value(contrast.p)}, Holm {p_value(contrast.adjusted)})."

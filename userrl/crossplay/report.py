@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from analysis.measure.cross_play import Contrast, CrossPlayMatrix
+from analysis.measure.cross_play import CrossPlayMatrix, MeasuredContrast
 from analysis.measure.grounded import GroundedCurve
 from analysis.measure.interval import Interval
 from curricula.claims.cross_play import CrossPlay
@@ -140,7 +140,7 @@ def _report(study: CrossPlay, stored: Mapping[str, Any]) -> CrossPlayReport:
         (str(row), str(column), float(size), float(p)),
         _number(stored["rank_agreement"]),
         tuple(
-            Contrast(
+            MeasuredContrast(
                 contrast["more"],
                 contrast["than"],
                 tuple(contrast["on"]),

@@ -54,7 +54,7 @@ def play_study(
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedCell:
+class PopulationCell:
     """One agent of one seed with one population."""
 
     seed: int
@@ -70,7 +70,7 @@ class PlayedCell:
 
 def _evaluated(
     study: CrossPlay, register: Register, seeds: Sequence[int], say: Callable[..., None], workers: Workers
-) -> Iterator[PlayedCell]:
+) -> Iterator[PopulationCell]:
     """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
     done, of = 0, len(seeds) * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
     for seed in seeds:
@@ -84,7 +84,7 @@ def _evaluated(
             agents[START] = str(start)
         for row, checkpoint in agents.items():
             for column in study.evaluate:
-                yield PlayedCell(seed, row, column, _play(study, checkpoint, column, workers))
+                yield PopulationCell(seed, row, column, _play(study, checkpoint, column, workers))
                 done += 1
                 note_evaluations(study.name, study.hash, done, of)
         say("seed %d: evaluated", seed)
@@ -101,7 +101,7 @@ def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> t
     )
 
 
-def measured(study: CrossPlay, played: dict[tuple[int, str, str], PlayedCell], exploratory: str) -> CrossPlayReport:
+def measured(study: CrossPlay, played: dict[tuple[int, str, str], PopulationCell], exploratory: str) -> CrossPlayReport:
     """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
     rows, columns = tuple(study.train), tuple(study.evaluate)
     by_cell = {key: cell.conversations for key, cell in played.items() if cell.conversations}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from userrl_core.errors import ConfigError
-from userrl_core.file_lock import take as take_lock
+from userrl_core.file_lock import acquire
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def alone(path: Path, resource: str) -> Iterator[None]:
 
 def lock(path: Path) -> int | None:
     """Take an exclusive lock on a file. None if it is taken. It is held until all heirs of the descriptor close it."""
-    descriptor = take_lock(path)
+    descriptor = acquire(path)
     if descriptor is not None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)

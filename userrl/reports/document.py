@@ -128,7 +128,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnBlock:
     """One turn of a conversation.
 
     title: its number, choice and credit. share: the reward as a part of the largest reward, in [-1, 1]; None without a
@@ -154,7 +154,7 @@ class Folded:
     kind: str = "folded"
 
 
-Block = Heading | Text | Items | TableBlock | Figure | Turn | Folded
+Block = Heading | Text | Items | TableBlock | Figure | TurnBlock | Folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _indented(block: Figure) -> list[str]:
 
 def _lines(block: Block, render: Callable[[Line], str], padded: bool) -> list[str]:
     match block:
-        case Turn(title=title, agent=agent, reply=reply, thought=thought):
+        case TurnBlock(title=title, agent=agent, reply=reply, thought=thought):
             texts = {"Thought": thought, "Agent": agent, "User or environment": reply}
             return [f"**{render(title)}**", "", *(f"- {name}: {render(text)}" for name, text in texts.items() if text)]
         case Heading(text):

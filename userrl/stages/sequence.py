@@ -36,11 +36,11 @@ def run_all(
     perform: does one job and returns its result. say: called with log lines as for `logging`. done: called after every stage.
     """
     with served_users(plan.recipe, say) as serve_users, Workers() as workers:
-        return Stages(plan, run, serve_users, workers, perform, say, done).all()
+        return StageSequence(plan, run, serve_users, workers, perform, say, done).all()
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class StageSequence:
     """The stages of one run, in order. perform: does one job and returns its result, or a valid earlier one.
 
     done: called after every stage.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,12 +45,21 @@ class Experiment(Protocol):
 
 
 @dataclass(slots=True)
-class Trials:
+class Trials(ABC):
     """The common part of both launchers: a trial's request for the train flow, and its run's id before it starts."""
 
     space: Experiment
     say: Callable[[str], None] = print
     storage: Path = field(default_factory=lambda: home() / "sweeps")
+
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
+        """Start a trial with these overrides."""
+        request, run_id = self.request(overrides, seed)
+        return self.launch(request, run_id, label=label, display_name=display_name)
+
+    @abstractmethod
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
+        """Launch a request as it is. Its run will have this id."""
 
     def request(self, overrides: Mapping[str, Any], seed: int) -> tuple[TrainRequest, str]:
         """Return a trial's train request, and the id of its run. Raises ConfigError as `plan_run` does."""
@@ -78,13 +88,8 @@ class Trials:
 class ProcessLauncher(Trials):
     """A launcher whose trials are child processes of this machine."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
-        """Start a trial in its own session, with its output in the sweep's folder. Its handle is its pid and start time."""
-        request, run_id = self.request(overrides, seed)
-        return self.launch(request, run_id, label=label, display_name=display_name)
-
     def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
-        """Launch a request as it is. Its run will have this id."""
+        """Start a trial in its own session, with its output in the sweep's folder. Its handle is its pid and start time."""
         process = _trial_process(label)
         if process is None:
             folder = self.storage / self.space.name / "trials"

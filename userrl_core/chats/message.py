@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from userrl_core.chats.values import broken, json_text, mapping, name_of, sequence
+from userrl_core.chats.values import broken, compact_json, mapping, name_of, sequence
 from userrl_core.interact import parse_text, render_any_call
 from userrl_core.records import Message
 
@@ -93,7 +93,7 @@ def called(call: Any, where: str) -> tuple[str, str]:
     if not isinstance(name, str):
         broken(where, "a tool call has no name")
     arguments: Any = next((holder[key] for key in ("arguments", "args", "input") if holder.get(key) is not None), {})
-    return name, (arguments or "{}") if isinstance(arguments, str) else json_text(arguments)
+    return name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)
 
 
 def is_read(key: str, value: Any) -> bool:
@@ -169,7 +169,7 @@ def _parts(content: Any) -> list[Any]:
         return []
     if isinstance(content, list):
         return content
-    return [content] if isinstance(content, str) or _is_part(content) else [json_text(content)]
+    return [content] if isinstance(content, str) or _is_part(content) else [compact_json(content)]
 
 
 def _is_part(content: Any) -> bool:
@@ -214,7 +214,7 @@ def _read_part(message: ChatMessage, part: Any, where: str) -> None:
             _add(message, f"[{kind}]")
     else:
         message.unread["part"] += 1
-        _add(message, json_text(part))
+        _add(message, compact_json(part))
 
 
 def _add(message: ChatMessage, text: str) -> None:

@@ -273,7 +273,7 @@ class Archive:
 
     def stream(self, name: str) -> JsonStream:
         """Return a member as a JSON document."""
-        file: Any = _Bounded(self, self._opened(name), name)
+        file: Any = _BoundedMember(self, self._opened(name), name)
         return JsonStream(file, f"{self._path}, member {name}", tally=self._tally)
 
     def spend(self, size: int, name: str) -> None:
@@ -331,7 +331,7 @@ class _Part:
         self._file.close()
 
 
-class _Bounded:
+class _BoundedMember:
     """A member of an archive: its inflated bytes are counted, and its checksum is compared at its end."""
 
     def __init__(self, archive: Archive, file: IO[bytes], name: str) -> None:

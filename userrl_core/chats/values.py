@@ -75,7 +75,7 @@ def name_of(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None or isinstance(value, bool) else str(value)
 
 
-def json_text(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """Return the JSON text of a value that was read from JSON."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()

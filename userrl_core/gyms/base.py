@@ -217,6 +217,7 @@ class Gym(Generic[C]):
         if reply.done:
             self._state = "done"
             score = self.score()
+            # Sums of rewards such as .1 + .2 + .7 may miss the full score by rounding.
             has_full_score = score is not None and score >= self.full_score - 1e-9
             self.succeeded = has_full_score if reply.success is None else reply.success
             info = {**info, "success": self.succeeded}

@@ -5,14 +5,11 @@ mean) / (std + 1e-6). Three forms map shaped credit a_t to the advantage of a tu
 
 - ``released`` (the published code): a_t z N / sum(a). The sum covers the trajectory's agent tokens, and N is the
   number of those with non-zero credit. The mean over those tokens is z; credit only redistributes it between turns.
-  Negative credit would invert signs by the division, so it is refused.
-- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` the constant credit would not
-  depend on the trajectory at all, so there every form gives z.
+- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6).
 - ``centred`` (ours): ``paper`` minus its mean over the group's admitted trajectories. In this mean a turn is weighted
-  by its share of the trajectory's tokens (see `bias.py`). Most of a ``paper`` advantage is such an offset.
+  by its share of the trajectory's tokens (see `bias.py`).
 
-Without a signal the advantage is zero. This holds where std < 1e-6, where fewer than two trajectories are admitted,
-and for a trajectory with a null reward, which is left out of mean and std.
+Under ``equalized`` every form gives z. Without a signal the advantage is zero.
 """
 
 from __future__ import annotations
@@ -109,10 +106,12 @@ def assign_credit(
     turns_N = lengths(rewards, groups)
     real_NT = np.arange(turns_N.max(initial=0)) < turns_N[:, None]
     rewards_NT, admitted_N = pad_rewards(rewards, turns_N, real_NT, admitted)
+    # A rejected trajectory is left out of every mean and every sum from here on. A null reward rejects it too.
     real_NT &= admitted_N[:, None]
     tokens_NT = pad_tokens(turn_tokens, turns_N, real_NT)
 
     shaped_NT = shape(rewards_NT, real_NT, config)
+    # The form divides by the sum of the credit, which would turn the sign of every turn with a negative one.
     if config.form == "released" and shaped_NT.size and shaped_NT.min() < 0.0:
         raise ConfigError(
             "credit.negative",
@@ -123,10 +122,12 @@ def assign_credit(
     ids, group_N = index_of(groups)
     stats = group_statistics(score_N, group_N, admitted_N, len(ids), config.ddof)
     mean_N, std_N = stats.mean[group_N], stats.std[group_N]
+    # A group says nothing where its scores are equal (std < 1e-6), or where it has fewer than two admitted trajectories.
     signal_N = admitted_N & stats.signal[group_N]
     z_N = np.where(signal_N, (score_N - mean_N) / (std_N + EPSILON), 0.0)
 
     advantage_NT = formed(config, shaped_NT, tokens_NT, mean_N, std_N, z_N)
+    # Most of a `paper` advantage is an offset that all turns of the group share.
     if config.form == "centred" and config.shaping != "equalized":
         advantage_NT -= group_means(advantage_NT, turn_weights(tokens_NT) * signal_N[:, None], group_N)[:, None]
     advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
@@ -151,6 +152,7 @@ def formed(
     """Return the advantage of each turn under given statistics of its group, [N, T]; not yet centred, and meaningless
     at padding.
     """
+    # A constant credit does not depend on the trajectory, so z alone tells the trajectories apart.
     if config.shaping == "equalized":
         return np.broadcast_to(z_N[:, None], shaped_NT.shape)
     if config.form != "released":

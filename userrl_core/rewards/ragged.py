@@ -41,6 +41,7 @@ def pad_rewards(
         if len(admitted) != len(rewards):
             raise ValueError(f"{len(admitted)} values in admitted for {len(rewards)} trajectories; pass one each.")
         admitted_N &= np.asarray(admitted, dtype=bool)
+    # None became NaN. A number that is NaN by itself is a bug of a gym, and not a missing score.
     for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
         if None not in rewards[i]:
             raise ConfigError(
@@ -73,7 +74,8 @@ def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) ->
 
 
 def column_sum(values_NT: Floats) -> Floats:
-    """Sum each row from the first turn to the last, so that padding does not change the rounding."""
+    """Sum each row."""
+    # From the first turn to the last: numpy's pairwise sum would round differently with another padding.
     total_N = np.zeros(values_NT.shape[0])
     for t in range(values_NT.shape[1]):
         total_N += values_NT[:, t]
@@ -118,7 +120,8 @@ class GroupStatistics:
 
 
 def group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: int, ddof: int) -> GroupStatistics:
-    """Return mean and deviation over the admitted trajectories of each group: two passes, summed in batch order."""
+    """Return mean and deviation over the admitted trajectories of each group."""
+    # Two passes: the difference of large sums would lose the small deviations that `signal` depends on.
     admitted_group = group_N[admitted_N]
     count_G = np.bincount(admitted_group, minlength=groups)
     total_G = np.bincount(admitted_group, weights=score_N[admitted_N], minlength=groups)

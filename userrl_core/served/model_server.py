@@ -8,17 +8,16 @@ with the caller. Conversations during a pause wait (see `userrl_core.served.heal
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import shlex
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx2
 
 from userrl_core import processes
 from userrl_core.errors import ConfigError, UserError
@@ -196,9 +195,8 @@ def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
     """Return True if a server on that port reports that it is healthy."""
     url = options.base_url.removesuffix("/v1") + options.health
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as reply:
-            return bool(200 <= reply.status < 300)
-    except (OSError, ValueError, http.client.HTTPException):  # the last: what answers there does not speak HTTP
+        return bool(httpx2.get(url, timeout=timeout, trust_env=False).is_success)
+    except (httpx2.HTTPError, httpx2.InvalidURL):
         return False
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from userrl_core.errors import LogError
-from userrl_core.file_lock import take
+from userrl_core.file_lock import acquire
 
 
 class FolderLock:
@@ -26,7 +26,7 @@ class FolderLock:
     @classmethod
     def take_if_free(cls, folder: Path) -> FolderLock | None:
         """Take the lock, or return None when another process holds it."""
-        fd = take(folder / "lock")
+        fd = acquire(folder / "lock")
         return None if fd is None else cls(fd)
 
     def release(self) -> None:

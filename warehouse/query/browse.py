@@ -126,6 +126,12 @@ class StoredConversation:
     run: Row
     task: Any
 
+    @property
+    def mean_advantage(self) -> float | None:
+        """The mean advantage over the turns. None without credited turns."""
+        advantages = [turn["advantage"] for turn in self.turns if turn["advantage"] is not None]
+        return sum(advantages) / len(advantages) if advantages else None
+
 
 def trajectories(
     warehouse: Warehouse,

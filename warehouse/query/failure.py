@@ -9,7 +9,7 @@ from warehouse.query.browse import Row, StoredConversation, shared_turns
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class QueryFailure:
     """Where to look in a failed conversation."""
 
     last_rewarded: int | None
@@ -58,7 +58,7 @@ class Failure:
         )
 
 
-def failure(row: Row, turns: Sequence[Row], members: Sequence[StoredConversation]) -> Failure | None:
+def failure(row: Row, turns: Sequence[Row], members: Sequence[StoredConversation]) -> QueryFailure | None:
     """Return where the conversation failed; None if it is unfinished, successful or not scored.
 
     row, turns: its trajectory and its turns in order. members: the conversations to compare it with (`browse.rivals`).
@@ -71,4 +71,4 @@ def failure(row: Row, turns: Sequence[Row], members: Sequence[StoredConversation
     better = [m for m in members if m.trajectory["admitted"] and (m.trajectory["score"] or 0.0) > (row["score"] or 0.0)]
     # Of equally good ones, the one with the most common first turns.
     best = max(better, key=lambda m: (m.trajectory["score"], shared_turns(turns, m.turns)), default=None)
-    return Failure(last, len(turns), best, shared_turns(turns, best.turns) if best else 0)
+    return QueryFailure(last, len(turns), best, shared_turns(turns, best.turns) if best else 0)

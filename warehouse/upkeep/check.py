@@ -58,7 +58,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """The problems that a check found, and the amount of data it checked."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -78,12 +78,12 @@ class Report:
         self.problems.append(Problem(kind, sentence, repaired))
 
 
-def check(root: Path, *, repair: bool = False, full: bool = True) -> Report:
+def check(root: Path, *, repair: bool = False, full: bool = True) -> CheckReport:
     """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is running.
 
     full: read every value of every pack, not only keys and counts.
     """
-    report = Report()
+    report = CheckReport()
     check_exists(root)
     with FolderLock.take(root / "compactor"):
         _format(root, repair, report)
@@ -113,7 +113,7 @@ def check(root: Path, *, repair: bool = False, full: bool = True) -> Report:
     return report
 
 
-def _format(root: Path, repair: bool, report: Report) -> None:
+def _format(root: Path, repair: bool, report: CheckReport) -> None:
     try:
         format_version(root)
     except LogError as error:
@@ -122,7 +122,7 @@ def _format(root: Path, repair: bool, report: Report) -> None:
         report.add("format", str(error), repair)
 
 
-def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
+def _manifest(root: Path, repair: bool, report: CheckReport) -> Manifest | None:
     """Return the current manifest, rebuilt if it was lost; None when it is lost and not repaired."""
     try:
         return Manifest.read(root)
@@ -150,7 +150,7 @@ def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
     return manifest
 
 
-def _packs(root: Path, manifest: Manifest, repair: bool, full: bool, report: Report) -> None:
+def _packs(root: Path, manifest: Manifest, repair: bool, full: bool, report: CheckReport) -> None:
     for name, listed_entry in list(manifest.packs.items()):
         path = root / "packs" / name
         report.packs += 1
@@ -180,7 +180,7 @@ def _packs(root: Path, manifest: Manifest, repair: bool, full: bool, report: Rep
         report.add("pack", fault, repair)
 
 
-def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+def _unlisted(root: Path, manifest: Manifest, repair: bool, report: CheckReport) -> None:
     """Report packs outside the manifest that hold the only copy of rows; list them again where no row would double."""
     for path in unlisted_packs(root, manifest):
         try:
@@ -205,7 +205,7 @@ def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
         report.add("pack", sentence, repair)
 
 
-def _runs(root: Path, repair: bool, report: Report) -> None:
+def _runs(root: Path, repair: bool, report: CheckReport) -> None:
     """Check the runs' rows. A row of an earlier version lacks a checksum; a repair adds one."""
     stamped = 0
     for run in run_folders(root):
@@ -226,7 +226,7 @@ def _runs(root: Path, repair: bool, report: Report) -> None:
         report.add("run", f"{stamped} run.json of an earlier version had no checksum; they have one now.", True)
 
 
-def _trials(root: Path, report: Report) -> None:
+def _trials(root: Path, report: CheckReport) -> None:
     for path in sorted((root / "trials").glob("*.jsonl")):
         # Several versions may have written to it, so a line without a checksum is one of an earlier version.
         checked = [intact(line) for line in path.read_bytes().split(b"\n") if line]
@@ -235,7 +235,7 @@ def _trials(root: Path, report: Report) -> None:
             report.add("trials", f"trials/{path.name}: {damaged} lines fail their checksum.")
 
 
-def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+def _segments(root: Path, manifest: Manifest, repair: bool, report: CheckReport) -> None:
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
             if manifest.pack_of(segment):
@@ -276,7 +276,7 @@ def _segment_metadata(table: str, content: pa.Table) -> dict[bytes, int]:
     return {key: int(metadata[key]) for key in (DAMAGED, NULLED, b"userrl_schema") if key in metadata}
 
 
-def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+def _live(root: Path, manifest: Manifest, repair: bool, report: CheckReport) -> None:
     """Report changed lines of live files. `_leftovers` repairs them once their writer has ended."""
     for run in run_folders(root):
         for segment, path in segments_in(run, "live"):
@@ -292,7 +292,7 @@ def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
                     report.add("lines", text, mendable)
 
 
-def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
+def _leftovers(root: Path, manifest: Manifest, report: CheckReport) -> None:
     if removed := remove_leftovers(root, manifest):
         report.add("leftovers", f"{len(removed)} files that a killed compaction or writer left were removed.", True)
     compaction = Compaction()
@@ -304,7 +304,7 @@ def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
         report.add("live files", text, True)
 
 
-def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+def _rewinds(root: Path, manifest: Manifest, repair: bool, report: CheckReport) -> None:
     """Report rewinds that do not say what they void. A repair changes only their kind in the file, to `UNREADABLE`."""
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
@@ -321,7 +321,7 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
             _rewinds_of_pack(path, repair, report)
 
 
-def _index(root: Path, manifest: Manifest, repair: bool, full: bool, report: Report) -> None:
+def _index(root: Path, manifest: Manifest, repair: bool, full: bool, report: CheckReport) -> None:
     """Check that the text index is readable and has the turns of every pack (a compaction indexes before it packs)."""
     if (fault := damage(root, full=full)) is not None:
         text = f"The text index {INDEX} is damaged: {fault}. `userrl warehouse compact` rebuilds it."
@@ -344,7 +344,7 @@ def _index(root: Path, manifest: Manifest, repair: bool, full: bool, report: Rep
         )
 
 
-def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> None:
+def _rewinds_of_segment(path: Path, name: str, repair: bool, report: CheckReport) -> None:
     if intact_parquet(path.read_bytes()) is False:
         return  # reported as a damaged segment
     table = pq.read_table(path)
@@ -363,7 +363,7 @@ def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> 
     report.add("rewinds", _lost_rewinds(name, sum(bad), repair), repair)
 
 
-def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
+def _rewinds_of_pack(path: Path, repair: bool, report: CheckReport) -> None:
     """Repair a pack by a changed copy, because a pack is never written to. Open readers keep the old one."""
     lost = "run_id IS NULL OR incarnation IS NULL OR (stage IS NULL AND (step IS NULL OR kind = 'replay'))"
     bad = f"kind IN ({', '.join(map(literal, KINDS))}) AND ({lost})"
@@ -412,7 +412,7 @@ def _newer(version: int) -> str:
     return f"has schema {version}, this code knows {schema.version()}: update userrl."
 
 
-def _contents(root: Path, report: Report) -> None:
+def _contents(root: Path, report: CheckReport) -> None:
     with Warehouse(root) as warehouse:
         for table in schema.LOGGED:
             report.rows[table] = warehouse.arrow(f"SELECT count(*) FROM store.{table}").column(0)[0].as_py()

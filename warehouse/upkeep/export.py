@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +53,7 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
     options: for the file system (endpoint_url, key ...). object_rows: maximum rows in one object. Only one export per
     target at a time. Raises ConfigError.
     """
-    try:
-        files, base = fsspec.core.url_to_fs(target, **(options or {}))
-    except (ImportError, ValueError) as error:
-        raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
-    base = base.rstrip("/")
+    files, base = open_target(target, options)
     compact(root, everything=True)
     if not _without_homes(files, base):
         base = f"{base}/home={home_id(root)}"
@@ -67,6 +64,15 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
             _table(warehouse, table, files, base, object_rows, result, consented)
         _runs(warehouse, files, base, result)
     return result
+
+
+def open_target(target: str, options: Mapping[str, Any] | None) -> tuple[Any, str]:
+    """Return the file system of a target and the path in it. Raises ConfigError for a target that cannot be used."""
+    try:
+        files, base = fsspec.core.url_to_fs(target, **(options or {}))
+    except (ImportError, ValueError) as error:
+        raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
+    return files, base.rstrip("/")
 
 
 def home_id(root: Path) -> str:

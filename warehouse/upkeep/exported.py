@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from userrl_core.errors import ConfigError
 from warehouse import schema
+from warehouse.upkeep.export import open_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,9 @@ def exported_objects(target: str, table: str, *, options: Mapping[str, Any] | No
     """Read the end of every object of a table, of all homes. target, options: as in ``export``. Raises ConfigError."""
     if table not in (*schema.LOGGED, "runs"):
         raise ConfigError("argument.unknown_value", f"There is no exported table '{table}'.")
-    try:
-        files, base = fsspec.core.url_to_fs(target, **(options or {}))
-    except (ImportError, ValueError) as error:
-        raise ConfigError("export.bad_target", f"The target {target!r} cannot be used: {error}.") from error
+    files, base = open_target(target, options)
     files.invalidate_cache()
     objects = Objects()
-    base = base.rstrip("/")
     for path in sorted([*files.glob(f"{base}/home=*/{table}/*/*.parquet"), *files.glob(f"{base}/{table}/*/*.parquet")]):
         try:
             with files.open(path, "rb") as opened:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.files.layout import default_root
-from warehouse.upkeep.check import Report, check
+from warehouse.upkeep.check import CheckReport, check
 from warehouse.upkeep.compact import Compaction, compact
 
 
@@ -16,7 +16,7 @@ class Maintenance:
     """The outcome of one maintenance: the compaction and the check's report."""
 
     compaction: Compaction
-    report: Report
+    report: CheckReport
 
     @property
     def sound(self) -> bool:

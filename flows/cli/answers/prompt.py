@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory
@@ -19,50 +20,8 @@ GREETING = (
     "Type one statement, then ; and Enter. Tab completes; 'from dictionary;' lists tables and columns. "
     "'vertical;' and 'table;' switch the row format. Ctrl-D leaves."
 )
+FUNCTIONS = ("count", "avg", "sum", "min", "max")
 LEAVE = ("exit", "quit", ".exit", ".quit", "\\q")
-KEYWORDS = [
-    "select",
-    "from",
-    "where",
-    "group",
-    "by",
-    "order",
-    "by",
-    "limit",
-    "having",
-    "join",
-    "using",
-    "left",
-    "on",
-    "as",
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "null",
-    "with",
-    "distinct",
-    "count",
-    "avg",
-    "sum",
-    "min",
-    "max",
-    "describe",
-    "summarize",
-    "pivot",
-    "explain",
-    "case",
-    "when",
-    "then",
-    "else",
-    "end",
-    "desc",
-    "asc",
-    "all",
-    "between",
-    "like",
-]
 
 
 def converse(answer: Callable[[str], None], history: Path) -> None:
@@ -94,12 +53,13 @@ def converse(answer: Callable[[str], None], history: Path) -> None:
 
 
 def words() -> list[str]:
-    """Return the words that Tab completes: tables, columns, queries with their parameters, and keywords."""
+    """Return the words that Tab completes: tables, columns, queries with their parameters, functions and keywords."""
     tables = schema.tables()
     names = {*tables, *(column for table in tables.values() for column in table.columns), DICTIONARY}
     for query in views.queries().values():
         names |= {query.name, *(f"{parameter} :=" for parameter in query.params)}
-    return sorted({*names, *KEYWORDS})
+    keywords = duckdb.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+    return sorted({*names, *FUNCTIONS, *(keyword for (keyword,) in keywords)})
 
 
 def _keys() -> KeyBindings:

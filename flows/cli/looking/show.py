@@ -17,7 +17,7 @@ from userrl_core.number_format import number
 
 if TYPE_CHECKING:
     from warehouse.query.browse import StoredConversation
-    from warehouse.query.failure import Failure
+    from warehouse.query.failure import QueryFailure
 
 LONGEST = 2_000
 """Characters printed of one text without --full."""
@@ -71,7 +71,7 @@ def _identifier(text: str) -> int:
     )
 
 
-def lines(stored: StoredConversation, failed: Failure | None = None, *, full: bool = False) -> Iterator[str]:
+def lines(stored: StoredConversation, failed: QueryFailure | None = None, *, full: bool = False) -> Iterator[str]:
     """Yield the printed lines, and for a failed conversation where it failed. Escape sequences in model text are disarmed."""
     row = stored.trajectory
     yield (
@@ -107,7 +107,7 @@ def lines(stored: StoredConversation, failed: Failure | None = None, *, full: bo
         yield from _next(stored, failed)
 
 
-def _where(stored: StoredConversation, failed: Failure) -> Iterator[str]:
+def _where(stored: StoredConversation, failed: QueryFailure) -> Iterator[str]:
     """Yield where the conversation left the best one on its task, with both calls."""
     if failed.best is None:
         yield f"Where to look: {failed.rewards or 'see its last turn.'}"
@@ -147,7 +147,7 @@ def _wrapped(name: str, text: str) -> list[str]:
     return textwrap.wrap(f"{name}: {' '.join(text.split())}", 120, initial_indent="  ", subsequent_indent="    ")
 
 
-def _next(stored: StoredConversation, failed: Failure) -> Iterator[str]:
+def _next(stored: StoredConversation, failed: QueryFailure) -> Iterator[str]:
     """Yield the commands that look further."""
     from analysis.credit.replay import why_not
     from userrl_core.gyms.registry import names

@@ -12,7 +12,7 @@ from flows.cli.arguments import Html, Json
 from flows.cli.terminal import plain, plain_json
 
 
-class Format(StrEnum):
+class ComparisonFormat(StrEnum):
     """The form of the output."""
 
     text = "text"
@@ -42,8 +42,8 @@ def compare(
         typer.Option(metavar="label:NAME", help="Also compare how often conversations have each label of this set."),
     ] = None,
     format: Annotated[
-        Format, typer.Option(help="What is printed; with a policy, markdown and junit are the gate alone.")
-    ] = Format.text,
+        ComparisonFormat, typer.Option(help="What is printed; with a policy, markdown and junit are the gate alone.")
+    ] = ComparisonFormat.text,
     html: Html = None,
     as_json: Json = False,
 ) -> None:
@@ -58,15 +58,15 @@ def compare(
     import userrl
     from userrl_core.errors import ConfigError
 
-    if format is Format.junit and policy is None:
+    if format is ComparisonFormat.junit and policy is None:
         raise ConfigError("argument.missing", "JUnit output lists the rules of a policy. Give --policy FILE.")
     comparison = userrl.compare(*sides, policy=policy, by=by)
     gate = comparison.gate
-    if as_json or format is Format.json:
+    if as_json or format is ComparisonFormat.json:
         print(plain_json(comparison.as_json(), indent=1))
-    elif format is Format.junit and gate is not None:
+    elif format is ComparisonFormat.junit and gate is not None:
         print(gate.junit(), end="")
-    elif format is Format.markdown:
+    elif format is ComparisonFormat.markdown:
         print((comparison.document if gate is None else gate.document()).markdown())
     else:
         print(plain(str(comparison)).rstrip())

@@ -24,7 +24,7 @@ from tests.ports import free_port
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.completion import Completer, Request, calls_of
+from userrl_core.training.local.completion import Completer, CompletionRequest, calls_of
 from userrl_core.training.local.state import load_checkpoint
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
@@ -81,15 +81,15 @@ def completer(folder: Path) -> Completer:
 
 def test_the_same_seed_gives_the_same_reply_whatever_it_is_batched_with(folder: Path) -> None:
     ours = completer(folder)
-    one = Request(QUESTION, seed=7, max_tokens=12)
-    others = [Request([{"role": "user", "content": "x" * n}], seed=n, max_tokens=n) for n in (3, 9, 20)]
+    one = CompletionRequest(QUESTION, seed=7, max_tokens=12)
+    others = [CompletionRequest([{"role": "user", "content": "x" * n}], seed=n, max_tokens=n) for n in (3, 9, 20)]
     assert ours.complete([one])[0].ids == ours.complete([*others, one])[-1].ids
-    assert ours.complete([one])[0].ids != ours.complete([Request(QUESTION, seed=8, max_tokens=12)])[0].ids
+    assert ours.complete([one])[0].ids != ours.complete([CompletionRequest(QUESTION, seed=8, max_tokens=12)])[0].ids
 
 
 def test_log_probabilities_are_those_of_the_whole_distribution(folder: Path) -> None:
     ours = completer(folder)
-    request = Request(QUESTION, temperature=0.0, max_tokens=6, top_logprobs=2)
+    request = CompletionRequest(QUESTION, temperature=0.0, max_tokens=6, top_logprobs=2)
     (reply,) = ours.complete([request])
     model, _ = load_checkpoint(folder, ModelConfig(path=str(folder)), "cpu")
     prompt = ours.prompt(request)
@@ -112,7 +112,7 @@ def test_a_conversation_with_calls_is_encoded_as_in_training(folder: Path) -> No
         {"role": "tool", "tool_call_id": "1", "content": "red"},
     ]
     stored = [*QUESTION, {"role": "assistant", "content": render_call(InteractCall("action", "coat"))}, messages[2]]
-    assert ours.prompt(Request(messages)) == ours.prompt(Request(stored))
+    assert ours.prompt(CompletionRequest(messages)) == ours.prompt(CompletionRequest(stored))
 
 
 def test_a_request_is_read_as_training_reads_a_chat(folder: Path) -> None:
@@ -126,14 +126,14 @@ def test_a_request_is_read_as_training_reads_a_chat(folder: Path) -> None:
     spoken = [{"type": "text", "text": "Let me ask."}, {"type": "tool_use", "id": "1", **call}]
     reply: dict[str, Any] = {"role": "assistant", "content": render_call(InteractCall("action", "coat"), "Let me ask.")}
     asked: dict[str, Any] = {"role": "assistant", "content": spoken}
-    ids = ours.prompt(Request([*QUESTION, asked, *results]))
-    assert ids == ours.prompt(Request([*QUESTION, reply, *results]))
+    ids = ours.prompt(CompletionRequest([*QUESTION, asked, *results]))
+    assert ids == ours.prompt(CompletionRequest([*QUESTION, reply, *results]))
     trained = ChatFormat(load_checkpoint(folder, ModelConfig(path=str(folder)), "cpu")[1]).chat(
         {"messages": [*QUESTION, reply, *results, reply]}
     )
     assert trained.ids[: len(ids)] == ids
     with raises("argument.malformed", "messages[0]", "image_url"):
-        ours.prompt(Request([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]))
+        ours.prompt(CompletionRequest([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]))
 
 
 def test_calls_are_read_by_the_rules_of_rollouts() -> None:
@@ -210,14 +210,14 @@ def test_other_routes_are_refused_in_the_same_form(base_url: str, method: str, p
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_reply_ends_before_the_first_stop_text(folder: Path, temperature: float) -> None:
     ours = completer(folder)
-    (free,) = ours.complete([Request(QUESTION, temperature=temperature, seed=7, max_tokens=30)])
+    (free,) = ours.complete([CompletionRequest(QUESTION, temperature=temperature, seed=7, max_tokens=30)])
     stops = [free.text[9:12], free.text[4:6]]
     cut = free.text[: min(map(free.text.index, stops))]
-    asked = Request(QUESTION, temperature=temperature, seed=7, max_tokens=30, stop=stops)
+    asked = CompletionRequest(QUESTION, temperature=temperature, seed=7, max_tokens=30, stop=stops)
     (stopped,) = ours.complete([asked])
     assert (stopped.text, stopped.finish_reason) == (cut, "stop")
     assert len(stopped.ids) < len(free.ids)
-    assert ours.complete([asked, Request(QUESTION, seed=1, max_tokens=40)])[0].ids == stopped.ids
+    assert ours.complete([asked, CompletionRequest(QUESTION, seed=1, max_tokens=40)])[0].ids == stopped.ids
 
 
 @pytest.mark.parametrize("tools", [[tool_schema(["search", "answer"])], [LOOK_UP], [LOOK_UP, tool_schema()]])
@@ -225,7 +225,8 @@ def test_a_required_call_is_a_call_of_these_tools_or_a_cut_one(folder: Path, too
     """The model is random: it calls nothing by itself, and it seldom closes a text."""
     ours = completer(folder)
     requests = [
-        Request(QUESTION, tools, seed / 2, 1.0, 80, seed, tool_choice="required", stop=["o"]) for seed in range(3)
+        CompletionRequest(QUESTION, tools, seed / 2, 1.0, 80, seed, tool_choice="required", stop=["o"])
+        for seed in range(3)
     ]
     for reply in ours.complete(requests):
         assert reply.calls or reply.finish_reason == "length"
@@ -238,13 +239,15 @@ def test_a_required_call_is_a_call_of_these_tools_or_a_cut_one(folder: Path, too
 
 
 def test_a_required_call_of_a_tool_without_parameters_is_whole(folder: Path) -> None:
-    (reply,) = completer(folder).complete([Request(QUESTION, [PING], max_tokens=80, tool_choice="required")])
+    (reply,) = completer(folder).complete([CompletionRequest(QUESTION, [PING], max_tokens=80, tool_choice="required")])
     assert (reply.calls, reply.finish_reason, reply.text) == ([("ping", "{}")], "tool_calls", "")
 
 
 def test_a_named_tool_is_the_only_one_that_is_called(folder: Path) -> None:
     ours = completer(folder)
-    request = Request(QUESTION, [tool_schema(), LOOK_UP], max_tokens=40, tool_choice="required", tool="look_up")
+    request = CompletionRequest(
+        QUESTION, [tool_schema(), LOOK_UP], max_tokens=40, tool_choice="required", tool="look_up"
+    )
     assert ours._format.text(ours.complete([request])[0].ids).startswith(
         '<tool_call>\n{"name": "look_up", "arguments":'
     )
@@ -252,8 +255,8 @@ def test_a_named_tool_is_the_only_one_that_is_called(folder: Path) -> None:
 
 def test_without_a_choice_of_tools_no_call_is_written(folder: Path) -> None:
     ours = completer(folder)
-    free = Request(QUESTION, [LOOK_UP], max_tokens=30, tool_choice="none")
-    assert ours.prompt(free) == ours.prompt(Request(QUESTION))
+    free = CompletionRequest(QUESTION, [LOOK_UP], max_tokens=30, tool_choice="none")
+    assert ours.prompt(free) == ours.prompt(CompletionRequest(QUESTION))
     rule = CallRule()
     assert rule.allows("<tool_cal", ended=False)
     assert not rule.allows("So: <tool_call>", ended=False)
@@ -302,7 +305,7 @@ def test_a_request_that_fails_fails_alone(folder: Path) -> None:
     async def talk() -> list[Any]:
         server = ModelServer(completer(folder), ("tiny",))
         worker = asyncio.create_task(server.work())
-        asked = [Request(QUESTION, seed=seed, max_tokens=3) for seed in (1, 2**70, 2)]
+        asked = [CompletionRequest(QUESTION, seed=seed, max_tokens=3) for seed in (1, 2**70, 2)]
         replies = await asyncio.gather(*map(server.completion, asked), return_exceptions=True)
         worker.cancel()
         return list(replies)

@@ -17,7 +17,7 @@ from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl.comparison.test_compare import evaluated
 from userrl.comparison.document import comparison_sentences
-from userrl.comparison.gate.answer import Gate, apply_gate
+from userrl.comparison.gate.answer import GateAnswer, apply_gate
 from userrl.comparison.gate.policy import read_policy
 from userrl.comparison.report import comparison_report
 from userrl.reports.sides import find_sides
@@ -50,14 +50,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def gated(home: Path, a: str, b: str, policy: object) -> Gate:
+def gated(home: Path, a: str, b: str, policy: object) -> GateAnswer:
     with open_warehouse(home / "warehouse") as warehouse:
         sides, _ = find_sides(warehouse, [a, b])
         return apply_gate(warehouse, comparison_report(warehouse, sides), read_policy(policy))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def over_seeds(home: Path) -> Iterator[Callable[..., Gate]]:
+def over_seeds(home: Path) -> Iterator[Callable[..., GateAnswer]]:
     """Apply a policy to the candidate `falls`, one of whose 8 seeds collapses. It is compared with `steady`."""
     with open_warehouse(home / "warehouse") as warehouse:
         report = comparison_report(
@@ -90,7 +90,7 @@ def test_a_comparison_by_hand(home: Path) -> None:
     assert both.p_kept == pytest.approx(0.25, abs=1e-6)
 
 
-def test_a_rule_over_seeds_is_about_runs_that_held(over_seeds: Callable[..., Gate]) -> None:
+def test_a_rule_over_seeds_is_about_runs_that_held(over_seeds: Callable[..., GateAnswer]) -> None:
     gate = over_seeds(rules=[{"rule": "collapsed share at most .1"}, NOT_WORSE["rules"][0]])
     share, score = (result.decision for result in gate.results)
     assert (share.interval.estimate, score.interval.estimate, score.interval.units) == (0.125, 0.0, 7)
@@ -101,7 +101,7 @@ def test_a_rule_over_seeds_is_about_runs_that_held(over_seeds: Callable[..., Gat
     assert gate.answer == "INCONCLUSIVE"
 
 
-def test_a_policy_that_limits_collapses_tests_their_share_too(over_seeds: Callable[..., Gate]) -> None:
+def test_a_policy_that_limits_collapses_tests_their_share_too(over_seeds: Callable[..., GateAnswer]) -> None:
     held = over_seeds(**NOT_WORSE)
     assert held.answer == "PASS"
     assert any("add collapsed: {at_most: .1} to the policy" in note for note in held.notes)
@@ -113,7 +113,7 @@ def test_a_policy_that_limits_collapses_tests_their_share_too(over_seeds: Callab
     assert (alone.answer, alone.decision.p_kept) == ("PASS", pytest.approx(9 / 256))
 
 
-def test_a_cost_over_seeds_is_about_runs_that_held(over_seeds: Callable[..., Gate]) -> None:
+def test_a_cost_over_seeds_is_about_runs_that_held(over_seeds: Callable[..., GateAnswer]) -> None:
     gate = over_seeds(**cost("turns", cap=9))
     (turns,) = gate.results
     assert (turns.answer, turns.decision.interval.units) == ("PASS", 7)

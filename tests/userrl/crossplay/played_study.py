@@ -10,7 +10,7 @@ import yaml
 from curricula.claims.cross_play import CrossPlay
 from userrl.crossplay.conversations import UserConversation
 from userrl.crossplay.report import START, CrossPlayReport
-from userrl.crossplay.study import PlayedCell, measured
+from userrl.crossplay.study import PopulationCell, measured
 from warehouse import TurnLog
 
 SMALL: dict[str, Any] = {
@@ -38,9 +38,9 @@ def talk(number: int, score: float, told: int = 2) -> UserConversation:
 
 def played(
     study: CrossPlay, scores: dict[tuple[str, str], float], seeds: int = 4
-) -> dict[tuple[int, str, str], PlayedCell]:
+) -> dict[tuple[int, str, str], PopulationCell]:
     cells = [
-        PlayedCell(seed, row, column, tuple(talk(n, float(n < 10 * share + seed % 2)) for n in range(10)))
+        PopulationCell(seed, row, column, tuple(talk(n, float(n < 10 * share + seed % 2)) for n in range(10)))
         for seed in range(901, 901 + seeds)
         for (row, column), share in scores.items()
     ]

@@ -26,7 +26,7 @@ from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.run.results import DistillResult, Result
 from userrl.run.run import find
 from userrl.stages.execution import Share
-from userrl.stages.sequence import Stages
+from userrl.stages.sequence import StageSequence
 from userrl.stages.workers import Workers
 from userrl.worker.main import run as work
 from userrl_core.gyms import generate
@@ -232,7 +232,7 @@ def test_an_edit_while_the_run_is_at_work_is_named_before_the_next_stage(home: P
         return result
 
     with plan.begin() as run, Workers() as workers:
-        stages = Stages(
+        stages = StageSequence(
             plan, run, lambda kind: None, workers, perform, lambda text, *words: said.append(text % words), lambda: None
         )
         stages.do("distill", DistillResult, share=share)

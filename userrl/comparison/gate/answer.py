@@ -110,7 +110,7 @@ class RuleResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateAnswer:
     """The answers to all rules. notes: caveats about the comparison."""
 
     baseline: str
@@ -174,7 +174,7 @@ class Gate:
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
 
 
-def apply_gate(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -> Gate:
+def apply_gate(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -> GateAnswer:
     """Apply a policy to the comparison of a candidate B with a baseline A. Raises ConfigError with one sentence."""
     if len(report.sides) != 2:
         raise ConfigError("gate.bad_sides", f"A gate compares two sides of ours, not {len(report.sides)}.")
@@ -189,7 +189,7 @@ def apply_gate(warehouse: Warehouse, report: ComparisonReport, policy: GatePolic
     if policy.cluster is not None:
         table = with_clusters(warehouse, table, policy.cluster)
     results = tuple(_result(warehouse, report, policy, rule, table) for rule in policy.all_rules)
-    return Gate(a.name, b.name, results, tuple(_notes(warehouse, report, policy)))
+    return GateAnswer(a.name, b.name, results, tuple(_notes(warehouse, report, policy)))
 
 
 def _result(
@@ -423,6 +423,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def gate_section(gate: Gate) -> Sequence[Block]:
+def gate_section(gate: GateAnswer) -> Sequence[Block]:
     """Return the gate as the last section of a comparison's page."""
     return (Heading("Gate"), *gate.blocks())

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from userrl.machine.foreign_text import plain_json
-from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text, Turn
+from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text, TurnBlock
 from userrl.reports.wording import attempt, ended, opening_words
 from userrl_core.number_format import NULL, number
 from warehouse.query.browse import StoredConversation, shared_turns
@@ -54,7 +54,7 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
     if best is not None and worst is not None and best is not worst:
         shared = shared_turns(best.turns, worst.turns)
         blocks.append(Text(f"The best and the worst attempt have the same first {shared} turns."))
-    credited = any(_mean_advantage(member) is not None for member in members)
+    credited = any(member.mean_advantage is not None for member in members)
     blocks.append(
         TableBlock(
             ("attempt", "outcome", "score", "turns", *(("mean advantage",) if credited else ())),
@@ -64,7 +64,7 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
                     ended(member.trajectory["stop_reason"], member.turns),
                     number(member.trajectory["score"]),
                     str(member.trajectory["turns"]),
-                    *((number(_mean_advantage(member), sign=True),) if credited else ()),
+                    *((number(member.mean_advantage, sign=True),) if credited else ()),
                 )
                 for member in members
             ),
@@ -100,7 +100,7 @@ def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:
         for name, label in (("shaped", "shaped credit"), ("advantage", "advantage")):
             if turn[name] is not None and name not in said_once:
                 title.append(f"{label} {number(turn[name], sign=True)}")
-        yield Turn(
+        yield TurnBlock(
             turn["turn"],
             " · ".join(title),
             _cut(turn["content"] if turn["choice"] else turn["message"]) or "(nothing)",
@@ -134,11 +134,6 @@ def _opening(conversation: StoredConversation) -> Iterator[Block]:
         yield Folded(
             "Task, with the user's hidden information", (Text(_cut(plain_json(conversation.task))),), is_open=True
         )
-
-
-def _mean_advantage(member: StoredConversation) -> float | None:
-    advantages = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
-    return sum(advantages) / len(advantages) if advantages else None
 
 
 def _cut(text: str | None) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import permutations
 from random import Random
 
-from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import check_sizes, draw_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
@@ -24,24 +24,14 @@ PER_DEPTH = len(NAMES) * (len(NAMES) - 1)
 
 def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
     """Return our tasks of a split at the given depths. Raises ConfigError for an unknown depth."""
-    chosen = list(depths)
-    unknown = [depth for depth in chosen if depth not in range(1, DEEPEST + 1)]
-    if unknown or not chosen:
-        raise ConfigError(
-            "task.bad_option", f"ErrandGym has depths 1 to {DEEPEST}, not {unknown or 'none'}. Correct depths."
-        )
+    chosen = check_sizes(depths, DEEPEST, "ErrandGym has depths")
     return [task for depth in chosen for task in _of_depth(depth) if task.split == split]
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
     """Return n tasks of one depth. Raises ConfigError if there are fewer than n."""
-    if not 1 <= depth <= DEEPEST:
-        raise ConfigError("task.bad_option", f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
-    if n > PER_DEPTH:
-        raise ConfigError(
-            "task.too_few", f"ErrandGym has {PER_DEPTH} tasks of each depth. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(_of_depth(depth), n)
+    check_sizes([depth], DEEPEST, "ErrandGym has depths")
+    return draw_tasks(_of_depth(depth), n, seed, "Each depth of ErrandGym")
 
 
 @lru_cache(maxsize=DEEPEST)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from random import Random
 
-from userrl_core.errors import ConfigError, TaskError
+from userrl_core.errors import TaskError
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, released_splits, text_field
 from userrl_core.gyms.search.corpus import ArticleQuestion, corpus
 from userrl_core.records import Task
@@ -23,11 +23,7 @@ def tasks(split: str) -> Sequence[Task]:
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our questions, drawn with the seed. Raises ConfigError if there are fewer than n."""
-    if n > len(_all()):
-        raise ConfigError(
-            "task.too_few", f"SearchGym has {len(_all())} questions of its own. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(_all(), n)
+    return draw_tasks(_all(), n, seed, "SearchGym's own corpus")
 
 
 def load_published(root: Path) -> list[Task]:

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, MissingFileError, TaskError
+from userrl_core.gyms.pool import check_sizes
 from userrl_core.gyms.released import text_field
 from userrl_core.gyms.searchqa.corpus import corpus
 from userrl_core.records import Task
@@ -42,12 +43,7 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 
     Raises ConfigError for others.
     """
-    chosen = list(hops)
-    wrong = [number for number in chosen if number not in HOPS]
-    if wrong or not chosen:
-        raise ConfigError(
-            "task.bad_option", f"SearchQA has questions of 1 to 3 hops, not {wrong or 'none'}. Correct hops."
-        )
+    chosen = check_sizes(hops, HOPS[-1], "SearchQA has numbers of hops")
     if tier not in ("full", "tiny"):
         raise ConfigError("task.bad_option", f"SearchQA has no tier '{tier}'. Use full or tiny.")
     pool = _corpus() if tier == "full" else tuple(chain.from_iterable(_tiny(number) for number in chosen))
@@ -57,8 +53,7 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 
 def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
     """Return n tasks of the tiny tier. Raises ConfigError for an unknown number of hops."""
-    if hops not in HOPS:
-        raise ConfigError("task.bad_option", f"SearchQA has questions of 1 to 3 hops, not {hops}.")
+    check_sizes([hops], HOPS[-1], "SearchQA has numbers of hops")
     return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))
 
 

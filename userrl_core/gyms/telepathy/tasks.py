@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, released_splits, text_field
 from userrl_core.gyms.stemming import read_pattern
 from userrl_core.records import Task
@@ -62,11 +62,7 @@ def tasks(split: str, *, category: str | None = None) -> Sequence[Task]:
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our entities, drawn with the seed. Raises ConfigError if there are fewer than n."""
-    if n > len(_all()):
-        raise ConfigError(
-            "task.too_few", f"TelepathyGym has {len(_all())} entities of its own. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(_all(), n)
+    return draw_tasks(_all(), n, seed, "TelepathyGym's own list")
 
 
 def load_published(root: Path) -> list[Task]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import check_sizes
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, depths
 from userrl_core.gyms.textcraft.minecraft import Minecraft, read_recipes
 from userrl_core.records import Task
@@ -36,10 +37,7 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
     """Return our tasks of a split and of the given depths. tier: ``full`` (our world) or ``tiny``. Raises ConfigError
     for others.
     """
-    chosen = list(depths)
-    wrong = [depth for depth in chosen if depth not in DEPTHS]
-    if wrong or not chosen:
-        raise ConfigError("task.bad_option", f"TextCraft has depths 1 to 4, not {wrong or 'none'}. Correct depths.")
+    chosen = check_sizes(depths, DEPTHS[-1], "TextCraft has depths")
     if tier not in ("full", "tiny"):
         raise ConfigError("task.bad_option", f"TextCraft has no tier '{tier}'. Use full or tiny.")
     pool = _world() if tier == "full" else tuple(chain.from_iterable(_tiny(depth) for depth in chosen))
@@ -49,8 +47,7 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
     """Return n tasks of the tiny tier. Raises ConfigError for an unknown depth."""
-    if depth not in DEPTHS:
-        raise ConfigError("task.bad_option", f"TextCraft has depths 1 to 4, not {depth}.")
+    check_sizes([depth], DEPTHS[-1], "TextCraft has depths")
     return _draw(n, depth, Random(f"textcraft/{depth}/{seed}"))
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import overload
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.travel.options import OptionCounts
 from userrl_core.gyms.travel.published import load_published
 from userrl_core.gyms.travel.scenario import COMPOSITIONS, Plan, build, make_plan, plan_id
@@ -82,13 +83,7 @@ def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> li
     """Return n distinct tasks of a tier. Raises ConfigError if the tier has fewer."""
     _check_tier(tier)
     if tier == "tiny":
-        tier_tasks = tiny_tasks()
-        if n > len(tier_tasks):
-            raise ConfigError(
-                "task.too_few",
-                f"The tiny tier of gym 'travel' has {len(tier_tasks)} tasks. Ask for at most that many, not {n}.",
-            )
-        return random.Random(f"travel/tiny/{seed}").sample(tier_tasks, n)
+        return draw_tasks(tiny_tasks(), n, f"travel/tiny/{seed}", "The tiny tier of gym 'travel'")
     counts = OptionCounts.parse(options)
     return [build(plan, counts) for plan in draw_plans(n, seed, tier, counts).values()]
 

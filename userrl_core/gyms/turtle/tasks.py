@@ -10,10 +10,10 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from userrl_core.errors import ConfigError, TaskError
+from userrl_core.errors import TaskError
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, released_splits, text_field
 from userrl_core.gyms.stemming import read_pattern
 from userrl_core.records import Task
@@ -32,11 +32,7 @@ def tasks(split: str) -> Sequence[Task]:
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n of our stories, drawn with the seed. Raises ConfigError if there are fewer than n."""
-    if n > len(_all()):
-        raise ConfigError(
-            "task.too_few", f"TurtleGym has {len(_all())} stories of its own. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(_all(), n)
+    return draw_tasks(_all(), n, seed, "TurtleGym's own collection")
 
 
 def load_published(root: Path) -> list[Task]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import check_sizes, draw_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
@@ -24,24 +24,14 @@ PER_SIZE = 552
 
 def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[Task]:
     """Return our tasks of a split with the given numbers of preferences. Raises ConfigError for an unknown number."""
-    chosen = list(sizes)
-    unknown = [size for size in chosen if size not in range(1, MOST + 1)]
-    if unknown or not chosen:
-        raise ConfigError(
-            "task.bad_option", f"WishGym has tasks of 1 to {MOST} preferences, not {unknown or 'none'}. Correct sizes."
-        )
+    chosen = check_sizes(sizes, MOST, "WishGym has numbers of preferences")
     return [task for size in chosen for task in _of_size(size) if task.split == split]
 
 
 def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
     """Return n tasks of one size. Raises ConfigError if there are fewer than n."""
-    if not 1 <= size <= MOST:
-        raise ConfigError("task.bad_option", f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
-    if n > PER_SIZE:
-        raise ConfigError(
-            "task.too_few", f"WishGym has {PER_SIZE} tasks of each size. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(_of_size(size), n)
+    check_sizes([size], MOST, "WishGym has numbers of preferences")
+    return draw_tasks(_of_size(size), n, seed, "Each size of WishGym")
 
 
 @lru_cache(maxsize=MOST)

@@ -35,6 +35,7 @@ class Batch:
         return len(self.trajectories)
 
     def __add__(self, other: Batch) -> Batch:
+        # Groups of the two batches are different tasks, so those of the second get new numbers.
         offset = max(self.groups, default=-1) + 1
         return Batch(
             self.trajectories + other.trajectories,

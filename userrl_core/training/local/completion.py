@@ -25,7 +25,7 @@ _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompletionRequest:
     """One conversation to continue. temperature: 0 is greedy. seed: of this reply alone, whatever it is batched with.
 
     top_logprobs: number of alternatives per token that are returned with their log-probabilities. stop: texts before the
@@ -73,7 +73,7 @@ class Completer:
         self._limit = context_limit(model)
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
-    def prompt(self, request: Request) -> list[int]:
+    def prompt(self, request: CompletionRequest) -> list[int]:
         """Return the ids of a request's conversation. Raises ConfigError where it is empty, ends with a reply or is too long,
         and for a message that is not text.
         """
@@ -94,7 +94,7 @@ class Completer:
         return ids
 
     @torch.inference_mode()
-    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+    def complete(self, requests: Sequence[CompletionRequest]) -> list[Completion]:
         """Return one reply per request."""
         prompts = [self.prompt(request) for request in requests]
         replies = [Completion(prompt_tokens=len(ids)) for ids in prompts]
@@ -124,7 +124,7 @@ class Completer:
             self._finish(request, reply)
         return replies
 
-    def _rule(self, request: Request) -> CallRule | None:
+    def _rule(self, request: CompletionRequest) -> CallRule | None:
         """Return the rule that a reply's text has to follow; None for a free reply."""
         line = self._format.calls_are_lines
         if request.tool_choice == "required":
@@ -133,7 +133,12 @@ class Completer:
         return CallRule(line=line) if request.tool_choice == "none" else None
 
     def _extend(
-        self, reply: Completion, request: Request, logits: Tensor, generator: torch.Generator, rule: CallRule | None
+        self,
+        reply: Completion,
+        request: CompletionRequest,
+        logits: Tensor,
+        generator: torch.Generator,
+        rule: CallRule | None,
     ) -> None:
         """Sample one token. Log-probabilities are from the whole distribution at the request's temperature."""
         greedy = request.temperature < COLDEST
@@ -165,7 +170,7 @@ class Completer:
                 return token
         return self._format.end_id
 
-    def _ended(self, reply: Completion, request: Request, rule: CallRule | None) -> bool:
+    def _ended(self, reply: Completion, request: CompletionRequest, rule: CallRule | None) -> bool:
         if reply.ids[-1] == self._format.end_id:
             return True
         if rule is None and not request.stop:
@@ -173,7 +178,7 @@ class Completer:
         text = self._format.text(reply.ids)
         return _cut(text, request) is not None or (rule is not None and rule.complete(text))
 
-    def _finish(self, request: Request, reply: Completion) -> None:
+    def _finish(self, request: CompletionRequest, reply: Completion) -> None:
         ended = self._ended(reply, request, self._rule(request))
         reply.text = self._format.text(reply.ids)
         reply.text = reply.text[: _cut(reply.text, request)]
@@ -216,7 +221,7 @@ def _in_order(logprobs: Tensor, greedy: bool, top_p: float, generator: torch.Gen
     yield from logprobs.argsort(descending=True).tolist()
 
 
-def _cut(text: str, request: Request) -> int | None:
+def _cut(text: str, request: CompletionRequest) -> int | None:
     """Return where the first stop text begins; None where there is none."""
     stops = () if request.tool_choice == "required" else request.stop
     return min((text.index(stop) for stop in stops if stop in text), default=None)

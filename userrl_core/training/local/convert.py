@@ -32,7 +32,7 @@ ANSWER_TOKENS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ModelCheck:
     """Result of the check. answer: the greedy reply to `QUESTION`. perplexity: per token, of `TEXT`."""
 
     answer: str
@@ -83,7 +83,7 @@ def correct_tokenizer(tokenizer: Any) -> None:
 
 
 @torch.inference_mode()
-def check(folder: Path) -> Checked:
+def check(folder: Path) -> ModelCheck:
     """Load a converted model and return its greedy answer and its perplexity. Raises CheckpointError where it cannot speak."""
     model, tokenizer = load_model(folder, ModelConfig(path=str(folder))), load_tokenizer(folder)
     perplexity = perplexity_of(model, tokenizer, TEXT)
@@ -105,7 +105,7 @@ def check(folder: Path) -> Checked:
         pad_token_id=pad,
     )
     answer = tokenizer.decode(ids[0, opening["input_ids"].shape[1] :], skip_special_tokens=True)
-    return Checked(str(answer).strip(), perplexity, parameters(model), str(model.config.model_type))
+    return ModelCheck(str(answer).strip(), perplexity, parameters(model), str(model.config.model_type))
 
 
 @torch.inference_mode()

@@ -134,6 +134,7 @@ class _Stage:
             missing = task_count - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
             drawn = self.curriculum.draw(step, missing) if missing > 0 else []
             played_keys = {trajectory.task.key for trajectory in batch.trajectories}
+            # A task that was played in this step already would become one group with its first play.
             new_tasks = [task for task in drawn if task.key not in played_keys]
             if not new_tasks:
                 break
@@ -160,6 +161,7 @@ class _Stage:
         metrics = {"policy/lr/value": lr}
         if config.name == "ppo":
             metrics |= update_critic(state.critic, state.critic_optimizer, batch, advantages, config, order)
+            # A new critic values everything at 0. The policy waits until the critic has learnt something.
             if step <= config.critic_warmup:
                 order = []
         return metrics | update_policy(state.model, state.optimizer, items, config, order)

@@ -1,11 +1,7 @@
 """AdamW, and its state as named tensors.
 
-16-bit weights need 32-bit master weights: a step of 1e-6 is far below the resolution of bfloat16 near 1 and would
-always be rounded away. The optimiser steps the master weights, and the 16-bit weights are rounded from them.
-
-In both cases a trained parameter takes at most 16 bytes, and a step works on one tensor at a time. ``foreach`` is off
-because it holds one or two more copies of the whole model. With 4 billion parameters on one 80 GB card, these would
-not fit.
+16-bit weights need 32-bit master weights. The optimiser steps the master weights, and the 16-bit weights are rounded from
+them. A trained parameter takes at most 16 bytes either way, and a step works on one tensor at a time.
 """
 
 from __future__ import annotations
@@ -23,18 +19,18 @@ class MasterAdamW(torch.optim.AdamW):
     """AdamW on float32 master weights of a module."""
 
     def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
+        # A step of 1e-6 is far below the resolution of bfloat16 near 1, and would always be rounded away.
         self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in trained(module).values()}
+        # `foreach` would hold one or two more copies of the model: 4 billion parameters would not fit on 80 GB.
         super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Step the master weights with the weights' gradients, then round them into the weights.
-
-        Parameters are independent in AdamW and are stepped one at a time, so a second copy of all gradients never exists.
-        """
+        """Step the master weights with the weights' gradients, then round them into the weights."""
         loss = None if closure is None else closure()
         (group,) = self.param_groups
         masters = group["params"]
         try:
+            # AdamW treats parameters alone. One at a time, a second copy of all gradients never exists.
             for parameter, master in self.masters.items():
                 if parameter.grad is None:
                     continue

@@ -84,14 +84,13 @@ def pad(
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """Return probabilities [..., V] with those outside the nucleus set to 0.
 
-    A token is kept while the more likely ones have not reached top_p. The most likely one always is, also where top_p is
-    too small for float32.
+    A token is kept while the more likely ones have not reached top_p. The most likely one is always kept.
     """
     if top_p >= 1.0:
         return probabilities
     ordered, index = probabilities.sort(descending=True)
     dropped = ordered.cumsum(-1) - ordered >= top_p
-    dropped[..., 0] = False
+    dropped[..., 0] = False  # also where top_p is too small for float32
     return torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
 
 

@@ -95,6 +95,7 @@ def update_policy(
         weights = token_weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
         for part in forward_passes([items[i].sample for i in minibatch], config):
             stats = _backward(model, [items[minibatch[i]] for i in part], [weights[i] for i in part], config, threshold)
+            # Before the first step the trained weights are the sampling weights: a gap then is one between decoding and training.
             if number == 0:
                 logprob_gap = max(logprob_gap, stats.pop("gap"))
             for name, value in stats.items():
@@ -102,6 +103,7 @@ def update_policy(
         norms.append(clip_and_step(optimizer, model.parameters(), config.grad_norm))
     model.eval()
     tokens = max(sums.pop("tokens", 0.0), 1.0)
+    # `clip_and_step` skips a step whose gradient is not finite.
     finite = [norm for norm in norms if np.isfinite(norm)]
     reference = {"policy/kl_reference/mean": sums["kl_reference"] / tokens} if "kl_reference" in sums else {}
     return {
@@ -179,6 +181,7 @@ def _backward(
             loss = loss + config.kl_coef * (kl * weight).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
+        # Compared with the objective itself, so that dual clip counts too.
         unclipped = surrogate(ratio, advantage, config) == ratio * advantage
         return {
             "loss": float(loss),

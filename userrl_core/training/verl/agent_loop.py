@@ -46,7 +46,7 @@ from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
 from userrl_core.training.verl.machine.heartbeat import start_heartbeat
 from userrl_core.training.verl.newlines import known_type
-from userrl_core.training.verl.step_plan import Decision, decided, read_tasks
+from userrl_core.training.verl.step_plan import Decision, decided, tasks_by_key
 from userrl_core.training.waits import waits
 
 NAME = "userrl"
@@ -140,7 +140,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         horizon, key = decision.turns, row["task"]
         if decision.tasks:  # rows go through a step in order, so a row's index is its place in every step
             key = decision.tasks[int(columns["extra_info"]["index"]) % len(decision.tasks)]
-        task = read_tasks(row["tasks"])[key]
+        task = tasks_by_key(row["tasks"])[key]
         conversation = self._conversation(task, attempt, where, horizon, sampling_params)
         if self.stage.greedy_baseline and where.phase == "train" and attempt == 0:
             baseline = self._leave_baseline(uid, task, replace(where, phase="baseline"), horizon, sampling_params)

@@ -23,6 +23,7 @@ from typing import Any
 
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
@@ -49,7 +50,7 @@ from userrl_core.training.verl.machine.death_watch import DeathWatch
 from userrl_core.training.verl.machine.node_watch import PATIENCE
 from userrl_core.training.verl.memory import check_memory, settle
 from userrl_core.training.verl.metrics import LOSSES, step_metrics, validation_score
-from userrl_core.training.verl.step_plan import HORIZONS, Decision, StepPlan, decide, plan_steps, write_tasks
+from userrl_core.training.verl.step_plan import HORIZONS, Decision, StepPlan, decide, plan_steps
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
 """Module that registers the trainer of a recipe with an entropy mask; no other stage loads it."""

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.json_files import GrowingLines, write_json
 from userrl_core.records import Task
-from userrl_core.replaced_file import replacing
 from userrl_core.training.protocols import Curriculum, History
 
 HORIZONS = "horizons.jsonl"
@@ -132,23 +132,13 @@ def read_step_plan(folder: Path) -> StepPlan:
     return StepPlan(
         {int(step): int(turns) for step, turns in values["horizons"].items()},
         {int(step): tuple(keys) for step, keys in values["steps"].items()},
-        read_tasks(str(folder / "tasks.jsonl")),
+        tasks_by_key(str(folder / "tasks.jsonl")),
         values["state"],
         values.get("chosen", False),  # plans of earlier versions have drawn all tasks
     )
 
 
-def write_tasks(path: Path, tasks: Any) -> None:
-    """Write tasks as JSON lines, atomically."""
-    with replacing(path) as file:
-        for task in tasks:
-            row = {**asdict(task), "payload": dict(task.payload)}
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-
-
 @lru_cache(maxsize=8)
-def read_tasks(path: str) -> Mapping[str, Task]:
-    """Return tasks by key; read once per process."""
-    with Path(path).open(encoding="utf-8") as file:
-        tasks = [Task(**json.loads(line)) for line in file]
-    return {task.key: task for task in tasks}
+def tasks_by_key(path: str) -> Mapping[str, Task]:
+    """Return the tasks of a file by key; read once per process."""
+    return {task.key: task for task in read_tasks(Path(path))}

@@ -21,6 +21,7 @@ from tests.userrl_core.training.verl.rig import TwoStages, make_job, warehouse_s
 from userrl_core.distill import to_chat
 from userrl_core.gyms import tasks
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.judging.config import InterventionConfig
@@ -33,7 +34,7 @@ from userrl_core.training.config import AlgorithmConfig, ModelConfig
 from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
-from userrl_core.training.verl.step_plan import decide_horizon, write_tasks
+from userrl_core.training.verl.step_plan import decide_horizon
 
 TRAVEL = TwoStages().pool[0]
 

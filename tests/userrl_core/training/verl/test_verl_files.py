@@ -45,7 +45,7 @@ from userrl_core.training.verl.machine.heartbeat import HeartbeatWatch, start_he
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
 from userrl_core.training.verl.sft import prepared
-from userrl_core.training.verl.step_plan import HORIZONS, Decision, decide, decided, plan_steps, read_tasks
+from userrl_core.training.verl.step_plan import HORIZONS, Decision, decide, decided, plan_steps, tasks_by_key
 
 STAGES = [(1, 5), (6, 10)]
 CHATS = "pkg://userrl_core.training.verl.data"
@@ -137,7 +137,7 @@ def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
 def test_tasks_survive_the_way_to_the_workers_whatever_their_text(tmp_path: Path, text: str) -> None:
     task = Task("travel", "t", "train", {"opening": text, "deep": [{"a": [None, 1.5, text]}]})
     plan = plan_steps(tmp_path, _One(task), 1, 1, 1)
-    assert read_tasks(str(tmp_path / "tasks.jsonl"))[task.key] == task == plan.tasks[task.key]
+    assert tasks_by_key(str(tmp_path / "tasks.jsonl"))[task.key] == task == plan.tasks[task.key]
 
 
 class _One(TwoStages):

@@ -15,7 +15,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import check_sizes, draw_tasks
 from userrl_core.gyms.population import ASIDES, Persona
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stopping import STOP
@@ -115,24 +115,14 @@ def useless(payload: Mapping[str, Any], rng: Random) -> InteractCall:
 
 def tasks(split: str, sizes: Iterable[int]) -> Sequence[Task]:
     """Return the tasks of a split with these numbers of items to give up. Raises ConfigError for an unknown number."""
-    chosen = list(sizes)
-    unknown = [size for size in chosen if size not in range(1, MOST + 1)]
-    if unknown or not chosen:
-        raise ConfigError(
-            "task.bad_option",
-            f"The tiny tier of outfitter has sizes 1 to {MOST}, not {unknown or 'none'}. Correct sizes.",
-        )
+    chosen = check_sizes(sizes, MOST, "The tiny tier of outfitter has sizes")
     return [task for size in chosen for task in _of_size(size) if task.split == split]
 
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n tasks of all sizes. Raises ConfigError if there are fewer than n."""
     pool = [task for size in range(1, MOST + 1) for task in _of_size(size)]
-    if n > len(pool):
-        raise ConfigError(
-            "task.too_few", f"The tiny tier of outfitter has {len(pool)} tasks. Ask for at most that many, not {n}."
-        )
-    return Random(seed).sample(pool, n)
+    return draw_tasks(pool, n, seed, "The tiny tier of outfitter")
 
 
 @lru_cache(maxsize=MOST)
