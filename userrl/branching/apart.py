@@ -6,15 +6,11 @@ The process reads the request as JSON. It writes the continuations, or one sente
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import sys
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from userrl.branching.branch import BranchRequest, Continuation
-from userrl.machine.home import quiet
+from userrl.machine.piped import PipedProcess
 from userrl_core.errors import ConfigError, ErrorReport, TrainingError
 
 PROGRAM = "userrl.branching.process"
@@ -37,18 +33,16 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Continua
 
     Raises ConfigError with the sentence of a refusal or at the time limit, and TrainingError for a process that died.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        PROGRAM,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=quiet(),
-        start_new_session=True,
-    )
+    process = PipedProcess(PROGRAM)
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(request.model_dump_json().encode()), seconds)
+        line = await asyncio.wait_for(asyncio.to_thread(process.ask, request), seconds)
+        if not line:
+            status, lines = process.ended()
+            raise TrainingError(
+                "process.died",
+                f"The process that continues the conversation ended with status {status}: "
+                f"{' '.join(lines[-LAST_LINES:]) or 'it gave no reason'}",
+            )
     except TimeoutError:
         raise ConfigError(
             "branch.too_slow",
@@ -56,19 +50,8 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Continua
             "has no time limit.",
         ) from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # its children end with it
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    try:
-        answer = BranchAnswer.model_validate_json(stdout)
-    except ValidationError:
-        lines = stderr.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
-        raise TrainingError(
-            "process.died",
-            f"The process that continues the conversation ended with status {process.returncode}: "
-            f"{' '.join(lines) or 'it gave no reason'}",
-        ) from None
+        process.close()
+    answer = BranchAnswer.model_validate_json(line)
     if answer.refused is not None:
         raise ConfigError(answer.refused.code, answer.refused.sentence)
     return answer.ways

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
-from userrl_core.processes import die_with_parent
+from userrl.machine.piped import answering
 
 
 def main() -> None:
-    """Answer the request on stdin. Prints of libraries go to stderr, so that stdout holds only the answer."""
+    """Answer the request on stdin."""
     from userrl.branching.apart import BranchAnswer
     from userrl.branching.branch import BranchRequest, branches
     from userrl_core.errors import UserRLError
 
-    die_with_parent()
-    request = BranchRequest.model_validate_json(sys.stdin.read())
-    with contextlib.redirect_stdout(sys.stderr):
+    with answering() as answer:
         try:
-            answer = BranchAnswer(ways=branches(request).ways)
+            answer(BranchAnswer(ways=branches(BranchRequest.model_validate_json(sys.stdin.readline())).ways))
         except UserRLError as error:
-            answer = BranchAnswer(refused=error.told)
-    print(answer.model_dump_json())
+            answer(BranchAnswer(refused=error.told))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,6 @@ turn. Messages are lines of JSON. The process plays one conversation after anoth
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from userrl.machine.home import quiet
+from userrl.machine.piped import PipedProcess
 from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError, ErrorReport, PolicyError
 from userrl_core.records import PolicyReply
@@ -77,16 +71,7 @@ class PlayerProcess:
     def __init__(self, player: Player) -> None:
         self.name = player.name
         self._stopped = ""
-        self._words = tempfile.TemporaryFile("w+")  # noqa: SIM115  `close` closes it
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            env=quiet(),
-            start_new_session=True,
-            text=True,
-        )
+        self._process = PipedProcess(PROGRAM)
         try:
             loaded = self._ask(player)
             if loaded.refused is not None:
@@ -109,18 +94,12 @@ class PlayerProcess:
     def stop(self, reason: str) -> None:
         """End the process. reason: the reason for its conversation, as a sentence without its full stop."""
         self._stopped = self._stopped or reason
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # what it started ends with it
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
 
     def close(self) -> None:
         """End the process and free its resources. No conversation may be in progress."""
         self.stop("the player was closed")
-        for pipe in (self._process.stdin, self._process.stdout, self._words):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not read by a dead process
-                    pipe.close()
+        self._process.close()
 
     async def _play(self, episode: Episode) -> None:
         messages = await episode.begin()
@@ -133,28 +112,17 @@ class PlayerProcess:
                 return
             messages = await episode.submit(answer.reply, time.perf_counter() - began)
         if episode.trajectory.turns:
-            self._tell(AgentPrompt(gym=episode.gym.name))
+            self._process.tell(AgentPrompt(gym=episode.gym.name))
 
     def _ask(self, line: Player | AgentPrompt) -> PlayerAnswer:
-        self._tell(line)
-        answered = self._process.stdout.readline() if self._process.stdout is not None else ""
+        answered = self._process.ask(line)
         if not answered:
             raise PolicyError("process.died", self._end())
         return PlayerAnswer.model_validate_json(answered)
 
-    def _tell(self, line: Player | AgentPrompt) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(f"{line.model_dump_json()}\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise PolicyError("process.died", self._end()) from None
-
     def _end(self) -> str:
-        status = self._process.wait()
+        status, lines = self._process.ended()
         if self._stopped:
             return f"{self._stopped[0].upper()}{self._stopped[1:]}."
-        self._words.seek(0)
-        lines = [line.strip() for line in self._words.read().splitlines() if line.strip()]
         reason = f": {lines[-1][:LONGEST]}" if lines else ""
         return f"The process that plays the agent ended with status {status}{reason}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from userrl.machine.piped import answering
 from userrl.people.apart import AgentPrompt, Player, PlayerAnswer
 from userrl_core.errors import UserRLError
-from userrl_core.processes import die_with_parent
 from userrl_core.records import Message, PolicyReply
 
 if TYPE_CHECKING:
@@ -20,15 +19,8 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Play conversations until the input ends. Prints of libraries go to stderr, so that stdout holds only answers."""
-    die_with_parent()
-    answers = sys.stdout
-
-    def answer(message: PlayerAnswer) -> None:
-        answers.write(f"{message.model_dump_json()}\n")
-        answers.flush()
-
-    with contextlib.redirect_stdout(sys.stderr):
+    """Play conversations until the input ends."""
+    with answering() as answer:
         try:
             policy = _load(Player.model_validate_json(sys.stdin.readline()))
         except UserRLError as error:
