@@ -47,13 +47,10 @@ async def run_episodes(
 ) -> list[Trajectory]:
     """Play every task n times. Return n trajectories per task, in the order of the tasks.
 
-    The episodes with the longest expected duration start first.
-
     horizon: for every task, or one per task. n: for every task, or by gym. user: a user kind, ``(kind, options)``, or a
-    mapping of those by gym. gym_config: options by gym. seed: with the task's key, the step and the attempt it
-    determines every random draw, so the order of execution does not matter. concurrency: episodes in flight at once.
-    progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played before and
-    are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
+    mapping of those by gym. gym_config: options by gym. seed: of every random draw. concurrency: episodes in
+    flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played
+    before and are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
     before it is executed.
 
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
@@ -104,6 +101,7 @@ async def _play(
         for episode in episodes:
             await _close(episode.gym)
         return
+    # The episodes with the longest expected duration start first, so that none of them is the last to end.
     waiting = WaitingEpisodes(episodes, max((episode.rules.horizon for episode in episodes), default=1))
 
     async def slot() -> None:
@@ -131,13 +129,14 @@ def build_episode(
     seed: int = 0,
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Episode:
-    """Create one new episode, not started. Every random draw follows from seed, phase, step, task and attempt."""
+    """Create one new episode, not started."""
     context = context or RolloutContext()
     gym_user = user.get(task.gym, "rule") if isinstance(user, Mapping) else user
     return Episode(
         make(task.gym, task, gym_user, **(gym_config or {}).get(task.gym, {})),
         rules,
         attempt=attempt,
+        # Every random draw follows from these, so the order in which episodes are played changes none.
         seed=derive_seed(seed, context.phase, context.step, task.key, attempt),
         context=context,
         group=_group(context, task),

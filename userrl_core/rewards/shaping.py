@@ -45,9 +45,8 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
     """Return the discounted sum of this and all later rewards: g_t = r_t + gamma g_(t+1).
 
     gamma: in [0, 1]; 1 gives plain suffix sums, 0 the rewards themselves.
-
-    A reverse scan over columns: T is at most a few dozen, and trailing padding adds exact zeros.
     """
+    # A reverse scan over columns, not a Toeplitz product: T is at most a few dozen, and padding adds exact zeros.
     credit_NT = rewards_NT.copy()
     for t in range(credit_NT.shape[1] - 2, -1, -1):
         credit_NT[:, t] += gamma * credit_NT[:, t + 1]
@@ -55,7 +54,7 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
 
 
 def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
-    """Map rewards in [0, 1] into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)), k > 0. Never rounded.
+    """Map rewards in [0, 1] into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)), k > 0.
 
     Raises ConfigError for rewards outside [0, 1], where the mapping is undefined.
     """
@@ -65,10 +64,12 @@ def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
             f"Shaping em needs rewards in [0, 1], but they range from {rewards_NT.min():g} to "
             f"{rewards_NT.max():g}. Use shaping equalized, or let the gym scale its rewards.",
         )
+    # expm1, not exp(x) - 1: small k would lose the digits that tell rewards apart.
     mapped_NT = 0.5 + 0.5 * np.expm1(-k * rewards_NT) / np.expm1(-k)
     return np.where(real_NT, mapped_NT, 0.0)
 
 
 def four_digits(values: Floats) -> Floats:
-    """Round as Python does: to the nearest decimal of the exact value, which NumPy's scaling occasionally misses."""
+    """Round to four digits as Python does."""
+    # To the nearest decimal of the exact value, which NumPy's scaling occasionally misses.
     return np.array([round(value, 4) for value in values.ravel().tolist()]).reshape(values.shape)

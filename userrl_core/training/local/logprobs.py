@@ -42,13 +42,14 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
 
-    entropy_grad: let the entropies carry gradients too. Otherwise nothing of vocabulary size is kept for them.
+    entropy_grad: let the entropies carry gradients too.
     entries: the maximum of tokens times vocabulary held at once, for architectures with a plain output layer. share: compute a
     common opening once, if the model can.
     """
     device = next(model.parameters()).device
     ids_BL, _ = pad(ids, 0, device=device)
     turns_BL, _ = pad(turns, -1, device=device)
+    # Logits at one position predict the next token, so the agent's tokens are those of the positions before.
     is_agent = turns_BL[:, 1:] >= 0
     tokens_S = ids_BL[:, 1:][is_agent]
     opening = common_opening(model, ids_BL, is_agent) if share else 0
@@ -57,6 +58,7 @@ def token_logprobs(
     size = max(entries // model.config.vocab_size, 1)
     if len(tokens_S) <= size:
         return of_chunk(rows, tokens_S)
+    # Each chunk's logits are computed again in the backward pass: tokens times vocabulary are never held at once.
     kept = partial(checkpoint, of_chunk, use_reentrant=False, preserve_rng_state=False)
     chunks = [kept(*chunk) for chunk in zip(torch.split(rows, size), torch.split(tokens_S, size), strict=True)]
     logprobs, entropies = zip(*chunks, strict=True)
@@ -91,11 +93,12 @@ def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tenso
 def _of_chunk(
     head: Callable[[Tensor], Tensor], temperature: float, entropy_grad: bool, rows: Tensor, tokens_s: Tensor
 ) -> tuple[Tensor, Tensor]:
-    logits_sV = head(rows).float()
+    logits_sV = head(rows).float()  # bfloat16 has too few digits for a softmax over the vocabulary
     if temperature != 1.0:
         logits_sV = logits_sV / temperature
     log_sV = torch.log_softmax(logits_sV, dim=-1)
     picked = log_sV.gather(1, tokens_s[:, None])[:, 0]
+    # Without gradients nothing of vocabulary size is kept for the entropies.
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
         entropy = -(log_sV.exp() * log_sV).sum(-1)
     return picked, entropy

@@ -112,24 +112,26 @@ class _Stage:
     def task_count(self) -> int:
         """Return the number of tasks that the next step draws.
 
-        With `batch_tokens`, draw enough tasks to use the token budget up to this step, at the last step's tokens per task.
+        With `batch_tokens` this is as many as use up the budget of all steps so far.
         """
         budget = self.config.batch_tokens
         token_use = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
         if budget is None or not token_use:
             return self.config.batch
         owed = budget * (len(token_use) + 1) - sum(tokens for tokens, _ in token_use)
+        # At the last step's tokens per task. What it drew too much or too little is made up for in the next step.
         tokens, tasks = token_use[-1]
         return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
 
     async def collect(self, step: int, task_count: int) -> tuple[Batch, Credits, int]:
         """Return the step's trajectories, their credits, and the number of resampled tasks.
 
-        With filter resample, groups without a signal are replaced by further draws, up to the limit.
+        With filter resample, groups without a signal are replaced by further draws.
         """
         batch = await self.play(step, 0, self.curriculum.draw(step, task_count))
         credits = batch.credits(self.job.credit)
         resampled = 0
+        # Up to a limit: a policy that solves everything, or nothing, would draw for ever.
         for _ in range(self.job.credit.resample_limit if self.job.credit.filter == "resample" else 0):
             missing = task_count - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
             drawn = self.curriculum.draw(step, missing) if missing > 0 else []
@@ -144,7 +146,8 @@ class _Stage:
         return batch, credits, resampled
 
     async def play(self, step: int, first_group: int, tasks: list[Task]) -> Batch:
-        """Play one group per task. Groups of a step are numbered, because some schedules give each its own horizon."""
+        """Play one group per task."""
+        # Groups of a step are numbered, because some schedules give each group its own horizon.
         history = self.state.history
         horizons = [self.curriculum.horizon(step, history, first_group + index) for index in range(len(tasks))]
         return await self.rollouts.groups(tasks, horizons, self.context(step, "train"))

@@ -117,6 +117,7 @@ class LocalPolicy:
             replies = self._reply(decoder, active, opening if shared else None)
             shared = False
             seconds = time.perf_counter() - started
+            # Users and gyms of all rows answer at the same time. The next round waits for the slowest of them.
             try:
                 async with asyncio.TaskGroup() as group:
                     submissions = [
@@ -130,6 +131,7 @@ class LocalPolicy:
                 messages = submission.result()
                 if messages and self._extend(row, reply, str(messages[0]["content"])):
                     continuing.append(index)
+            # Rows whose episode has ended leave the cache, and the others move up.
             if continuing and len(continuing) < len(active):
                 decoder.keep(torch.tensor(continuing, device=self._device))
             active = [active[index] for index in continuing]

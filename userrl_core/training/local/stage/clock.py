@@ -40,6 +40,7 @@ class StepClock:
         cpu, gpu = time.process_time() - self._cpu_started, self._gpu_seconds()
         if not self._job.timed:
             return {CPU: cpu, GPU: gpu}
+        # Written before a decision uses it. A restart that repeats the step then decides the same.
         line = self._taken.get(step)
         if line is None:
             line = self._taken[step] = {"step": step, "cpu": cpu, "gpu": gpu}
@@ -80,5 +81,5 @@ class StepClock:
         """Return the GPU seconds since the start of the step; 0 on a CPU."""
         if self._job.device == "cpu":
             return 0.0
-        torch.cuda.synchronize()
+        torch.cuda.synchronize()  # kernels run on after the call that started them
         return time.perf_counter() - self._marks[0]

@@ -35,6 +35,7 @@ class Restart:
         self._job, self._sink = job, sink
         self._root = job.out_dir / "checkpoints"
         self._root.mkdir(parents=True, exist_ok=True)
+        # A damaged checkpoint is passed over for an older one: it costs steps, and no weights are guessed.
         own = newest(self._root, report=self._log_skipped)
         self.resumed = own is not None
         self.start = own[0] if own else job.init
@@ -68,18 +69,17 @@ class Restart:
             )
 
     def rewind(self, stage: str, step: int, *, finished: bool) -> None:
-        """Void what earlier processes of this stage logged after the step that it continues from.
-
-        A finished stage only returns its result: a rewind would void the log of later stages.
-        """
+        """Void what earlier processes of this stage logged after the step that it continues from."""
         marker = begun_marker(self._job.out_dir)
+        # A finished stage only returns its result: a rewind would void the log of later stages.
         if marker.exists() and not finished:
             # The validation before a run's first step is logged at step 0 and is repeated.
             self._sink.event("rewind", stage=stage, step=step - 1 if self.begins_run else step)
         marker.touch()
 
     def save(self, state: TrainState, stage: str, score: float | None) -> None:
-        """Write a checkpoint of the state, after flushing the log to disk. score: of its validation, None without one."""
+        """Write a checkpoint of the state. score: of its validation, None without one."""
+        # First the log: a resumed stage must find on disk all turns that its weights learnt from.
         self._sink.flush()
         folder = step_folder(self._root, state.step)
         saved = write_checkpoint(folder, state.save, stage=stage, step=state.step, parent=self.parent, score=score)
