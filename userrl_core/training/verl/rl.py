@@ -206,6 +206,7 @@ class _StageStart:
             self.metrics["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
         if stats is not None:
             self._inform_curriculum(stats)
+            self.metrics |= self.curriculum.metrics()
         self._decide(step + 1)
         self.sink.metrics(self.metrics, stage=job.stage, step=step)
         folder = self.root / f"global_step_{step}"

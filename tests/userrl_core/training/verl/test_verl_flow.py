@@ -18,6 +18,7 @@ from tests.userrl_core.training.verl.rig import CPU, REPLIES, SFT_CPU, on_cpu
 from userrl_core.training.local.text.calls import to_line
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer
+from userrl_core.training.verl.step_plan import HORIZONS
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -46,8 +47,9 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
         "evaluate": {"every": 2, "tasks": 4, "validation_tasks": 2, "horizon": 6, "gyms": ["travel"]},
         "stages": [
             {"steps": 1, "horizon": 4, "mix": {"travel": 1}},
-            {"steps": 1, "horizon": 6, "mix": {"travel": 1, "math": 1}},
+            {"steps": 2, "horizon": 6, "mix": {"travel": 1, "math": 1}},
         ],
+        "curriculum": {"kind": "learnability"},
         "hardware": {
             "gpus": 1,
             "gpu_memory": 24,
@@ -89,7 +91,7 @@ def test_the_cold_start_lowers_the_loss_and_feeds_the_first_stage(flow: tuple[di
 
 def test_each_step_of_rloo_masks_the_tokens_of_lowest_entropy(flow: tuple[dict[str, Any], Path, str]) -> None:
     _, home, _ = flow
-    for step in (1, 2):
+    for step in (1, 2, 3):
         told = dict(rows(home, f"SELECT name, value FROM metrics WHERE step = {step} AND stage LIKE 'rl-%'"))
         assert {"rollout/waits/mean", "rollout/reply_tokens/mean"} <= told.keys()
         share, silent = (told[name] for name in ("policy/entropy_mask/share", "groups/zero_variance/share"))
@@ -111,7 +113,24 @@ def test_the_horizon_and_the_mix_are_the_stages_own(flow: tuple[dict[str, Any], 
         "SELECT stage, step, max(horizon), count(*), list(DISTINCT gym ORDER BY gym) FROM trajectories "
         "WHERE phase = 'train' GROUP BY ALL ORDER BY step",
     )
-    assert found == [("rl-1", 1, 4, 8, ["travel"]), ("rl-2", 2, 6, 8, ["math", "travel"])]
+    assert found == [("rl-1", 1, 4, 8, ["travel"])] + [("rl-2", step, 6, 8, ["math", "travel"]) for step in (2, 3)]
+
+
+def test_each_step_plays_the_tasks_that_the_curriculum_chose_when_the_one_before_had_ended(
+    flow: tuple[dict[str, Any], Path, str],
+) -> None:
+    _, home, _ = flow
+    told = {}
+    for stage in ("rl-1", "rl-2"):
+        (folder,) = home.glob(f"runs/*/stages/{stage}/verl")
+        told |= {line["step"]: line["tasks"] for line in map(json.loads, (folder / HORIZONS).open())}
+    played = rows(
+        home,
+        "SELECT step, gym || '/' || task_id, count(*) FROM trajectories WHERE phase = 'train' GROUP BY ALL ORDER BY ALL",
+    )
+    assert played == [(step, key, 4) for step in (1, 2, 3) for key in sorted(told[step])]
+    estimates = rows(home, "SELECT DISTINCT step, gym FROM curriculum() WHERE estimate BETWEEN 0 AND 1 ORDER BY ALL")
+    assert estimates == [(1, "travel"), (2, "math"), (2, "travel"), (3, "math"), (3, "travel")]
 
 
 def test_checkpoints_descend_from_each_other(flow: tuple[dict[str, Any], Path, str]) -> None:
@@ -121,7 +140,7 @@ def test_checkpoints_descend_from_each_other(flow: tuple[dict[str, Any], Path, s
         "SELECT c.stage, c.step, p.stage FROM checkpoints c LEFT JOIN checkpoints p ON p.checkpoint = c.parent "
         "ORDER BY c.logged_at",
     )
-    assert lineage == [("sft", 4, None), ("rl-1", 1, "sft"), ("rl-2", 2, "rl-1")]
+    assert lineage == [("sft", 4, None), ("rl-1", 1, "sft"), ("rl-2", 2, "rl-1"), ("rl-2", 3, "rl-2")]
 
 
 def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple[dict[str, Any], Path, str]) -> None:
