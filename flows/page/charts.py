@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -210,18 +211,26 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
 
 
 def _value_axis(data: Sequence[Sequence[float | None]], *, signed: bool, right: bool) -> dict[str, Any]:
-    """Return an axis from 0, or from the largest value below 0, to the largest value. signed: so that zeros agree."""
-    largest = max((abs(value) for values in data for value in values if value is not None), default=0.0) or 1.0
+    """Return an axis from 0 to the largest value, rounded up to two digits. signed: it goes as far below 0, so that zeros agree."""
+    largest = _rounded_up(
+        max((abs(value) for values in data for value in values if value is not None), default=0.0) or 1.0
+    )
     split = {} if not right else {"splitLine": {"show": False}}
     return {
         "type": "value",
         "min": -largest if signed else 0,
         "max": largest,
-        "interval": largest / 2,
+        "interval": round(largest / 2, 10),
         "position": "right" if right else "left",
         **_axis(),
         **split,
     }
+
+
+def _rounded_up(value: float) -> float:
+    """Round a positive value up to two significant digits, which an axis can show."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.ceil(round(value / unit, 6)) * unit, 10)
 
 
 def _bars(name: str, data: Sequence[float | None]) -> list[dict[str, Any]]:

@@ -43,10 +43,10 @@ def test_the_phases_of_one_thing_share_a_color_and_scores_an_axis_from_0_to_1() 
 
 
 def test_bars_end_at_the_largest_reward_and_advantages_have_an_axis_with_the_same_zero() -> None:
-    options = turn_bars([1, 2], {"reward": [0.0625, 0.0], "advantage": [2.0, -1.0]})
-    assert [(axis["min"], axis["max"]) for axis in options["yAxis"]] == [(-0.0625, 0.0625), (-2.0, 2.0)]
+    options = turn_bars([1, 2], {"reward": [0.0625, 0.0], "advantage": [2.0841, -1.0]})
+    assert [(axis["min"], axis["max"]) for axis in options["yAxis"]] == [(-0.063, 0.063), (-2.1, 2.1)]
     assert [bars["yAxisIndex"] for bars in options["series"]] == [0, 1, 1]
     [alone] = turn_bars([1, 2], {"reward": [0.0625, None]})["yAxis"]
-    assert (alone["min"], alone["max"]) == (0, 0.0625)
+    assert (alone["min"], alone["max"]) == (0, 0.063)
     [empty] = turn_bars([1], {"reward": [0.0]})["yAxis"]
     assert (empty["min"], empty["max"]) == (0, 1.0)
