@@ -14,9 +14,11 @@ from analysis.users import tau
 from analysis.users.conversation import Conversation, conversation
 from analysis.users.findings import VERDICTS, Audited, Findings, shows_certain_error, verdict
 from analysis.users.games import GAMES, holds_truth
+from analysis.users.patterns import PatternActs
 from analysis.users.policy import broken_rules
 from userrl_core.gyms.tau import airline
 from userrl_core.gyms.tau.tools import Domain
+from userrl_core.judging.acts import ActReader
 from userrl_core.records import Task, Trajectory
 
 UNSOLVED = "no attempt solves it"
@@ -81,16 +83,20 @@ class UserAudit:
         return kinds
 
 
-def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -> UserAudit:
+def audit(
+    trajectories: Iterable[Trajectory], *, policy: Domain | None = None, reader: ActReader | None = None
+) -> UserAudit:
     """Audit every conversation.
 
     policy: tau-bench's airline with its data, for the rules that gold writes may break; without it they are not checked.
+    reader: of the acts of what was said; by default patterns.
     """
     conversations = [_keyed(trajectory) for trajectory in trajectories]
     suspects = _suspects(conversations, policy)
+    acts = read_acts(conversations, reader or PatternActs())
     return UserAudit.of(
         replace(
-            audited(conversation),
+            audited(conversation, acts),
             suspect=suspects.get(conversation.task.key, ()),
             rules_checked=policy is not None and has_rules(conversation.task),
         )
@@ -98,9 +104,16 @@ def audit(trajectories: Iterable[Trajectory], *, policy: Domain | None = None) -
     )
 
 
-def audited(conversation: Conversation) -> Audited:
+def read_acts(conversations: Iterable[Conversation], reader: ActReader) -> tau.Acts:
+    """Return the acts of what was said in conversations whose words are judged. Equal utterances are read once."""
+    judged = [talk for talk in conversations if talk.task.gym not in GAMES and tau.readable(talk.task.payload)]
+    utterances = list(dict.fromkeys(utterance for talk in judged for utterance in tau.utterances(talk)))
+    return dict(zip(utterances, reader.read(utterances), strict=True))
+
+
+def audited(conversation: Conversation, acts: tau.Acts) -> Audited:
     """Return the errors of one conversation, with the verdict if it failed."""
-    findings = _findings(conversation)
+    findings = _findings(conversation, acts)
     failed = findings is not None and not conversation.solved
     findings = findings or Findings()
     return Audited(
@@ -120,10 +133,10 @@ def audited(conversation: Conversation) -> Audited:
     )
 
 
-def _findings(conversation: Conversation) -> Findings | None:
+def _findings(conversation: Conversation, acts: tau.Acts) -> Findings | None:
     if conversation.task.gym in GAMES:
         return GAMES[conversation.task.gym](conversation) if holds_truth(conversation.task) else None
-    return tau.audited(conversation) if tau.readable(conversation.task.payload) else None
+    return tau.audited(conversation, acts) if tau.readable(conversation.task.payload) else None
 
 
 def _keyed(trajectory: Trajectory) -> Conversation:

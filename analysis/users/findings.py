@@ -29,7 +29,7 @@ USER_ERRORS: Mapping[UserError, str] = {
     "coached": "told the agent which tool or rule to use",
     "stopped early": "ended the conversation at a question or an announcement of the agent",
     "never stopped": "took leave twice and did not end the conversation",
-    "gave in": "agreed to the wrong write that was made, which its instruction does not ask for",
+    "gave in": "agreed to the wrong write that was made, or made another choice in it than its goal has",
     "unanswered": "was asked for a fact that it has, and did not tell it",
     "untold": "ended the conversation without mentioning a part of its goal, although the agent had left it the word",
 }
@@ -51,7 +51,7 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
 """Kinds that are recognised by words. The others follow from the task's facts."""
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6)}
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (7, 7)}
 """Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
 both, and their number (`lab/checks/users_hand_check.py`).
 """

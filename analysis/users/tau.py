@@ -13,21 +13,33 @@ from typing import Any
 
 from analysis.users.conversation import TALK, Conversation, Message, imported_call, words_of
 from analysis.users.findings import Findings, Goal
-from analysis.users.grounding import identifiers, leaves, normalised, said_identifiers
+from analysis.users.grounding import identifiers, leaves, new_claim, normalised, said_identifiers, unknown_facts
 from userrl_core.errors import TaskError
 from userrl_core.gyms.tau import airline, retail
 from userrl_core.gyms.tau.blame import REFUSES
-from userrl_core.gyms.tau.stopping import announces, asks, may_stop
+from userrl_core.gyms.tau.stopping import CLOSING, asks
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
+from userrl_core.judging.acts import Act, Utterance
+from userrl_core.records import Turn
+
+Acts = Mapping[Utterance, frozenset[Act]]
+"""The acts of a conversation's utterances."""
 
 OBJECTS = ("reservation_id", "order_id", "booking_id", "item", "user_id", "customer_id")
 """Arguments that name the object of a write, the most specific first."""
 
+NOT_DECIDED = (*OBJECTS, "payment_id", "payment_methods", "payment_method_id", "nonfree_baggages", "amount")
+"""Arguments of a write that are not the user's choice: its object, and what the agent computes or the instruction states."""
+RECENT = 3
+"""Messages of the agent before a write in which a choice of the user was stated."""
+IN_VAIN = 3
+"""Questions without an answer after which the agent could do no more."""
+
 HELD: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = (
     ("user id", re.compile(r"\b(user|customer)[ -]?id\b", re.I), re.compile(r"\b[a-z]+_[a-z]+_\d+\b")),
-    ("e-mail", re.compile(r"\be-?mail\b", re.I), re.compile(r"[\w.+-]+@[\w-]+\.\w+")),
+    ("e-mail", re.compile(r"\be-?mails?\b|\bmail\b", re.I), re.compile(r"[\w.+-]+@[\w-]+\.\w+")),
     ("postcode", re.compile(r"\b(zip|post)[ -]?code\b|\bzip\b", re.I), re.compile(r"(?<![#\w])\d{5}\b")),
     ("order number", re.compile(r"\border[ -]?(number|id)s?\b", re.I), re.compile(r"#?W\d{4,}")),
     (
@@ -38,25 +50,14 @@ HELD: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = (
 )
 """Facts that an agent asks for: name, words of the question, form of the fact."""
 
-_YES = re.compile(
-    r"^\W*(yes|yeah|yep|sure|ok(ay)?|please (do|proceed|go ahead)|correct|absolutely|perfect|sounds (good|great))\b|"
-    r"\b(go ahead|please proceed|proceed with|i confirm|i agree|that('s| is| would be| sounds) (right|correct|fine|good|great))\b",
-    re.I,
-)
-_OBJECTS_TO = re.compile(r"\b(no|not|but|instead|rather|except|wait)\b|n't\b", re.I)
 _INVITES = re.compile(
     r"\b(any|some)thing else\b|\b(how|what) (else )?(can|may|could) (i|we) (help|assist|do)\b|\bwhat (i|we) can do\b|"
     r"\b(how|what) would you like\b",
     re.I,
 )
-_DECLINES = re.compile(REFUSES.pattern + r"|\btransfer|\bhand(ing|ed)? (you|this) over\b|\b(human|colleague)\b", re.I)
+_ASKS_NAME = re.compile(r"\bname\b.*\?", re.I)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _FORGOTTEN = re.compile(r"\b(not|n't) (remember|recall|know)\b", re.I)
-_FAREWELL = re.compile(r"\b(thank(s| you)|good ?bye|bye|that('s| is) all|have a (great|good|nice))\b", re.I)
-_COACHED = re.compile(
-    r"\b(you (should|need to|must|have to) (check|look up|call|use|search|verify|query|run)|"
-    r"(use|call|run|try) (the|your) (\w+ )?(tool|function|api)|according to (the|your) policy|your policy (says|allows|states))\b",
-    re.I,
-)
 _CLAIM = re.compile(
     r"\b(?:has|have|'ve)(?: now| just| already| also)*(?: been)?(?: successfully)? "
     r"(cancel|book|updat|chang|modif|upgrad|downgrad|exchang|return|issu|sent|add)\w*",
@@ -98,6 +99,10 @@ _ASKED_FOR: tuple[tuple[str, str], ...] = (
 """Words of a user who asks for a write, by the name of its tool."""
 
 
+SHORT = 3
+"""Words of a message of the agent that only names a fact, and so asks for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentWrite:
     """A write that the agent made. turn: its number."""
@@ -118,8 +123,31 @@ def readable(payload: Mapping[str, Any]) -> bool:
     )
 
 
-def audited(conversation: Conversation) -> Findings:
-    """Return the errors of a conversation about a task with an instruction and gold actions."""
+def utterances(conversation: Conversation) -> list[Utterance]:
+    """Return what a reader of acts must read before `audited`. Facts alone decide about the rest."""
+    messages = list(conversation.messages())
+    spoken = _spoken(messages)
+    instruction = str(conversation.task.payload["instruction"])
+    held = [question for _, question, form in HELD if form.search(instruction)]
+    last_turn = conversation.turns[-1].number if conversation.turns else 0
+    needed: list[Utterance] = []
+    for message, utterance in zip(messages, spoken, strict=True):
+        asking = _asking(message.text) if message.speaker == "agent" else []
+        if message.speaker == "user" or message.turn == last_turn or not needed:
+            needed.append(utterance)
+        elif any(question.search(message.text) for question in held):
+            needed.append(utterance)
+        needed += [Utterance("agent", utterance.before, sentence) for sentence in asking if held]
+    if conversation.stopped and _unmentioned(conversation)[0]:
+        needed += [utterance for utterance in spoken if utterance.speaker == "agent"]
+    return needed
+
+
+def audited(conversation: Conversation, acts: Acts) -> Findings:
+    """Return the errors of a conversation about a task with an instruction and gold actions.
+
+    acts: of all its `utterances`.
+    """
     findings, payload = Findings(agent=[]), conversation.task.payload
     instruction, messages = str(payload["instruction"]), list(conversation.messages())
     domain = _domain(payload)
@@ -132,13 +160,15 @@ def audited(conversation: Conversation) -> Findings:
         "ungrounded", "leaked", "coached", "stopped early", "never stopped", "gave in", "unanswered", "untold"
     )
     _facts(findings, messages, instruction, gold, payload.get("outputs", ()), calls)
-    _tools(findings, messages, instruction, {name for name, _ in gold})
-    early = _stops(findings, conversation)
-    asked_again, unanswered = _questions(messages, instruction)
+    _facts_in_words(findings, messages, instruction, acts)
+    _tools(findings, messages, instruction, {name for name, _ in gold}, acts)
+    early = _stops(findings, conversation, acts)
+    asked_again, unanswered = _questions(messages, instruction, acts)
     for turn, name, ever in unanswered:
-        findings.add("unanswered", turn, f"{name} was asked for", harmful=not ever)
-    still_open, settled = _compare(findings, conversation, instruction, gold, agent_writes)
-    never_mentioned = _untold(conversation, instruction, gold, calls)
+        findings.add("unanswered", turn, f"{name} was asked for", harmful=not ever and not agent_writes)
+    in_vain = sum(finding.harmful for finding in findings.user["unanswered"]) >= IN_VAIN
+    still_open, settled = _compare(findings, conversation, instruction, gold, agent_writes, acts)
+    never_mentioned = _untold(conversation, calls, acts)
     untold = [write for write in still_open if write in never_mentioned]
     for write in untold:
         findings.add("untold", conversation.turns[-1].number, exact(write), harmful=not conversation.solved)
@@ -147,7 +177,7 @@ def audited(conversation: Conversation) -> Findings:
             "missing",
             conversation.turns[-1].number if conversation.turns else 0,
             exact(write),
-            harmful=not early and write not in untold,
+            harmful=not (early or in_vain) and write not in untold,
         )
     _missing_outputs(findings, conversation, payload.get("outputs", ()), early)
     _claims(findings, messages, agent_writes)
@@ -239,36 +269,94 @@ def _facts(
         findings.add("ungrounded", message.turn, identifier, harmful=used and normalised_id not in answers)
 
 
-def _tools(findings: Findings, messages: Sequence[Message], instruction: str, names: set[str]) -> None:
+def _facts_in_words(findings: Findings, messages: Sequence[Message], instruction: str, acts: Acts) -> None:
+    """Find numbers, dates, names and claims that nobody gave the user. They explain no failure: no call can be traced to them."""
+    known = instruction
+    found = {finding.turn for finding in findings.user["ungrounded"]}
+    for message, utterance in zip(messages, _spoken(messages), strict=True):
+        if message.speaker == "agent":
+            known += f" {message.text}"
+            continue
+        message_acts = _read(acts, utterance)
+        facts = unknown_facts(message.text, known)
+        if not facts and "states" in message_acts and message_acts.isdisjoint(("coaches", "leaves", "hesitates")):
+            facts = [claim] if (claim := new_claim(message.text, known)) else []
+        if facts and message.turn not in found:
+            findings.add("ungrounded", message.turn, ", ".join(facts), harmful=False)
+
+
+def _tools(findings: Findings, messages: Sequence[Message], instruction: str, names: set[str], acts: Acts) -> None:
     agent_words = ""
-    for message in messages:
+    for message, utterance in zip(messages, _spoken(messages), strict=True):
         if message.speaker == "agent":
             agent_words += message.text
             continue
         for name in sorted(names):
             if "_" in name and name in message.text and name not in agent_words and name not in instruction:
                 findings.add("leaked", message.turn, name)
-        coached = _COACHED.search(message.text)
-        if coached and coached[0].lower() not in instruction.lower():
-            findings.add("coached", message.turn, coached[0])
+        if "coaches" in _read(acts, utterance):
+            findings.add("coached", message.turn, message.text)
 
 
-def _stops(findings: Findings, conversation: Conversation) -> bool:
+def _stops(findings: Findings, conversation: Conversation, acts: Acts) -> bool:
     """Find a stop at the wrong time, or leave taken twice without a stop. Return whether the user stopped early."""
     if conversation.stopped:
         last = conversation.turns[-1]
-        early = not may_stop(last.content or "")
+        early = _waits(last.content or "", _before(conversation, last), acts)
         if early:
             findings.add("stopped early", last.number, (last.content or "")[-200:])
         return early
     ends = [turn for turn in conversation.turns if turn.choice in TALK][-2:]
-    leaves_taken = [_FAREWELL.search(words_of(turn.observation)) and not asks(turn.content or "") for turn in ends]
+    leaves_taken = [
+        _leaves(words_of(turn.observation), turn.content or "", acts) and not asks(turn.content or "") for turn in ends
+    ]
     if len(ends) == 2 and all(leaves_taken) and conversation.ending in ("horizon", "length", "ended"):
         findings.add("never stopped", ends[-1].number, words_of(ends[-1].observation))
     return False
 
 
-def _questions(messages: Sequence[Message], instruction: str) -> tuple[int, list[tuple[int, str, bool]]]:
+def _waits(message: str, before: str, acts: Acts) -> bool:
+    """Return whether a message of the agent wants an answer or announces what comes next, and does not end the matter."""
+    message_acts = _read(acts, Utterance("agent", before, message))
+    ends = bool(CLOSING.search(message)) or not message_acts.isdisjoint(("refuses", "hands_over", "leaves"))
+    return not ends and not message_acts.isdisjoint(("asks", "announces"))
+
+
+def _leaves(reply: str, before: str, acts: Acts) -> bool:
+    reply_acts = _read(acts, Utterance("user", before, reply))
+    return "leaves" in reply_acts and "?" not in reply
+
+
+def _read(acts: Acts, utterance: Utterance) -> frozenset[Act]:
+    """Return the acts of an utterance; none of one that `utterances` left out, because facts alone decide about it."""
+    return acts.get(utterance, frozenset())
+
+
+def _before(conversation: Conversation, turn: Turn) -> str:
+    """Return the user's words before a message of the agent."""
+    earlier = [m for m in conversation.messages() if m.turn < turn.number]
+    return earlier[-1].text if earlier and earlier[-1].speaker == "user" else ""
+
+
+def _spoken(messages: Sequence[Message]) -> list[Utterance]:
+    """Return the messages as utterances."""
+    befores = ["", *(message.text for message in messages)]
+    speakers = ["", *(message.speaker for message in messages)]
+    return [
+        Utterance(
+            "user" if message.speaker == "user" else "agent", before if speaker != message.speaker else "", message.text
+        )
+        for message, before, speaker in zip(messages, befores, speakers, strict=False)
+    ]
+
+
+def _asking(text: str) -> list[str]:
+    """Return the sentences of the agent that name a fact that the user may hold."""
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(text)]
+    return [sentence for sentence in sentences if any(question.search(sentence) for _, question, _ in HELD)]
+
+
+def _questions(messages: Sequence[Message], instruction: str, acts: Acts) -> tuple[int, list[tuple[int, str, bool]]]:
     """Return how often a told fact was asked for again, and the unanswered questions.
 
     A question for several facts is answered by one of them, since agents offer alternatives. An unanswered one has its turn, the
@@ -276,15 +364,21 @@ def _questions(messages: Sequence[Message], instruction: str) -> tuple[int, list
     """
     again, unanswered = 0, []
     told_facts: set[str] = set()
-    pairs = zip(messages, [*messages[1:], None], strict=True)
-    for message, reply in pairs:
+    triples = zip(messages, [*messages[1:], None], _spoken(messages), strict=True)
+    for message, reply, utterance in triples:
         if message.speaker == "user":
             told_facts |= {name for name, _, form in HELD if _matches(form, instruction) & _matches(form, message.text)}
             continue
+        asking = [
+            sentence
+            for sentence in _asking(message.text)
+            if "asks" in _read(acts, utterance) | _read(acts, Utterance("agent", utterance.before, sentence))
+            or len(message.text.split()) <= SHORT
+        ]
         asked_facts = [
             (name, _matches(form, instruction))
             for name, question, form in HELD
-            if question.search(message.text) and ("?" in message.text or "provide" in message.text.lower())
+            if any(question.search(sentence) for sentence in asking)
         ]
         asked_facts = [
             (name, values) for name, values in asked_facts if values and not _contains_any(values, message.text)
@@ -315,6 +409,7 @@ def _compare(
     instruction: str,
     gold: Sequence[Write],
     agent_writes: Sequence[AgentWrite],
+    acts: Acts,
 ) -> tuple[list[Write], int]:
     """Blame wrong and extra writes. Return the gold writes without any counterpart, and the number made exactly."""
     still_open = list(gold)
@@ -337,9 +432,8 @@ def _compare(
             exact(agent_write.write),
             harmful=not misled,
         )
-        if (reason := _agreed(conversation, agent_write, gold_write)) and _against(
-            instruction, agent_write.write, gold_write
-        ):
+        against = _against(instruction, agent_write.write, gold_write)
+        if reason := _agreed(conversation, agent_write, gold_write, against, acts):
             findings.add(
                 "gave in", agent_write.turn, f"{reason} -> {exact(agent_write.write)}", harmful=not conversation.solved
             )
@@ -366,16 +460,43 @@ def _misled(findings: Findings, agent_write: AgentWrite) -> bool:
     )
 
 
-def _agreed(conversation: Conversation, agent_write: AgentWrite, gold_write: Write | None) -> str:
-    """Return the user's words if the last ones before a wrong write agree to a proposal that states it, else ""."""
+def _agreed(
+    conversation: Conversation, agent_write: AgentWrite, gold_write: Write | None, against: bool, acts: Acts
+) -> str:
+    """Return the user's words if the last ones before a wrong write agree to it, else "".
+
+    against: the instruction speaks against the write, and the proposal must state what is wrong with it. Otherwise it must state
+    another choice than gold's of what the user alone decides.
+    """
     before = [turn for turn in conversation.turns[: agent_write.turn - 1] if turn.choice in TALK]
     if not before:
         return ""
     proposal, reply = before[-1].content or "", words_of(before[-1].observation)
-    if "?" not in proposal and "confirm" not in proposal.lower():
+    reply_acts = _read(acts, Utterance("user", proposal, reply))
+    wrong = leaves(agent_write.write[1])
+    right = [leaf for leaf in leaves(gold_write[1]) if leaf not in wrong] if gold_write is not None else []
+    corrects = any(_states(reply, leaf) for leaf in right)
+    if "refuses" in reply_acts or corrects:
         return ""
-    agreed = _YES.search(reply) and not _OBJECTS_TO.search(reply) and _proposes(proposal, agent_write.write, gold_write)
+    recent = "\n".join(f"{turn.content}\n{words_of(turn.observation)}" for turn in before[-RECENT:])
+    agreed = (
+        "confirms" in reply_acts and _proposes(proposal, agent_write.write, gold_write)
+        if against
+        else _chosen(recent, agent_write.write, gold_write)
+    )
     return reply[:80] if agreed else ""
+
+
+def _chosen(words: str, write: Write, gold_write: Write | None) -> bool:
+    """Return whether words state a value that the user decides, where the write has another one than gold."""
+    if gold_write is None:
+        return False
+    return any(
+        _states(words, leaf) or (leaf.isdigit() and bool(re.search(rf"\b{leaf}\b", words)))
+        for key, value in write[1].items()
+        if key not in NOT_DECIDED
+        for leaf in set(leaves(value)) - set(leaves(gold_write[1].get(key)))
+    )
 
 
 def _proposes(proposal: str, write: Write, gold_write: Write | None) -> bool:
@@ -405,10 +526,8 @@ def _against(instruction: str, write: Write, gold_write: Write | None) -> bool:
 
 
 def _states(instruction: str, leaf: str) -> bool:
-    value_text = leaf.replace("_", " ").lower()
-    return len(value_text) > 1 and bool(
-        re.search(rf"(?<!\w){re.escape(value_text)}(?!\w)", instruction.replace("_", " ").lower())
-    )
+    value_text, text = (re.sub(r"[_-]", " ", words).lower() for words in (leaf, instruction))
+    return len(value_text) > 1 and bool(re.search(rf"(?<!\w){re.escape(value_text)}(?!\w)", text))
 
 
 def _wants(tool: str, text: str) -> bool:
@@ -416,33 +535,64 @@ def _wants(tool: str, text: str) -> bool:
     return bool(re.search(pattern, text, re.I))
 
 
-def _untold(
-    conversation: Conversation, instruction: str, gold: Sequence[Write], calls: Sequence[tuple[int, Write]]
-) -> list[Write]:
+def _untold(conversation: Conversation, calls: Sequence[tuple[int, Write]], acts: Acts) -> list[Write]:
     """Return the gold writes that the instruction asks for, that the user never mentioned and could have told.
 
     A user that stopped could tell them if the agent's last message left it the word, or if an earlier one did and it told nothing.
     """
+    untold, requested = _unmentioned(conversation)
+    if not conversation.stopped or not untold:
+        return []
+    left = _word_left(conversation, calls, acts)
+    return untold if any(left) and (left[-1] or len(untold) == requested) else []
+
+
+def _unmentioned(conversation: Conversation) -> tuple[list[Write], int]:
+    """Return the gold writes that the instruction asks for and the user never mentioned, and the number of those it asks for.
+
+    It mentions one by words for it, or by a value of it.
+    """
+    payload = conversation.task.payload
     user_words = " ".join(message.text for message in conversation.messages() if message.speaker == "user")
-    requested_writes = [write for write in gold if _wants(write[0], instruction)]
-    untold = [write for write in requested_writes if not _wants(write[0], user_words)]
-    left = _word_left(conversation, calls)
-    could_tell = conversation.stopped and any(left) and (left[-1] or len(untold) == len(requested_writes))
-    return untold if could_tell else []
+    requested = [write for write in _gold(payload, _domain(payload)) if _wants(write[0], str(payload["instruction"]))]
+    untold = [write for write in requested if not (_wants(write[0], user_words) or _values_said(write, user_words))]
+    return untold, len(requested)
 
 
-def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]]) -> list[bool]:
+def _values_said(write: Write, user_words: str) -> bool:
+    """Return whether the user said a value of a write other than its object's number."""
+    values = [leaf for key, value in write[1].items() if key not in OBJECTS for leaf in leaves(value)]
+    return any(_states(user_words, leaf) for leaf in values)
+
+
+def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]], acts: Acts) -> list[bool]:
     """Return whether each message of the agent left the user the word.
 
     It does so by an invitation, or if it neither asks, announces nor refuses and no hand-over was called before.
     """
     handed_over = min((turn for turn, (name, _) in calls if name == TRANSFER), default=len(conversation.turns) + 1)
-    messages = [(turn.number, turn.content or "") for turn in conversation.turns if turn.choice in TALK]
+    messages = list(conversation.messages())
+    said = [(message, utterance) for message, utterance in zip(messages, _spoken(messages), strict=True)]
     return [
-        number < handed_over
-        and (bool(_INVITES.search(text)) or not (asks(text) or announces(text) or bool(_DECLINES.search(text))))
-        for number, text in messages
+        message.turn < handed_over
+        and (
+            _opens(message, utterance, acts)
+            or bool(_INVITES.search(message.text))
+            or _read(acts, utterance).isdisjoint(("asks", "announces", "refuses", "hands_over"))
+        )
+        for message, utterance in said
+        if message.speaker == "agent"
     ]
+
+
+def _opens(message: Message, utterance: Utterance, acts: Acts) -> bool:
+    """Return whether a message is the agent's first, before the user said anything, and asks for no fact."""
+    greets = message.turn == 1 and not utterance.before
+    return (
+        greets
+        and _read(acts, utterance).isdisjoint(("refuses", "hands_over"))
+        and not (_asking(message.text) or _ASKS_NAME.search(message.text))
+    )
 
 
 def _missing_outputs(findings: Findings, conversation: Conversation, outputs: Iterable[str], early: bool) -> None:

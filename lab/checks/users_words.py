@@ -22,6 +22,7 @@ from typing import Any
 from analysis.users.audit import audit
 from analysis.users.findings import Audited
 from tests.analysis.users.faulty import WRONG_DATE, moving_tasks
+from userrl.audits.acts import reader_of
 from userrl.reports.document import Document, TableBlock
 from userrl_core.gyms.tau.stopping import STOP
 from userrl_core.number_format import number
@@ -142,7 +143,9 @@ def scores(rows: list[tuple[str, Audited]]) -> list[Score]:
 
 def table(counts: list[Score]) -> TableBlock:
     """Return the table, with a line of sums."""
-    sums = Score("all", *(sum(getattr(row, name) for row in counts) for name in Score.__dataclass_fields__ if name != "kind"))
+    sums = Score(
+        "all", *(sum(getattr(row, name) for row in counts) for name in Score.__dataclass_fields__ if name != "kind")
+    )
     return TableBlock(
         ("error of the user", "planted", "found", "share", "honest", "alarms of the kind", "with any alarm"),
         tuple(
@@ -163,7 +166,9 @@ def logged(half: str, reader: str, counts: list[Score], file: Path) -> None:
             writer.writerow(["time", "commit", "half", "reader", *Score.__dataclass_fields__])
         time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
         for row in counts:
-            writer.writerow([time, commit.strip(), half, reader, *(getattr(row, n) for n in Score.__dataclass_fields__)])
+            writer.writerow(
+                [time, commit.strip(), half, reader, *(getattr(row, n) for n in Score.__dataclass_fields__)]
+            )
 
 
 def main() -> None:
@@ -172,15 +177,16 @@ def main() -> None:
     parser.add_argument("half", choices=("dev", "test"))
     parser.add_argument("--log", type=Path, help="a CSV file that the counts are appended to; needed for test")
     parser.add_argument("--missed", action="store_true", help="of dev: print what is missed, and the alarms")
+    parser.add_argument("--acts", choices=("patterns", "encoder"), default="encoder", help="who reads the words")
     arguments = parser.parse_args()
     if arguments.half == "test" and (arguments.log is None or arguments.missed):
         parser.error("The test half is scored with --log and never shown.")
     words = json.loads((WORDS / f"{arguments.half}.json").read_text(encoding="utf-8"))
-    rows = audited(words)
+    rows = audited(words, reader=reader_of(arguments.acts))
     counts = scores(rows)
     print(Document("", (table(counts),)).markdown())
     if arguments.log:
-        logged(arguments.half, "patterns", counts, arguments.log)
+        logged(arguments.half, arguments.acts, counts, arguments.log)
     if arguments.missed:
         exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in words[kind]]
         for exchange, (kind, row) in zip(exchanges, rows, strict=True):

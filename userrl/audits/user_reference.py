@@ -13,6 +13,7 @@ from analysis.foreign.formats import OURS, conversations, recognised
 from analysis.users.conversation import conversation
 from analysis.users.distance import Users
 from analysis.users.features import FEATURES, fingerprint
+from userrl.audits.chitchat import CHITCHAT, chitchat_users
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import warehouse_dir
 from userrl.reports.people_report import RUN as PEOPLE
@@ -42,10 +43,12 @@ def of_people(stored: Iterable[Trajectory]) -> list[Trajectory]:
 
 
 def reference_users(name: str) -> Users:
-    """Return the users of a run or of a file: of people, or of the phase evaluate, or else play.
+    """Return the users of a run or of a file: of people, or of the phase evaluate, or else play. people:chitchat are strangers.
 
     A name that contains a slash or ends like a file is a file. Nothing is stored. Raises ConfigError for neither.
     """
+    if name == CHITCHAT:
+        return chitchat_users()
     path = Path(name).expanduser()
     if name != PEOPLE and (path.is_file() or "/" in name or path.suffix in (".json", ".jsonl", ".parquet", ".eval")):
         return fingerprints(path.name, _of_file(path))

