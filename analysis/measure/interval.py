@@ -114,6 +114,25 @@ def share_interval(count: int, of: int, level: float = 0.95) -> Interval:
     return Interval(count / of, float(limits.low), float(limits.high), of, "Clopper-Pearson")
 
 
+def corrected_share(count: int, of: int, hits: tuple[int, int], alarms: tuple[int, int]) -> Interval | None:
+    """Return the true share behind a share that a faulty test counted, by Rogan and Gladen's estimate.
+
+    hits, alarms: of the cases with and without the property on which the test was measured, those that it found, and all. The
+    limits are quantiles of `CORRECTED_DRAWS` draws of all three shares (Jeffreys' prior). None where the test does not tell
+    the cases apart.
+    """
+    recall, false_rate = hits[0] / hits[1], alarms[0] / alarms[1]
+    if recall <= false_rate or not of:
+        return None
+    rng = np.random.default_rng(0)
+    q_D, r_D, a_D = (rng.beta(k + 0.5, n - k + 0.5, CORRECTED_DRAWS) for k, n in ((count, of), hits, alarms))
+    shares_D = np.clip((q_D - a_D) / np.maximum(r_D - a_D, 1e-9), 0.0, 1.0)
+    low, high = np.quantile(shares_D, [0.025, 0.975])
+    estimate = min(max((count / of - false_rate) / (recall - false_rate), 0.0), 1.0)
+    return Interval(estimate, min(float(low), estimate), max(float(high), estimate), of, "Rogan-Gladen")
+
+
+CORRECTED_DRAWS = 4000
 DRAWS = 1000
 """Number of resamplings of the tasks for an interval."""
 

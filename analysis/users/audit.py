@@ -12,7 +12,7 @@ from analysis.measure.checkpoints import mean_score
 from analysis.measure.interval import Interval, share_interval
 from analysis.users import tau
 from analysis.users.conversation import Conversation, conversation
-from analysis.users.findings import VERDICTS, Audited, Findings, shows_certain_error, verdict
+from analysis.users.findings import PATTERNS, VERDICTS, Audited, Findings, shows_certain_error, verdict
 from analysis.users.games import GAMES, holds_truth
 from analysis.users.patterns import PatternActs
 from analysis.users.policy import broken_rules
@@ -56,6 +56,11 @@ class UserAudit:
         """The failed conversations whose gym knows the truth."""
         return [row for row in self.rows if row.verdict is not None]
 
+    @property
+    def reader(self) -> str:
+        """Who read the words: patterns if they read any of them."""
+        return PATTERNS if not self.rows or any(row.reader == PATTERNS for row in self.rows) else self.rows[0].reader
+
     def verdicts(self, *, suspect: bool | None = None) -> dict[str, int]:
         """Count the verdicts of failed conversations; of suspect tasks, of the others, or of all (None)."""
         chosen = [row for row in self.failed if suspect is None or bool(row.suspect) == suspect]
@@ -93,12 +98,14 @@ def audit(
     """
     conversations = [_keyed(trajectory) for trajectory in trajectories]
     suspects = _suspects(conversations, policy)
-    acts = read_acts(conversations, reader or PatternActs())
+    reader = reader or PatternActs()
+    acts = read_acts(conversations, reader)
     return UserAudit.of(
         replace(
             audited(conversation, acts),
             suspect=suspects.get(conversation.task.key, ()),
             rules_checked=policy is not None and has_rules(conversation.task),
+            reader=reader.name,
         )
         for conversation in conversations
     )

@@ -56,6 +56,8 @@ HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": 
 both, and their number (`lab/checks/users_hand_check.py`).
 """
 MIN_PRECISION = 0.7
+PATTERNS = "patterns"
+"""The reader of words of a home without the encoder."""
 
 CAN_FAIL: frozenset[UserError] = frozenset(
     {"ungrounded", "stopped early", "never stopped", "gave in", "unanswered", "untold"}
@@ -95,7 +97,7 @@ class Audited:
     user: errors of the user by kind. A kind that the gym's truth cannot show is absent; [] means that none was found.
     agent: errors of the agent. None: the gym knows no reference for the agent. identifiers: number of identifiers that the
     user said. verdict: None for a solved conversation. suspect: why the task is suspect. rules_checked: gold was compared with
-    the policy's rules. policy, user_name: names of both sides.
+    the policy's rules. policy, user_name: names of both sides. reader: who read the words, patterns or encoder.
     """
 
     key: str
@@ -113,6 +115,7 @@ class Audited:
     rules_checked: bool = False
     policy: str = ""
     user_name: str = ""
+    reader: str = PATTERNS
 
     @property
     def known(self) -> bool:

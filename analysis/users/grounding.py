@@ -77,7 +77,7 @@ _CALENDAR = re.compile(
 )
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
 _NAME = re.compile(
-    r"(?<=[a-z,] )(?!(?:I|OK|Ok|IDs?|Id|Hi|Hello|Thanks|Thank|Regards|Yes|No|God|Internet|English)\b)[A-Z][A-Za-z]{2,}"
+    r"(?<=[a-z,] )(?!(?:Hi|Hello|Thanks|Thank|Regards|Yes|God|Internet|English|You|Please)\b)[A-Z][a-z]\w*[a-z]\b"
 )
 _OWN = re.compile(
     r"\b(i'?m|i am|i'?ve|i have|i was|i had|i took|i paid|i booked|i bought|my|we'?re|we are|we'?ve|our|it came|it was)\b",

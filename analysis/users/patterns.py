@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from analysis.users.findings import PATTERNS
 from userrl_core.gyms.tau.blame import REFUSES
 from userrl_core.gyms.tau.stopping import announces
 from userrl_core.judging.acts import Act, Utterance
@@ -28,7 +29,7 @@ _COACHED = re.compile(
 class PatternActs:
     """The reader of acts by patterns. It never says that an utterance states something."""
 
-    name = "patterns"
+    name = PATTERNS
 
     def read(self, utterances: Sequence[Utterance]) -> list[frozenset[Act]]:
         """Return the acts of each utterance."""

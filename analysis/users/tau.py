@@ -133,9 +133,8 @@ def utterances(conversation: Conversation) -> list[Utterance]:
     needed: list[Utterance] = []
     for message, utterance in zip(messages, spoken, strict=True):
         asking = _asking(message.text) if message.speaker == "agent" else []
-        if message.speaker == "user" or message.turn == last_turn or not needed:
-            needed.append(utterance)
-        elif any(question.search(message.text) for question in held):
+        names_fact = any(question.search(message.text) for question in held)
+        if message.speaker == "user" or message.turn == last_turn or not needed or names_fact:
             needed.append(utterance)
         needed += [Utterance("agent", utterance.before, sentence) for sentence in asking if held]
     if conversation.stopped and _unmentioned(conversation)[0]:

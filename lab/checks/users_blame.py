@@ -118,9 +118,9 @@ def main() -> None:
             figures.append((f"{name}: marks right, reader {reader}", right, ours, 0.0))
             figures.append((f"{name}: found, reader {reader}", right, theirs, 0.0))
     either = {key: {turn for label in read.values() for turn, m in label[key].marks.items() if m == -1} for key in keys}
-    ours = [(key, turn) for key, by_turn in marks.items() for turn, m in by_turn.items() if m == -1]
+    marked = [(key, turn) for key, by_turn in marks.items() for turn, m in by_turn.items() if m == -1]
     figures.append(
-        ("deviations: marks right by either reader", sum(turn in either[key] for key, turn in ours), len(ours), 0.0)
+        ("deviations: marks right by either reader", sum(turn in either[key] for key, turn in marked), len(marked), 0.0)
     )
     for name, right, total, k in figures:
         print(f"{name}: {right} of {total}" + (f", kappa {k:.2f}" if k else ""))

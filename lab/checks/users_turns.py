@@ -25,5 +25,5 @@ def judged(data: Path, keys: Collection[str], version: int) -> dict[str, Marks]:
             trajectory = asyncio.run(rebuild({"source": "airline", "index": index}, data))
             reference = tau.reference(trajectory.task, parse_config(tau, OPTIONS))
             assert reference is not None
-            found[key] = dict(enumerate(rule_scores(trajectory, reference), 1))
+            found[key] = dict(enumerate(rule_scores(trajectory, reference, version), 1))
     return found

@@ -1,4 +1,4 @@
-"""An audit of the users in stored conversations: their errors, and a verdict for every failure. No model is called.
+"""An audit of the users in stored conversations: their errors, and a verdict for every failure. No language model is called.
 
 The audit is stored in the table ``user_features``. A conversation whose row has not changed is not written again.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from analysis.users.audit import audit
 from analysis.users.conversation import conversation
 from analysis.users.distance import MIN_CONVERSATIONS, Distance, Users, distance
 from analysis.users.features import fingerprint, typical
 from analysis.users.mixture import Mixture, mixture
+from userrl.audits.acts import reader_of
 from userrl.audits.user_distance import distance_blocks, mixture_blocks
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
@@ -26,6 +27,7 @@ from userrl.reports.users.document import users_blocks, users_json
 from userrl_core.errors import ConfigError, LogError, TaskError
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain
+from userrl_core.judging.acts import ActReader
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
@@ -90,13 +92,20 @@ class UserAuditReport(Printed):
 
 
 def audit_user(
-    run: str, *, phase: str | None = None, against: str | None = None, mix: Sequence[str] = ()
+    run: str,
+    *,
+    phase: str | None = None,
+    against: str | None = None,
+    mix: Sequence[str] = (),
+    acts: Literal["auto", "patterns", "encoder"] = "auto",
 ) -> UserAuditReport:
     """Report the errors of the users in a run's stored conversations, with a verdict for every failure, and store them.
 
-    phase: train, validate, evaluate, distill or play; by default evaluate, and play for the run people. against: people, a run
-    or a file that can be imported, whose users are the reference of a distance. mix: further runs and files, to find the
-    mixture of users that is nearest to the reference. No model is called. Raises ConfigError with one sentence.
+    phase: train, validate, evaluate, distill or play; by default evaluate, and play for the run people. against: people,
+    people:chitchat, a run or a file that can be imported, whose users are the reference of a distance. mix: further runs and
+    files, to find the mixture of users that is nearest to the reference. acts: who reads the words; auto is the encoder where
+    this home has it (`userrl model fetch all-minilm-l6-v2`), else patterns. No language model is called. Raises ConfigError
+    with one sentence.
     """
     quiet_process()
     run_id = str(find_run(warehouse_dir(), run)["run_id"])
@@ -111,12 +120,12 @@ def audit_user(
         )
     run_users = fingerprints(run_id, of_people(stored) if run_id == PEOPLE else stored)
     measured, mixed = (None, None) if against is None else _distances(run_users, against, mix)
-    users = _audited(run_id, phase, stored)
+    users = _audited(run_id, phase, stored, reader_of(acts))
     written, not_stored = _store(users)
     return UserAuditReport(users, written, not_stored, measured, mixed)
 
 
-def _audited(run: str, phase: str, stored: Sequence[Trajectory]) -> AuditedUsers:
+def _audited(run: str, phase: str, stored: Sequence[Trajectory], reader: ActReader) -> AuditedUsers:
     utterances = {str(trajectory.traj_id): conversation(trajectory).utterances() for trajectory in stored}
     middling = {
         next(key for key, texts in utterances.items() if text in texts): text
@@ -125,7 +134,7 @@ def _audited(run: str, phase: str, stored: Sequence[Trajectory]) -> AuditedUsers
     return AuditedUsers(
         run,
         phase,
-        audit(stored, policy=airline()),
+        audit(stored, policy=airline(), reader=reader),
         {key: fingerprint(texts) if texts else None for key, texts in utterances.items()},
         {key: len(texts) for key, texts in utterances.items()},
         {key: middling[key] for key in utterances if key in middling},

@@ -38,6 +38,10 @@ class ReferenceSolution(Protocol):
         """Return the number of the turn that led to this deviation: an earlier turn that refused or offered it, or itself."""
         ...
 
+    def source(self, turns: Sequence[Turn], departure: int) -> int | None:
+        """Return what `origin` returns, by the second rules; None where the agent's part in the deviation is not certain."""
+        ...
+
     def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
         """Return the numbers of later turns that only repeat the deviation or report it as settled."""
         ...

@@ -50,7 +50,7 @@ class TurnJudge:
         reference = self.reference(trajectory)
         if reference is None:
             return Judgement("", None, None, "", [reward * self.config.terminal for reward in rewards])
-        by_rule = rule_scores(trajectory, reference)
+        by_rule = rule_scores(trajectory, reference, self.config.version)
         calls: list[ModelCall] = []
         scores: list[int] | None = by_rule
         if self.served is not None:

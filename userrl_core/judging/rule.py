@@ -14,17 +14,18 @@ from userrl_core.records import Flag, Trajectory, Turn
 MALFORMED = Flag.FORMAT_ERROR | Flag.DISALLOWED | Flag.EXTRA_CALLS
 
 
-def rule_scores(trajectory: Trajectory, reference: ReferenceSolution) -> list[int]:
-    """Return a mark per turn, [T]."""
+def rule_scores(trajectory: Trajectory, reference: ReferenceSolution, version: int = 1) -> list[int]:
+    """Return a mark per turn, [T]. version: of the rules; the second marks no deviation where the agent's part is not certain."""
     turns = trajectory.turns
     departures = reference.departures(turns)
     flawed = {turn.number for turn in turns if turn.flags & MALFORMED or turn.info.get("tool_error")}
     flawed |= {*departures, *reference.slips(turns)}
     deviation = None
     if trajectory.stop_reason != "success" and departures:
-        deviation = min(reference.origin(turns, departure) for departure in departures)
+        origin = reference.origin if version == 1 else reference.source
+        deviation = min((turn for turn in (origin(turns, d) for d in departures) if turn is not None), default=None)
         flawed -= {departure for departure in departures if not _acts(turns[departure - 1])}
-        flawed |= set(reference.by_products(turns, deviation))
+        flawed |= set() if deviation is None else set(reference.by_products(turns, deviation))
     return [-1 if t.number == deviation else 0 if t.number in flawed else 1 for t in trajectory.turns]
 
 

@@ -33,6 +33,9 @@ class JudgeConfig(Settings):
     model: str = "gpt-4.1"
     """The judge: rule, or the name of a served model."""
 
+    version: Literal[1, 2] = 1
+    """Version of the rule judge. The second one finds more deviations and marks none where the agent's part is not certain."""
+
     terminal: float = 10.0
     """Points for a verified success."""
 

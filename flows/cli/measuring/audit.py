@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -108,8 +108,9 @@ def user(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="people|FILE|RUN",
-            help="Also show the distance from these users: people, a file that `userrl import` reads, or a run.",
+            metavar="people|people:chitchat|FILE|RUN",
+            help="Also show the distance from these users: people, strangers who chat (people:chitchat, 8 MB, fetched once), a "
+            "file that `userrl import` reads, or a run.",
         ),
     ] = None,
     mix: Annotated[
@@ -119,6 +120,10 @@ def user(
             help="Also find the mixture of RUN's users and these that is nearest to --against. May be repeated.",
         ),
     ] = None,
+    acts: Annotated[
+        Literal["auto", "patterns", "encoder"],
+        typer.Option(help="Who reads the words. Default: the encoder where it was fetched, else patterns."),
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Show the errors of users, and whose error each failed conversation shows.
@@ -129,7 +134,7 @@ def user(
     """
     import userrl
 
-    done = userrl.audit_user(run, phase=phase, against=against, mix=mix or ())
+    done = userrl.audit_user(run, phase=phase, against=against, mix=mix or (), acts=acts)
     print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)), end="\n" if as_json else "")
 
 

@@ -22,8 +22,10 @@ def audited() -> UserAudit:
 
 def test_399_identifiers_are_said_and_three_of_them_in_one_conversation_have_no_ground(audited: UserAudit):
     assert sum(row.identifiers for row in audited.rows) == 399
-    ungrounded = Counter((row.task, row.key) for row in audited.rows for _ in row.user["ungrounded"])
+    found = [(row, finding) for row in audited.rows for finding in row.user["ungrounded"]]
+    ungrounded = Counter((row.task, row.key) for row, finding in found if finding.harmful)
     assert list(ungrounded.values()) == [3]
+    assert len(found) == 32  # the others are numbers, places and names, and explain no failure
     assert next(iter(ungrounded))[0] == "tau-bench/46"
 
 
@@ -35,7 +37,7 @@ def test_147_conversations_are_stopped_by_the_user_and_three_of_them_too_early(a
 def test_every_failed_conversation_has_a_verdict(audited: UserAudit):
     assert len(audited.failed) == sum(not row.solved for row in audited.rows) == 116
     assert sum(audited.verdicts().values()) == 116
-    assert audited.verdicts() == {"user": 3, "agent": 97, "both": 16, "neither seen": 0}
+    assert audited.verdicts() == {"user": 6, "agent": 82, "both": 28, "neither seen": 0}
 
 
 def test_gold_writes_that_break_a_rule_make_a_task_suspect(audited: UserAudit):

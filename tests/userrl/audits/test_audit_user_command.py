@@ -36,7 +36,8 @@ def test_the_audit_of_a_run_names_scores_verdicts_and_what_it_cannot_see(
     user(run)
     text = capsys.readouterr().out
     assert "score without user errors" in text
-    assert "gave in (possible)" in text
+    assert "untold (possible)" in text
+    assert "Words were read by patterns" in text
     assert "Typical: " in text
     assert "Training keeps all conversations" in text
     audited = userrl.audit_user(run)
@@ -44,7 +45,8 @@ def test_the_audit_of_a_run_names_scores_verdicts_and_what_it_cannot_see(
     assert (report["conversations"], report["unknown"]) == (8, 4)
     assert report["score"]["low"] <= report["score"]["estimate"] <= report["score"]["high"]
     assert sum(report["verdicts"].values()) == sum(row["verdict"] is not None for row in report["by_conversation"])
-    assert report["user_errors"]["gave in"]["possible"] is True
+    assert report["user_errors"]["untold"]["possible"] is True
+    assert report["words_read_by"] == "patterns"
     assert set(audited.to_polars().columns) >= {"conversation", "side", "kind", "turn"}
 
 

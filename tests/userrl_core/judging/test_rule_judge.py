@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from curricula import load
 from tests.userrl_core.judging.desk import BY_RULE, call, gold, played, task_with
 from userrl_core.gyms import tasks
 from userrl_core.interact import InteractCall
+from userrl_core.judging.judge import TurnJudge
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task, Trajectory
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rollout import run_episodes
 
 GOODBYE = InteractCall("action", "Everything is settled.")
@@ -101,3 +104,47 @@ async def test_a_gym_without_gold_calls_keeps_its_rewards_on_the_scale_of_the_ou
         assert trajectory.judgement is not None
         assert trajectory.judgement.scores is None
         assert trajectory.judgement.rewards == [10.0 * (reward or 0.0) for reward in trajectory.rewards]
+
+
+SECOND = TurnJudge(JudgeConfig(model="rule", version=2))
+
+
+async def second_marks(task: Task, calls: Sequence[InteractCall | str]) -> list[int]:
+    judged = await SECOND.judge(await played(task, calls, 30))
+    assert judged is not None
+    assert judged.scores is not None
+    return judged.scores
+
+
+async def test_the_second_judge_marks_the_message_that_proposed_a_wrong_write() -> None:
+    task = task_with("move_booking")
+    lines = gold(task)
+    at = next(i for i, line in enumerate(lines) if "move_booking" in line.content)
+    lines[at] = moved(task, date="2026-12-24")
+    lines.insert(at, InteractCall("action", "There is room on 2026-12-24. Shall I move it?"))
+    assert (await second_marks(task, lines))[at] == -1
+
+
+async def test_the_second_judge_marks_a_refusal_but_no_message_that_needs_a_fact() -> None:
+    task = task_with("move_booking")
+    asked, refused = (
+        InteractCall("action", "Unfortunately, I need your e-mail address."),
+        InteractCall("action", "I am sorry, your booking cannot be moved."),
+    )
+    assert -1 not in await second_marks(task, [asked, InteractCall("action", "Take your time.")])
+    assert (await second_marks(task, [asked, refused, InteractCall("action", "Goodbye.")]))[1] == -1
+
+
+async def test_the_second_judge_takes_no_refusal_of_another_matter_for_the_deviation() -> None:
+    task = task_with("move_booking")
+    other = InteractCall("action", "A booking of today cannot be cancelled.")
+    refused = InteractCall("action", "And it cannot be moved.")
+    assert (await second_marks(task, [other, refused]))[1] == -1
+
+
+def test_the_version_enters_a_recipe_s_identity_only_where_it_is_not_the_first() -> None:
+    plain, first, second = (
+        load("tarl", profile="laptop", overrides=overrides).identity
+        for overrides in ({}, {"judge.version": 1}, {"judge.version": 2})
+    )
+    assert plain == first != second

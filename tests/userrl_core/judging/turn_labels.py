@@ -130,8 +130,8 @@ def labels(labeller: str) -> dict[tuple[str, int], tuple[int, str]]:
     return {(row["conversation"], int(row["turn"])): (int(row["label"]), row["kind"]) for row in rows}
 
 
-def marks(half: str, folder: Path | None) -> dict[tuple[str, int], int]:
-    """The rule judge's marks of one half. folder: None leaves the recorded conversations out."""
+def marks(half: str, folder: Path | None, version: int = 1) -> dict[tuple[str, int], int]:
+    """The rule judge's marks of one half. folder: None leaves the recorded conversations out. version: of the judge."""
     found: dict[tuple[str, int], int] = {}
     for spec in specs(half):
         if spec["source"] == "airline" and folder is None:
@@ -143,5 +143,5 @@ def marks(half: str, folder: Path | None) -> dict[tuple[str, int], int]:
         tau = gym_class("tau")
         reference = tau.reference(trajectory.task, parse_config(tau, OPTIONS))
         assert reference is not None
-        found |= {(spec["id"], n): mark for n, mark in enumerate(rule_scores(trajectory, reference), 1)}
+        found |= {(spec["id"], n): mark for n, mark in enumerate(rule_scores(trajectory, reference, version), 1)}
     return found

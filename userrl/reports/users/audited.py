@@ -11,11 +11,14 @@ from analysis.measure.checkpoints import mean_score
 from analysis.measure.interval import Interval
 from analysis.users.audit import UserAudit
 from analysis.users.features import FEATURES
-from analysis.users.findings import Audited, Finding, Goal, shows_certain_error
+from analysis.users.findings import PATTERNS, Audited, Finding, Goal, shows_certain_error
 from userrl_core.json_files import json_text
 from warehouse import Warehouse
 
 Row = dict[str, Any]
+
+READER = "read by"
+"""The key of ``user_errors`` that names the reader of the words, where it was not the patterns."""
 
 CONTENT = (
     "utterances", *FEATURES, "typical", "identifiers", "stopped", "facts", "told", "asked_again", "parts", "settled",
@@ -82,7 +85,10 @@ def _row(users: AuditedUsers, row: Audited) -> Row:
         "stopped": row.stopped,
         **goal,
         "user_errors": json_text(
-            {kind: [asdict(finding) for finding in findings] for kind, findings in row.user.items()}
+            {
+                **{kind: [asdict(finding) for finding in findings] for kind, findings in row.user.items()},
+                **({} if row.reader == PATTERNS else {READER: row.reader}),
+            }
         ),
         "agent_errors": None if row.agent is None else json_text([asdict(finding) for finding in row.agent]),
         "user_error": shows_certain_error(row.user) if row.known else None,
@@ -126,9 +132,9 @@ def _users(run: str, phase: str, rows: Sequence[Row], later: int) -> AuditedUser
 
 
 def _audited(row: Row) -> Audited:
-    user = {
-        kind: [Finding(**fields) for fields in findings] for kind, findings in json.loads(row["user_errors"]).items()
-    }
+    errors = json.loads(row["user_errors"])
+    reader = errors.pop(READER, PATTERNS)
+    user = {kind: [Finding(**fields) for fields in findings] for kind, findings in errors.items()}
     agent = None if row["agent_errors"] is None else [Finding(**fields) for fields in json.loads(row["agent_errors"])]
     facts = [row[name] for name in ("facts", "told", "asked_again", "parts", "settled")]
     return Audited(
@@ -147,4 +153,5 @@ def _audited(row: Row) -> Audited:
         row["rules_checked"],
         row["policy"] or "",
         row["user_name"] or "",
+        reader,
     )

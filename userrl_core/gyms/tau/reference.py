@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from userrl_core.gyms.tau.blame import HANDOVER, claims, offered, refuses
+from userrl_core.gyms.tau.blame import HANDOVER, claims, declines, offered, proposal_of, refuses, tool_subjects
 from userrl_core.gyms.tau.database import Tables
 from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
@@ -80,6 +80,27 @@ class TauReference:
             return earlier or departure
         return next((earlier_turn.number for earlier_turn in turns[:departure] if refuses(earlier_turn)), departure)
 
+    def source(self, turns: Sequence[Turn], departure: int) -> int | None:
+        """Return the turn that led to a deviation, or None where it is not certain that the agent did.
+
+        A wrong write follows from the last message that proposed it (`proposal_of`). A missing one follows from the first
+        refusal or handover, or else from a last message that claims that something was done.
+        """
+        turn = turns[departure - 1]
+        if turn.info.get("write") and departure in self._wrong(turns):
+            name, arguments = self.domain.read(turn.content or "")
+            gold = [gold_arguments for gold_name, gold_arguments in self._carried_out(self.gold) if gold_name == name]
+            said = [earlier for earlier in turns[: departure - 1] if earlier.choice == "action"]
+            return proposal_of(said, arguments, gold) or departure
+        missing = {name for name, _ in self._missing(turns)}
+        subjects, others = tool_subjects(missing), tool_subjects(self.domain.writes - missing)
+        refusal = next(
+            (earlier.number for earlier in turns[:departure] if declines(earlier, subjects, others - subjects)), None
+        )
+        if refusal is not None:
+            return refusal
+        return departure if claims(turn) else None
+
     def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
         """Return later turns that refuse again, or claim that all is settled."""
         wrong = turns[origin - 1]
@@ -110,6 +131,16 @@ class TauReference:
                 turn_numbers.append(turn.number)
             looked_up |= objects
         return turn_numbers
+
+    def _missing(self, turns: Sequence[Turn]) -> list[Write]:
+        made = Counter(exact(self.domain.read(turn.content or "")) for turn in turns if turn.info.get("write"))
+        missing = []
+        for call in self._carried_out(self.gold):
+            if made[exact(call)]:
+                made[exact(call)] -= 1
+            else:
+                missing.append(call)
+        return missing
 
     def _wrong(self, turns: Sequence[Turn]) -> set[int]:
         still_open = Counter(map(exact, self._carried_out(self.gold)))

@@ -1,0 +1,49 @@
+"""The reference of people who chat: what is read of its file, and what is dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.makers import raises
+from userrl.audits.chitchat import chitchat_users, read
+
+
+def written(tmp_path: Path, texts: list[tuple[str, str]]) -> Path:
+    """Write a data file with one conversation of turns of one message."""
+    file = tmp_path / "dataset.json"
+    messages = [[{"sender": sender, "text": text}] for sender, text in texts]
+    file.write_text(json.dumps({"a": {"messages": messages}, "b": {"messages": messages[:2]}}))
+    return file
+
+
+def test_short_conversations_and_personal_details_are_dropped(tmp_path: Path) -> None:
+    texts = [
+        ("x", "Hi, I am at me@mail.com"),
+        ("y", "call +1 555 123 4567"),
+        ("x", "see https://a.example/b"),
+        ("y", "ok, 12 then"),
+    ]
+    [talk] = read(written(tmp_path, texts))
+    assert talk == [("x", "Hi, I am at"), ("y", "call"), ("x", "see"), ("y", "ok, 12 then")]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"a": {"messages": 3}}', '{"a": {}}', '{"a": {"messages": [[{"text": "x"}]]}}']
+)
+def test_a_damaged_file_is_refused_with_what_to_do(content: str, tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text(content)
+    with raises("file.damaged", "Delete it"):
+        read(tmp_path / "dataset.json")
+
+
+def test_each_speaker_has_one_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    folder = tmp_path / "people" / "chitchat"
+    folder.mkdir(parents=True)
+    written(folder, [("x", "Hello you"), ("y", "Hi"), ("x", "How are you?"), ("y", "Fine")])
+    users = chitchat_users()
+    assert users.tasks == ("x", "y")
+    assert users.features.shape == (2, 19)
