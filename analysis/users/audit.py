@@ -113,8 +113,12 @@ def audit(
 
 def read_acts(conversations: Iterable[Conversation], reader: ActReader) -> tau.Acts:
     """Return the acts of what was said in conversations whose words are judged. Equal utterances are read once."""
-    judged = [talk for talk in conversations if talk.task.gym not in GAMES and tau.readable(talk.task.payload)]
-    utterances = list(dict.fromkeys(utterance for talk in judged for utterance in tau.utterances(talk)))
+    judged = [
+        conversation
+        for conversation in conversations
+        if conversation.task.gym not in GAMES and tau.readable(conversation.task.payload)
+    ]
+    utterances = list(dict.fromkeys(utterance for conversation in judged for utterance in tau.utterances(conversation)))
     return dict(zip(utterances, reader.read(utterances), strict=True))
 
 

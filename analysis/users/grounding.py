@@ -88,25 +88,25 @@ MIN_NEW_SHARE = 0.75
 MIN_NEW_WORDS = 2
 
 
-def unknown_facts(text: str, known: str) -> list[str]:
+def unknown_facts(text: str, known_text: str) -> list[str]:
     """Return the numbers, dates in words and names of a user's message that what it knows does not contain.
 
-    known: its instruction and what the agent said before. ISO dates in it count in words too.
+    known_text: its instruction and what the agent said before. ISO dates in it count in words too.
     """
-    known_words = set(words(known)) | _calendar_words(known)
-    known_words |= {str(_NUMBER_WORDS.index(word)) for word in known_words & set(_NUMBER_WORDS)}
+    known_words = set(words(known_text)) | _calendar_words(known_text)
+    known_words |= {str(_NUMBER_WORDS.index(numeral)) for numeral in known_words & set(_NUMBER_WORDS)}
     numbers = [number for number in _NUMBER.findall(text) if str(int(number)) not in known_words and int(number) > 1]
     dates = [match[0] for match in _CALENDAR.finditer(text) if match[0].lower() not in known_words]
     names = [match[0] for match in _NAME.finditer(text) if not set(words(match[0])) <= known_words]
     return list(dict.fromkeys([*numbers, *dates, *names]))
 
 
-def new_claim(text: str, known: str) -> str:
+def new_claim(text: str, known_text: str) -> str:
     """Return the first sentence in which the user tells something about itself of which nothing was given, else ""."""
-    known_stems = tuple(stems(known))
+    known_stems = tuple(stems(known_text))
     for sentence in re.split(r"(?<=[.!?])\s+", text):
         content = content_words(sentence)
-        new = [word for word in content if not word.startswith(known_stems)]
+        new = [token for token in content if not token.startswith(known_stems)]
         if (
             _OWN.search(sentence)
             and "?" not in sentence
@@ -118,11 +118,11 @@ def new_claim(text: str, known: str) -> str:
 
 def _calendar_words(text: str) -> set[str]:
     """Return the months and days of the week of the ISO dates in a text, and their days as numbers."""
-    found: set[str] = set()
+    calendar_words: set[str] = set()
     for year, month, day in _ISO_DATE.findall(text):
         try:
             date = datetime.date(int(year), int(month), int(day))
         except ValueError:
             continue
-        found |= {_MONTHS[date.month - 1], _DAYS[date.weekday()], str(date.day), str(date.month)}
-    return found
+        calendar_words |= {_MONTHS[date.month - 1], _DAYS[date.weekday()], str(date.day), str(date.month)}
+    return calendar_words

@@ -128,15 +128,15 @@ def utterances(conversation: Conversation) -> list[Utterance]:
     messages = list(conversation.messages())
     spoken = _spoken(messages)
     instruction = str(conversation.task.payload["instruction"])
-    held = [question for _, question, form in HELD if form.search(instruction)]
+    fact_questions = [question for _, question, form in HELD if form.search(instruction)]
     last_turn = conversation.turns[-1].number if conversation.turns else 0
     needed: list[Utterance] = []
     for message, utterance in zip(messages, spoken, strict=True):
         asking = _asking(message.text) if message.speaker == "agent" else []
-        names_fact = any(question.search(message.text) for question in held)
+        names_fact = any(question.search(message.text) for question in fact_questions)
         if message.speaker == "user" or message.turn == last_turn or not needed or names_fact:
             needed.append(utterance)
-        needed += [Utterance("agent", utterance.before, sentence) for sentence in asking if held]
+        needed += [Utterance("agent", utterance.before, sentence) for sentence in asking if fact_questions]
     if conversation.stopped and _unmentioned(conversation)[0]:
         needed += [utterance for utterance in spoken if utterance.speaker == "agent"]
     return needed
@@ -270,17 +270,17 @@ def _facts(
 
 def _facts_in_words(findings: Findings, messages: Sequence[Message], instruction: str, acts: Acts) -> None:
     """Find numbers, dates, names and claims that nobody gave the user. They explain no failure: no call can be traced to them."""
-    known = instruction
-    found = {finding.turn for finding in findings.user["ungrounded"]}
+    known_text = instruction
+    turns_so_far = {finding.turn for finding in findings.user["ungrounded"]}
     for message, utterance in zip(messages, _spoken(messages), strict=True):
         if message.speaker == "agent":
-            known += f" {message.text}"
+            known_text += f" {message.text}"
             continue
         message_acts = _read(acts, utterance)
-        facts = unknown_facts(message.text, known)
+        facts = unknown_facts(message.text, known_text)
         if not facts and "states" in message_acts and message_acts.isdisjoint(("coaches", "leaves", "hesitates")):
-            facts = [claim] if (claim := new_claim(message.text, known)) else []
-        if facts and message.turn not in found:
+            facts = [claim] if (claim := new_claim(message.text, known_text)) else []
+        if facts and message.turn not in turns_so_far:
             findings.add("ungrounded", message.turn, ", ".join(facts), harmful=False)
 
 
@@ -486,12 +486,12 @@ def _agreed(
     return reply[:80] if agreed else ""
 
 
-def _chosen(words: str, write: Write, gold_write: Write | None) -> bool:
+def _chosen(text: str, write: Write, gold_write: Write | None) -> bool:
     """Return whether words state a value that the user decides, where the write has another one than gold."""
     if gold_write is None:
         return False
     return any(
-        _states(words, leaf) or (leaf.isdigit() and bool(re.search(rf"\b{leaf}\b", words)))
+        _states(text, leaf) or (leaf.isdigit() and bool(re.search(rf"\b{leaf}\b", text)))
         for key, value in write[1].items()
         if key not in NOT_DECIDED
         for leaf in set(leaves(value)) - set(leaves(gold_write[1].get(key)))
@@ -525,7 +525,7 @@ def _against(instruction: str, write: Write, gold_write: Write | None) -> bool:
 
 
 def _states(instruction: str, leaf: str) -> bool:
-    value_text, text = (re.sub(r"[_-]", " ", words).lower() for words in (leaf, instruction))
+    value_text, text = (re.sub(r"[_-]", " ", raw_text).lower() for raw_text in (leaf, instruction))
     return len(value_text) > 1 and bool(re.search(rf"(?<!\w){re.escape(value_text)}(?!\w)", text))
 
 
@@ -571,7 +571,6 @@ def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]], a
     """
     handed_over = min((turn for turn, (name, _) in calls if name == TRANSFER), default=len(conversation.turns) + 1)
     messages = list(conversation.messages())
-    said = [(message, utterance) for message, utterance in zip(messages, _spoken(messages), strict=True)]
     return [
         message.turn < handed_over
         and (
@@ -579,7 +578,7 @@ def _word_left(conversation: Conversation, calls: Sequence[tuple[int, Write]], a
             or bool(_INVITES.search(message.text))
             or _read(acts, utterance).isdisjoint(("asks", "announces", "refuses", "hands_over"))
         )
-        for message, utterance in said
+        for message, utterance in zip(messages, _spoken(messages), strict=True)
         if message.speaker == "agent"
     ]
 

@@ -17,7 +17,7 @@ Marks = dict[int, int]
 
 def judged(data: Path, keys: Collection[str], version: int) -> dict[str, Marks]:
     """Return the marks of the judged turns by conversation ("task/trial") and turn."""
-    found: dict[str, Marks] = {}
+    marks: dict[str, Marks] = {}
     tau = gym_class("tau")
     for index, row in enumerate(rows(data)):
         key = f"{row['task_id']}/{row['trial']}"
@@ -25,5 +25,5 @@ def judged(data: Path, keys: Collection[str], version: int) -> dict[str, Marks]:
             trajectory = asyncio.run(rebuild({"source": "airline", "index": index}, data))
             reference = tau.reference(trajectory.task, parse_config(tau, OPTIONS))
             assert reference is not None
-            found[key] = dict(enumerate(rule_scores(trajectory, reference, version), 1))
-    return found
+            marks[key] = dict(enumerate(rule_scores(trajectory, reference, version), 1))
+    return marks

@@ -82,22 +82,22 @@ def placed(kind: str, exchange: Mapping[str, str], task: Task) -> Trajectory:
     opening = (ASKED, f"I am {name}, and my e-mail address is {email}. {wish}")
     write = gold | {"date": WRONG_DATE} if kind in ("gave_in", "refused") else gold
     done = (json.dumps({"name": "move_booking", "arguments": write}), "{}")
-    said = (agent, user)
-    talk: list[tuple[str, str]] = {
+    exchanged = (agent, user)
+    pairs: list[tuple[str, str]] = {
         "stopped_early": [opening, (agent, f"{user} {STOP}".strip())],
         "ended_well": [opening, done, (agent, f"{user} {STOP}".strip())],
-        "never_stopped": [opening, done, said, said],
-        "not_leave": [opening, said, said],
-        "unanswered": [(ASKED, f"I am {name}. {wish}"), said, done, SETTLED],
-        "answered": [(ASKED, f"I am {name}. {wish}"), said, done, SETTLED],
-        "untold": [said, ("I see nothing to change.", f"That is all. {STOP}")],
-        "told": [said, done, SETTLED],
-    }.get(kind, [opening, said, done, SETTLED])
+        "never_stopped": [opening, done, exchanged, exchanged],
+        "not_leave": [opening, exchanged, exchanged],
+        "unanswered": [(ASKED, f"I am {name}. {wish}"), exchanged, done, SETTLED],
+        "answered": [(ASKED, f"I am {name}. {wish}"), exchanged, done, SETTLED],
+        "untold": [exchanged, ("I see nothing to change.", f"That is all. {STOP}")],
+        "told": [exchanged, done, SETTLED],
+    }.get(kind, [opening, exchanged, done, SETTLED])
     solved = kind not in ("gave_in", "refused", "stopped_early", "untold", "not_leave")
     turns = [
         Turn(n, "answer" if pair is done else "action", pair[0], "", pair[0], pair[1], 0.0,
              info={"tool": "move_booking", "write": True} if pair is done else {})
-        for n, pair in enumerate(talk, 1)
+        for n, pair in enumerate(pairs, 1)
     ]  # fmt: skip
     endless = kind in ("never_stopped", "not_leave")
     reason: Any = "horizon" if endless else "success" if solved else "gave_up"
@@ -110,16 +110,16 @@ def placed(kind: str, exchange: Mapping[str, str], task: Task) -> Trajectory:
     )
 
 
-def audited(words: Mapping[str, list[dict[str, str]]], **options: Any) -> list[tuple[str, Audited]]:
+def audited(exchanges_by_kind: Mapping[str, list[dict[str, str]]], **options: Any) -> list[tuple[str, Audited]]:
     """Return the kind and the audit of every exchange. options: of `audit`."""
     tasks = [task for task in moving_tasks(50) if "cancel" not in task.payload["instruction"]]
-    kinds = [kind for kind in (*KINDS, *HONEST) for _ in words[kind]]
-    exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in words[kind]]
-    talks = [
+    kinds = [kind for kind in (*KINDS, *HONEST) for _ in exchanges_by_kind[kind]]
+    exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in exchanges_by_kind[kind]]
+    conversations = [
         placed(kind, exchange, tasks[index % len(tasks)])
         for index, (kind, exchange) in enumerate(zip(kinds, exchanges, strict=True))
     ]
-    return list(zip(kinds, audit(talks, **options).rows, strict=True))
+    return list(zip(kinds, audit(conversations, **options).rows, strict=True))
 
 
 def scores(rows: list[tuple[str, Audited]]) -> list[Score]:
@@ -181,16 +181,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.half == "test" and (arguments.log is None or arguments.missed):
         parser.error("The test half is scored with --log and never shown.")
-    words = json.loads((WORDS / f"{arguments.half}.json").read_text(encoding="utf-8"))
-    rows = audited(words, reader=reader_of(arguments.acts))
+    exchanges_by_kind = json.loads((WORDS / f"{arguments.half}.json").read_text(encoding="utf-8"))
+    rows = audited(exchanges_by_kind, reader=reader_of(arguments.acts))
     counts = scores(rows)
     print(Document("", (table(counts),)).markdown())
     if arguments.log:
         logged(arguments.half, arguments.acts, counts, arguments.log)
     if arguments.missed:
-        exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in words[kind]]
+        exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in exchanges_by_kind[kind]]
         for exchange, (kind, row) in zip(exchanges, rows, strict=True):
-            kinds = [f"{name}: {found[0].detail}" for name, found in row.user.items() if found]
+            kinds = [f"{name}: {findings[0].detail}" for name, findings in row.user.items() if findings]
             if (kind in KINDS and not row.user[KINDS[kind]]) or (kind in HONEST and kinds):
                 print(f"{kind}: {exchange['agent'][-120:]!r} | {exchange['user'][:160]!r} | {kinds}")
 

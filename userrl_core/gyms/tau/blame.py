@@ -73,7 +73,7 @@ def declines(turn: Turn, subjects: Set[str], others: Set[str]) -> bool:
 
 def tool_subjects(tools: Iterable[str]) -> set[str]:
     """Return the words that tell tools apart in messages, without a plural s: cancel, flight, passenger."""
-    return {word.removesuffix("s") for tool in tools for word in tool.split("_")} - _GENERAL
+    return {token.removesuffix("s") for tool in tools for token in tool.split("_")} - _GENERAL
 
 
 def proposal_of(messages: Sequence[Turn], wrong: Mapping[str, Any], gold: Sequence[Mapping[str, Any]]) -> int | None:

@@ -90,8 +90,8 @@ class TauReference:
         if turn.info.get("write") and departure in self._wrong(turns):
             name, arguments = self.domain.read(turn.content or "")
             gold = [gold_arguments for gold_name, gold_arguments in self._carried_out(self.gold) if gold_name == name]
-            said = [earlier for earlier in turns[: departure - 1] if earlier.choice == "action"]
-            return proposal_of(said, arguments, gold) or departure
+            messages = [earlier for earlier in turns[: departure - 1] if earlier.choice == "action"]
+            return proposal_of(messages, arguments, gold) or departure
         missing = {name for name, _ in self._missing(turns)}
         subjects, others = tool_subjects(missing), tool_subjects(self.domain.writes - missing)
         refusal = next(

@@ -80,17 +80,17 @@ def features(encoder: SentenceEncoder, utterances: Sequence[Utterance]) -> np.nd
 
 def masked(text: str) -> str:
     """Return a text with common words in place of addresses, dates and identifiers."""
-    for pattern, word in _MASKS:
-        text = pattern.sub(word, text)
+    for pattern, replacement in _MASKS:
+        text = pattern.sub(replacement, text)
     return text
 
 
 def _hashed(text: str) -> np.ndarray:
     """Return the counts of a text's words, pairs of words and parts of words, hashed to `HASHED` places, of length 1."""
-    words = _WORD.findall(text.lower())
-    parts = [f" {word} "[at : at + size] for word in words for size in (3, 4) for at in range(len(word) + 3 - size)]
+    tokens = _WORD.findall(text.lower())
+    parts = [f" {token} "[at : at + size] for token in tokens for size in (3, 4) for at in range(len(token) + 3 - size)]
     counts_H = np.zeros(HASHED, dtype=np.float32)
-    for gram in (*words, *map(" ".join, pairwise(words)), *(f"#{part}" for part in parts)):
+    for gram in (*tokens, *map(" ".join, pairwise(tokens)), *(f"#{part}" for part in parts)):
         counts_H[crc32(gram.encode()) % HASHED] += 1
     counts_H = np.log1p(counts_H)
     return counts_H / max(float(np.linalg.norm(counts_H)), 1e-6)

@@ -99,7 +99,7 @@ class SentenceEncoder:
 
     def _pair(self, before: str, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of both segments."""
-        first, second = (self._tokenizer.encode(words, add_special_tokens=False).ids for words in (before, text))
+        first, second = (self._tokenizer.encode(segment, add_special_tokens=False).ids for segment in (before, text))
         if len(second) > MAX_START + MAX_END:
             second = second[:MAX_START] + second[-MAX_END:]
         return [CLS, *first[-MAX_BEFORE:], SEP], [*second, SEP]
