@@ -19,6 +19,7 @@ from userrl_core.chats.rows import messages_of, tools_of
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import BrokenFile, broken
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.prompt import turns_left_note
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.records import Flag, Message, Trajectory
@@ -98,9 +99,11 @@ def to_chat(trajectory: Trajectory) -> dict[str, Any]:
       no system message). ``gym``, ``task`` (its key), ``score`` and ``traj_id`` identify the trajectory.
     """
     messages: list[Message] = [dict(message) for message in trajectory.messages]
+    brief = not any(message["role"] == "system" for message in messages)
     for turn in trajectory.turns:
         messages.append({"role": "assistant", "content": _reply_text(trajectory, turn.number - 1)})
-        messages.append({"role": "tool", "content": turn.observation})
+        note = turns_left_note(trajectory.horizon - turn.number, brief=brief) if turn.flags & Flag.TURNS_LEFT else ""
+        messages.append({"role": "tool", "content": turn.observation + note})
     if trajectory.turns:
         messages.pop()
     return {

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
 from userrl_core.gyms.base import Gym
-from userrl_core.gyms.prompt import EpisodeStyle, opening_messages
+from userrl_core.gyms.prompt import EpisodeStyle, opening_messages, turns_left_note
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
 from userrl_core.records import Flag, Message, ModelCall, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
 from userrl_core.seeding import derive_seed
@@ -29,13 +29,15 @@ class EpisodeRules:
     """A recipe's settings for every episode.
 
     horizon: maximum number of turns; all are executed. on_format_error: ``end`` as published, or
-    ``continue``. step_timeout: maximum seconds of gym and user for one turn. prompt_style: see `gyms.prompt`.
+    ``continue``. step_timeout: maximum seconds of gym and user for one turn. prompt_style: see `gyms.prompt`. turns_left:
+    show the agent before each turn how many it has left.
     """
 
     horizon: int
     on_format_error: Literal["end", "continue"] = "end"
     step_timeout: float = 120.0
     prompt_style: EpisodeStyle = "full"
+    turns_left: bool = False
 
     def __post_init__(self) -> None:
         horizon: object = self.horizon
@@ -101,7 +103,10 @@ class Episode:
     def _reset(self) -> tuple[list[Message], Exception | None]:
         try:
             opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
-            return opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style), None
+            messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
+            if self.rules.turns_left:
+                messages[-1]["content"] += self._note(self.rules.horizon)
+            return messages, None
         except Exception as error:  # noqa: BLE001  a bug in one gym must not end the batch, as in _step
             return [], error
 
@@ -123,7 +128,8 @@ class Episode:
         turn = self._new_turn(reply, parsed, policy_seconds)
         verifier = self.verifier
         if verifier is not None and await self._interruptions.stop(verifier, self.trajectory, turn):
-            return [{"role": "tool", "content": verifier.text}]
+            note = self._note(self.rules.horizon - turn.number + 1) if self.rules.turns_left else ""
+            return [{"role": "tool", "content": verifier.text + note}]
         try:
             stop_reason, reject_reason = await self._step(turn, parsed, reply)
         except BaseException:  # cancelled: the turn never came about, its calls were paid for
@@ -144,7 +150,11 @@ class Episode:
         # The released trainer appends the reward to every observation; the released evaluation does not.
         in_training = self.trajectory.context.phase != "evaluate"
         rewarded = self.rules.prompt_style == "released" and in_training and turn.reward is not None
-        return f"{turn.observation}\nReward: {turn.reward}" if rewarded else turn.observation
+        text = f"{turn.observation}\nReward: {turn.reward}" if rewarded else turn.observation
+        return text + self._note(self.rules.horizon - turn.number) if self.rules.turns_left else text
+
+    def _note(self, left: int) -> str:
+        return turns_left_note(left, brief=self.rules.prompt_style == "brief")
 
     def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:
         """End without a score because the policy gave no reply. The turns so far stay in the log; the trajectory is
@@ -165,7 +175,7 @@ class Episode:
         self._finish("length", None)
 
     def _new_turn(self, reply: PolicyReply, parsed: ParsedReply, policy_seconds: float) -> Turn:
-        flags = Flag.NONE
+        flags = Flag.TURNS_LEFT if self.rules.turns_left else Flag.NONE
         if parsed.call is None:
             flags |= Flag.FORMAT_ERROR
         if parsed.extra_calls:

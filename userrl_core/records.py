@@ -21,7 +21,7 @@ the path of the recording of the content.
 
 
 class Flag(IntFlag):
-    """Irregularities of a turn, stored as one integer."""
+    """Marks of a turn, most of them irregularities, stored as one integer."""
 
     NONE = 0
     FORMAT_ERROR = 1
@@ -34,6 +34,8 @@ class Flag(IntFlag):
     """The reply was cut at its token limit."""
     TIMEOUT = 16
     """The gym, the user or the policy did not answer in time."""
+    TURNS_LEFT = 32
+    """No irregularity: before the turn the agent was shown how many turns it had left, this one included."""
 
 
 @dataclass(frozen=True, slots=True)

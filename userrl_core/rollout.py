@@ -38,6 +38,7 @@ async def run_episodes(
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
     on_format_error: Literal["end", "continue"] = "end",
     prompt_style: EpisodeStyle = "full",
+    turns_left: bool = False,
     step_timeout: float = 120.0,
     episode_timeout: float = 1800.0,
     progress: Progress | None = None,
@@ -51,7 +52,7 @@ async def run_episodes(
     mapping of those by gym. gym_config: options by gym. seed: of every random draw. concurrency: episodes in
     flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played
     before and are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
-    before it is executed.
+    before it is executed. turns_left: the agent is shown how many turns it has left.
 
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
@@ -63,7 +64,7 @@ async def run_episodes(
     if concurrency < 1:
         raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
     horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
-    rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style) for turns in horizons}
+    rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style, turns_left) for turns in horizons}
     episodes = [
         build_episode(
             task, attempt, rules[turns], sink=sink, user=user, context=context, seed=seed, gym_config=gym_config

@@ -73,6 +73,7 @@ async def audit(
         gym_config=setting.gym_config,
         on_format_error=setting.on_format_error,
         prompt_style=setting.prompt_style,
+        turns_left=setting.turns_left,
         seed=seed,
     )
     for trajectory in played:

@@ -30,6 +30,7 @@ class Setting:
     user: Mapping[str, Any] = field(default_factory=dict)
     on_format_error: Literal["end", "continue"] = "end"
     prompt_style: EpisodeStyle = "full"
+    turns_left: bool = False
 
 
 def why_not(gym_name: str, user: str | None) -> str:
@@ -56,7 +57,12 @@ async def replay(stored: Trajectory, turns: int, setting: Setting, *, fresh: int
     name = stored.task.gym
     episode = Episode(
         make(name, stored.task, setting.user.get(name, "rule"), **setting.gym_config.get(name, {})),
-        EpisodeRules(stored.horizon, setting.on_format_error, prompt_style=setting.prompt_style),
+        EpisodeRules(
+            stored.horizon,
+            setting.on_format_error,
+            prompt_style=setting.prompt_style,
+            turns_left=setting.turns_left,
+        ),
         attempt=stored.attempt,
         seed=stored.seed,
         context=stored.context,

@@ -154,6 +154,7 @@ def branches(request: BranchRequest) -> Branches:
         users_of(recipe, (gym,), role=role),
         recipe.on_format_error,
         recipe.model.prompt_style,
+        recipe.model.turns_left,
     )
     then = None if request.edit is None else PolicyReply(text=_reply(request.edit))
     prefix = Prefix(stored, request.turn - 1, then)

@@ -63,6 +63,7 @@ class Frozen:
             users_of(self.recipe, gyms, role="train"),
             self.recipe.on_format_error,
             self.recipe.model.prompt_style,
+            self.recipe.model.turns_left,
         )
 
 

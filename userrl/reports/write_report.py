@@ -95,7 +95,8 @@ def write_report(
         from_scratch=plan.from_scratch and evaluated is None,
         table=scores.table if scores else {},
         tiers=scores.tiers if scores else {},
-        solved=scores.solved if scores else {},
+        # An agent that sees its turns left plays other horizons otherwise.
+        solved=scores.solved if scores and not plan.recipe.model.turns_left else {},
         forgotten=forgotten_sentences(scores.table) if scores else (),
         told_horizon=plan.recipe.model.prompt_style != "brief",
         horizon=scores.horizon if scores else None,

@@ -101,6 +101,7 @@ def play(
             gym_config=gym_config(recipe),
             on_format_error=recipe.on_format_error,
             prompt_style=recipe.model.prompt_style,
+            turns_left=recipe.model.turns_left,
             progress=count,
         )
     )

@@ -183,6 +183,7 @@ def _play(
             gym_config=gym_config(recipe, evaluation=True),
             on_format_error=recipe.on_format_error,
             prompt_style="native" if actor.native else recipe.model.prompt_style,
+            turns_left=recipe.model.turns_left,
             progress=count,
             skip=skip,
         )

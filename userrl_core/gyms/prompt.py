@@ -26,6 +26,44 @@ EpisodeStyle = PromptStyle | Literal["native"]
 THINK = "Think first, between <think> and </think>, about what is known and what to do next; then make"
 
 
+_TEENS = tuple(f"{stem}teen" for stem in ("thir", "four", "fif", "six", "seven", "eigh", "nine"))
+_UNITS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    *_TEENS,
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+
+def number_word(n: int) -> str:
+    """Return a number as one word, such as twentyone; "many" from 100. A tokenizer of whole words has digits as single tokens."""
+    if n < len(_UNITS):
+        return _UNITS[n]
+    tens, unit = divmod(n, 10)
+    return "many" if n >= 100 else _TENS[tens - 2] + (_UNITS[unit] if unit else "")
+
+
+def turns_left_note(left: int, *, brief: bool) -> str:
+    """Return what `model.turns_left` appends to a message: a line, or in brief prompts one word, the number.
+
+    left: number of turns that remain, the agent's next one included.
+    """
+    if brief:
+        return f" {number_word(left)}"
+    return f"\n({left} turn{'' if left == 1 else 's'} left)"
+
+
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: EpisodeStyle = "full") -> list[Message]:
     """Return the messages that the agent sees before its first turn.
 

@@ -63,6 +63,9 @@ class ModelConfig(Settings):
     prompt_style: PromptStyle = "full"
     """Opening of conversations: full (goal, tool and choices in a system message) or brief (one short user message)."""
 
+    turns_left: bool = False
+    """Show the agent before each turn how many turns it has left: a short line, or one word in brief prompts."""
+
     template: Template = "chatml"
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 

@@ -26,14 +26,19 @@ CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_spli
     ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym, t.tier;
 
 -- Share of an evaluation's admitted trajectories that were solved within 1, 2 ... horizon turns, per gym and tier (tier null:
--- the whole gym). If the agent is not told its number of turns (brief prompts), this is its score by turns allowed.
+-- the whole gym). If the agent is not told its number of turns (brief prompts), this is its score by turns allowed. An agent
+-- that is shown how many turns it has left plays each horizon otherwise, so its run is refused, and left out among all runs.
 CREATE OR REPLACE MACRO score_by_turns(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH allowed AS (
         SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
-               unnest(range(1, t.horizon + 1)) AS turns_allowed, t.turns, t.stop_reason
+               unnest(range(1, t.horizon + 1)) AS turns_allowed, t.stop_reason,
+               CASE WHEN t.flags & 32 > 0
+                    THEN error('The agent of run ' || t.run_id || ' saw how many turns it had left (model.turns_left), so its '
+                               || 'score at fewer turns is not known. Play each horizon: userrl evaluate --horizon 4..16')
+                    ELSE t.turns END AS turns
         FROM trajectories t
         WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
-          AND (in_split IS NULL OR t.split = in_split)
+          AND (in_split IS NULL OR t.split = in_split) AND (run IS NOT NULL OR t.flags & 32 = 0)
     )
     SELECT run_id, policy, checkpoint, phase, split, stage, step, gym, tier, turns_allowed,
            count(*) AS n, avg((stop_reason = 'success' AND turns <= turns_allowed)::INT) AS solved

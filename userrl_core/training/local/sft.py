@@ -15,6 +15,7 @@ import torch
 
 from userrl_core.distill import read_chats
 from userrl_core.errors import TrainingError
+from userrl_core.gyms.prompt import number_word
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 from userrl_core.training.config import ModelConfig, SftConfig
@@ -89,7 +90,9 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
         model, tokenizer = load_model(config.path, config, device), load_tokenizer(config.path, config.thinking)
         set_form(model, tokenizer, config.calls)
         return model, tokenizer
-    tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
+    # Budgets that no demonstration has, in later stages or in an evaluation, are one token too.
+    numbers = [number_word(left) for left in range(1, 33)] if config.turns_left else []
+    tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template, numbers)
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
 
 

@@ -237,7 +237,13 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         episode = build_episode(
             task,
             attempt,
-            EpisodeRules(horizon, stage.job.on_format_error, stage.job.step_timeout, stage.job.model.prompt_style),
+            EpisodeRules(
+                horizon,
+                stage.job.on_format_error,
+                stage.job.step_timeout,
+                stage.job.model.prompt_style,
+                stage.job.model.turns_left,
+            ),
             sink=stage.sink.open() if stage.sink is not None else None,
             user=stage.job.users,
             context=where,

@@ -72,6 +72,7 @@ class Rollouts:
             gym_config=job.gym_config,
             on_format_error=job.on_format_error,
             prompt_style=job.model.prompt_style,
+            turns_left=job.model.turns_left,
             judge=self._judge if trains else None,
             verifier=self._verifier if trains else None,
         )

@@ -72,17 +72,20 @@ OURS = frozenset({TEMPLATE, LEAN, PLAIN, LINE_MARK + PLAIN})
 """Templates that end, so that no watch is needed."""
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = "chatml") -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, template: Template = "chatml", words: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
     """Return a tokenizer with at most vocab_size entries, the same for the same texts.
 
-    texts: conversations rendered in this template. Raises TrainingError without texts.
+    texts: conversations rendered in this template. words: tokens of the lean template, also where the texts lack them.
+    Raises TrainingError without texts.
     """
     corpus = list(texts)
     if not corpus:
         raise TrainingError(
             "demonstrations.too_few", "There are no demonstrations to train a tokenizer on. Distil some first."
         )
-    tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size)
+    tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size, words)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END if template == "chatml" else call_parts()[2] + END,
@@ -111,9 +114,9 @@ def _bpe(corpus: list[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
-    """Return a tokenizer of bytes, the heads of calls, and the most frequent whole words. With few words BPE has
-    nothing to merge.
+def _words(corpus: list[str], vocab_size: int, words: Sequence[str]) -> Tokenizer:
+    """Return a tokenizer of bytes, the heads of calls, the given words, and the most frequent whole words. With few words
+    BPE has nothing to merge.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={byte: index for index, byte in enumerate(alphabet)}, merges=[]))
@@ -125,7 +128,8 @@ def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in heads])
     fixed = re.compile("|".join(re.escape(text) for text in (*heads, tail, START, END)))
     counts = Counter(word for text in corpus for word in re.findall(r"[A-Za-z]{2,}", fixed.sub("\n", text)))
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))[: vocab_size - tokenizer.get_vocab_size()]
+    room = vocab_size - tokenizer.get_vocab_size()
+    ranked = [*words, *sorted(counts.keys() - set(words), key=lambda word: (-counts[word], word))][:room]
     tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=False) for word in sorted(ranked)])
     return tokenizer
 
