@@ -83,5 +83,5 @@ def test_scores_at_fewer_turns_are_refused_for_an_agent_that_saw_its_turns(tmp_p
             "SELECT max(solved) FROM score_by_turns(run := 'r1', in_phase := 'evaluate')"
         ).fetchall() == [(1.0,)]
         assert warehouse.sql("SELECT DISTINCT run_id FROM score_by_turns(in_phase := NULL)").fetchall() == [("r1",)]
-        with pytest.raises(duckdb.InvalidInputException, match="userrl evaluate --horizon 4..16"):
+        with pytest.raises(duckdb.InvalidInputException, match=r"userrl evaluate --horizon 4\.\.16"):
             warehouse.sql("SELECT max(solved) FROM score_by_turns(run := 'r2', in_phase := 'play')").fetchall()
