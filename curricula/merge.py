@@ -107,7 +107,7 @@ class Merged:
 
     def replaced(self) -> tuple[Replaced, ...]:
         """Return every written value that now differs, in order of writing."""
-        final = dict(_leaves(self.values))
+        final = dict(leaves(self.values))
         rows: dict[tuple[str, str], Replaced] = {}
         for snapshot in self._seen:
             for key, (value, where) in snapshot.items():
@@ -140,7 +140,7 @@ class Merged:
         ]
 
     def _remember(self) -> None:
-        self._seen.append({key: (_copied(value), self._where(key)) for key, value in _leaves(self.values)})
+        self._seen.append({key: (_copied(value), self._where(key)) for key, value in leaves(self.values)})
 
     def _merge(self, into: dict[str, Any], values: Mapping[str, Any], path: tuple[str, ...], layer: Layer) -> None:
         for key, value in values.items():
@@ -155,7 +155,7 @@ class Merged:
                 continue
             into[key] = _copied(value)
             self._forget(".".join(key_path))
-            for leaf, _ in _leaves({key: value}, path):
+            for leaf, _ in leaves({key: value}, "".join(f"{part}." for part in path)):
                 self.origins[leaf], self._ranks[leaf] = _origin(leaf, layer), layer.rank
 
     def _note(self, key: str, origin: Origin, rank: Rank) -> None:
@@ -180,12 +180,13 @@ def _origin(key: str, layer: Layer) -> Origin:
     return Origin(layer.where, layer.source)
 
 
-def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for key, inner in values.items():
-        if isinstance(inner, Mapping) and inner:
-            yield from _leaves(inner, (*path, str(key)))
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and their values. Lists and empty mappings are values."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
         else:
-            yield ".".join((*path, str(key))), inner
+            yield f"{prefix}{key}", value
 
 
 def _copied(value: Any) -> Any:

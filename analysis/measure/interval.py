@@ -33,6 +33,15 @@ class Interval:
     def __str__(self) -> str:
         return with_limits(self)
 
+    def as_json(self) -> dict[str, float | None]:
+        """Return the estimate and its limits. JSON has no number for a limit that is unknown or infinite."""
+        return {"estimate": finite(self.estimate), "low": finite(self.low), "high": finite(self.high)}
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON: null for one that is not finite."""
+    return value if math.isfinite(value) else None
+
 
 def student(p: float, freedom: float) -> float:
     """Return the p quantile of Student's t. It is the number of ``scipy.stats.t.ppf``, which takes half a second to import."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 from pathlib import Path
 from types import FrameType
@@ -69,7 +68,7 @@ def serve_user(
     from userrl.machine.home import home
     from userrl.machine.slots import named
     from userrl.worker.relay import BODY_BYTES, relay
-    from userrl_core.served.model_server import ServeOptions, Supervisor, default_python
+    from userrl_core.served.model_server import ServeOptions, Supervisor, default_python, free_port
     from userrl_core.training.model_files import check_stored
 
     if command is not None and "{port}" not in command:
@@ -81,7 +80,7 @@ def serve_user(
     options = ServeOptions(
         model=model,
         copies=copies or max(len(named(gpus)) // tensor_parallel, 1),
-        port=_free_port(),
+        port=free_port(),
         python=python or default_python(),
         tensor_parallel=tensor_parallel,
         max_model_len=max_model_len,
@@ -236,8 +235,3 @@ def _token(door: FrontDoor, home: Path) -> str:
     if door.token is None:
         return ""
     return f", token in ${TOKEN}" if os.environ.get(TOKEN) else f", token in {token_file(home)}"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        return int(unused.getsockname()[1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.measure.claims import ArmIntervals, SeedResult, arm_intervals, contrast_verdict, values_by_seed
-from analysis.measure.interval import Interval
+from analysis.measure.interval import finite
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim
 from userrl.comparison.report import mean_cpu_seconds
@@ -80,10 +80,13 @@ class ClaimReport:
                 row.arm: {
                     "seeds": len(row.measured.seeds),
                     "crashed": row.measured.crashed,
-                    **{name: _limits(getattr(row.measured, name)) for name in ("metric", "score", "best", "collapsed")},
+                    **{
+                        name: [*getattr(row.measured, name).as_json().values()]
+                        for name in ("metric", "score", "best", "collapsed")
+                    },
                     "forgot": row.measured.forgot,
-                    "tokens": _number(row.measured.tokens),
-                    "updates": _number(row.measured.updates),
+                    "tokens": finite(row.measured.tokens),
+                    "updates": finite(row.measured.updates),
                     "exploratory": row.exploratory,
                 }
                 for row in self.arms
@@ -206,19 +209,13 @@ def _parts(verdict: ClaimVerdict) -> dict[str, Any]:
         }
     if (scores := verdict.scores) is not None:
         intervals = {"welch": scores.welch, "paired": scores.paired}
-        limits_of = {name: None if interval is None else _limits(interval) for name, interval in intervals.items()}
+        limits_of = {
+            name: None if interval is None else [*interval.as_json().values()] for name, interval in intervals.items()
+        }
         parts["score"] = {"runs": scores.runs, "level": scores.level, "p": scores.p, "word": scores.word, **limits_of}
     return parts
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _difference(verdict: ClaimVerdict) -> list[float] | None:
     interval = verdict.interval
     return None if interval is None else [interval.estimate, interval.low, interval.high]
-
-
-def _limits(interval: Interval) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in (interval.estimate, interval.low, interval.high)]

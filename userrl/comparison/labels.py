@@ -6,7 +6,6 @@ score. The conversations with one label differ between the sides, so the differe
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from analysis.measure.comparison import (
     question_of,
     scores_and_differences,
 )
+from analysis.measure.interval import finite
 from userrl.comparison.document import CHECKPOINTS
 from userrl.machine.foreign_text import plain
 from userrl.reports.document import Block, Heading, TableBlock, Text
@@ -77,7 +77,7 @@ class LabelComparison:
                     "conversations": dict(label.conversations),
                     "shares": [_as_json(share.side, share) for share in label.shares],
                     "differences": [
-                        {**_as_json(difference.b, difference), "p": _finite(difference.p)}
+                        {**_as_json(difference.b, difference), "p": finite(difference.p)}
                         for difference in label.share_differences
                     ],
                     "scores": [_as_json(score.side, score) for score in label.scores],
@@ -262,9 +262,5 @@ def _by_task(conversations: pl.DataFrame) -> pl.DataFrame:
 
 def _as_json(side: str, item: SideScore | PairedDifference) -> dict[str, Any]:
     interval = item.interval
-    limits = {"low": _finite(interval.low), "high": _finite(interval.high), "units": interval.units}
-    return {"side": side, "checkpoint": item.which, "estimate": interval.estimate, **limits, "method": interval.method}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    numbers = {**interval.as_json(), "units": interval.units, "method": interval.method}
+    return {"side": side, "checkpoint": item.which, **numbers}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compared
-from analysis.measure.interval import Interval
+from analysis.measure.interval import Interval, finite
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
 from userrl_core.json_files import read_json
@@ -170,7 +169,7 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
                 "side": item.side,
                 "seeds": {seed: {"best": best, "last": last} for seed, (best, last) in item.seeds.items()},
                 **_numbers(item.share),
-                "p": _finite(item.p),
+                "p": finite(item.p),
             }
             for item in comparison.collapses
         ],
@@ -185,8 +184,8 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
                 "checkpoint": item.which,
                 "on": item.row,
                 **_numbers(item.interval),
-                "p": _finite(item.p),
-                "p_signs": _finite(item.signs),
+                "p": finite(item.p),
+                "p_signs": finite(item.signs),
                 "left_out": item.left_out,
             }
             for item in comparison.paired
@@ -220,14 +219,4 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
 
 
 def _numbers(interval: Interval) -> dict[str, Any]:
-    return {
-        "estimate": interval.estimate,
-        "low": _finite(interval.low),
-        "high": _finite(interval.high),
-        "units": interval.units,
-        "method": interval.method,
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return {**interval.as_json(), "units": interval.units, "method": interval.method}

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.measure.cross_play import CrossPlayMatrix, MeasuredContrast
 from analysis.measure.grounded import GroundedCurve
-from analysis.measure.interval import Interval
+from analysis.measure.interval import Interval, finite
 from curricula.claims.cross_play import CrossPlay
 from userrl_core.errors import ConfigError
 
@@ -79,15 +79,15 @@ class CrossPlayReport:
             "worst_user": {row: list(user) if user else None for row, user in self.worst_users.items()},
             "interaction": matrix.interaction,
             "largest_interaction": list(matrix.largest_interaction),
-            "rank_agreement": _finite(matrix.rank_agreement),
+            "rank_agreement": finite(matrix.rank_agreement),
             "contrasts": [
                 {
                     "more": contrast.more,
                     "than": contrast.than,
                     "on": list(contrast.on),
                     **_interval(contrast.interval),
-                    "p": _finite(contrast.p),
-                    "holm": _finite(contrast.adjusted),
+                    "p": finite(contrast.p),
+                    "holm": finite(contrast.adjusted),
                 }
                 for contrast in matrix.contrasts
             ],
@@ -187,12 +187,7 @@ def _cell(row: str, column: str) -> str:
 
 
 def _interval(interval: Interval) -> dict[str, Any]:
-    limits = {"estimate": interval.estimate, "low": _finite(interval.low), "high": _finite(interval.high)}
-    return {**limits, "values": list(interval.values)} if interval.values else limits
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return interval.as_json() | ({"values": list(interval.values)} if interval.values else {})
 
 
 def _number(value: float | None) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -194,11 +193,6 @@ def few(pairs: Sequence[PeoplePair]) -> str:
 
 def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:
     """Return the pairs for programs. Infinite limits are null."""
-
-    def numbers(interval: Interval) -> dict[str, Any]:
-        low, high = (value if math.isfinite(value) else None for value in (interval.low, interval.high))
-        return {"estimate": interval.estimate, "low": low, "high": high}
-
     return [
         {
             "gym": pair.gym,
@@ -207,9 +201,9 @@ def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:
             "simulated": pair.simulated,
             "tasks": pair.tasks,
             "conversations": pair.conversations,
-            "people": numbers(pair.people_score),
-            "simulated_score": numbers(pair.simulated_score),
-            "difference": numbers(pair.difference),
+            "people": pair.people_score.as_json(),
+            "simulated_score": pair.simulated_score.as_json(),
+            "difference": pair.difference.as_json(),
         }
         for pair in pairs
     ]

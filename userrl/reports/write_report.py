@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -366,8 +365,7 @@ def _difference(a: ByTask, b: ByTask) -> CardInterval | None:
 
 
 def _stored(interval: Interval) -> CardInterval:
-    low, high = (limit if math.isfinite(limit) else None for limit in (interval.low, interval.high))
-    return CardInterval(estimate=interval.estimate, low=low, high=high, tasks=interval.units)
+    return CardInterval.model_validate({**interval.as_json(), "tasks": interval.units})
 
 
 def _start_validation(warehouse: Warehouse, run: str) -> float | None:

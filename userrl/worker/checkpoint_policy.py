@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from userrl.run.job import StageJob
 from userrl.worker.device import device
 from userrl_core.errors import CheckpointError
 from userrl_core.policies import BatchPolicy
-from userrl_core.served.model_server import ServeOptions, default_python, serving
+from userrl_core.served.model_server import ServeOptions, default_python, free_port, serving
 from userrl_core.served.tokens import TokenServer
 
 STARTS = 2
@@ -71,7 +70,7 @@ def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> 
     hardware = recipe.hardware
     return ServeOptions(
         model=str(checkpoint),
-        port=_free_port(),
+        port=free_port(),
         python=hardware.python or default_python(),
         tensor_parallel=hardware.tensor_parallel if gpus else 1,
         copies=copies(hardware, gpus),
@@ -130,9 +129,3 @@ def _by_engine(
         max_response_tokens=recipe.algorithm.max_response_tokens,
         name=name,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

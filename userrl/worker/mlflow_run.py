@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from curricula.merge import leaves
 from userrl.machine.home import home
 from userrl.run.job import StageJob
 from userrl_core.records import CheckpointRecord, Trajectory
@@ -76,17 +77,8 @@ class MlflowRun:
         self._id = client.create_run(number, run_name=f"{job.run_id}/{job.stage}").info.run_id
         tags = {"run": job.run_id, "stage": job.stage, "kind": job.kind, "profile": job.recipe.profile or ""}
         client.log_batch(self._id, tags=[RunTag(f"userrl.{key}", value) for key, value in tags.items()])
-        params = [("seed", job.seed), ("backend", job.backend), *_dotted(job.recipe.resolved())]
-        written = [Param(key, str(value)[:LONGEST]) for key, value in params]
+        params = [("seed", job.seed), ("backend", job.backend), *leaves(job.recipe.resolved())]
+        written = [Param(_FOREIGN.sub("_", key), str(value)[:LONGEST]) for key, value in params]
         for first in range(0, len(written), AT_ONCE):
             client.log_batch(self._id, params=written[first : first + AT_ONCE])
         return client
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the recipe's values by dotted key."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield _FOREIGN.sub("_", f"{prefix}{key}"), value

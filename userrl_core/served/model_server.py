@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import socket
 import sys
 import threading
 import time
@@ -227,3 +228,9 @@ def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = la
 def default_python() -> str:
     """Return vLLM's interpreter: ``$USERRL_VLLM_PYTHON``, else this one."""
     return os.environ.get(VLLM_PYTHON) or sys.executable
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nothing uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return int(unused.getsockname()[1])

@@ -117,6 +117,7 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
 
 def as_document(recipe: Recipe) -> dict[str, Any]:
     """Return resolved values, stage table, sources by dotted key, warnings and hash."""
+    from curricula.merge import leaves
     from userrl.run.tasks import data_used
 
     return {
@@ -137,6 +138,7 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
 
 def as_lines(recipe: Recipe) -> Iterator[str]:
     """Yield the same as `as_document`, as lines to read."""
+    from curricula.merge import leaves
     from curricula.shown import replacement, shown
     from userrl.run.tasks import data_used
 
@@ -180,15 +182,6 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
         )
         gates = f"  (ends early: {shown(row['gates'])})" if row["gates"] else _seconds(row)
         yield f"{row['stage']:<6} {row['steps']:>6} {row['first']:>5} {row['last']:>5} {row['horizon']!s:>8}  {mix}{gates}"
-
-
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and their values. Lists and empty mappings are values."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _seconds(row: Mapping[str, Any]) -> str:

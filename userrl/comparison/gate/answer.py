@@ -25,6 +25,7 @@ from analysis.measure.gate import (
     share_at_most,
     untested,
 )
+from analysis.measure.interval import finite
 from userrl.comparison.gate.clusters import ID_STEM, with_clusters
 from userrl.comparison.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
 from userrl.comparison.gate.policy import GatePolicy, GateRule
@@ -396,12 +397,10 @@ def _as_json(result: RuleResult) -> dict[str, Any]:
         "level": result.level,
         "answer": result.answer,
         "from_data": decision.answer,
-        "estimate": _finite(decision.interval.estimate),
-        "low": _finite(decision.interval.low),
-        "high": _finite(decision.interval.high),
+        **decision.interval.as_json(),
         "bound": decision.bound,
-        "p_pass": _finite(decision.p_kept),
-        "p_fail": _finite(decision.p_broken),
+        "p_pass": finite(decision.p_kept),
+        "p_fail": finite(decision.p_broken),
         "units": decision.interval.units,
         "unit": result.unit,
         "method": decision.interval.method,
@@ -417,10 +416,6 @@ def _as_json(result: RuleResult) -> dict[str, Any]:
         },
         "sentence": result.sentence,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def gate_section(gate: GateAnswer) -> Sequence[Block]:

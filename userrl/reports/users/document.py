@@ -210,9 +210,4 @@ def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, 
 
 
 def _numbers(interval: Interval | None) -> dict[str, float | None] | None:
-    if interval is None:
-        return None
-    low, high = (
-        limit if abs(limit) != float("inf") and limit == limit else None for limit in (interval.low, interval.high)
-    )
-    return {"estimate": interval.estimate, "low": low, "high": high}
+    return None if interval is None else interval.as_json()
