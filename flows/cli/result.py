@@ -9,9 +9,9 @@ from flows.cli.invocation import again
 from flows.cli.terminal import page_text
 from userrl.machine.home import warehouse_dir
 from userrl.machine.page_address import INSTALL_PAGE, page_installed, run_address
+from userrl.reports.card import with_card
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_summary import at_a_glance
-from userrl.reports.write_report import with_card
 from userrl.run.ending import STARTS
 from userrl.run.run import Run
 from warehouse import open_warehouse

@@ -24,7 +24,8 @@ from flows.cli.result import show_result
 from flows.cli.terminal import plain
 from flows.server.password import listens
 from userrl.run.alarms import alarm_file
-from userrl.run.job import DISTILL, REUSED_FILE, progress_step, shown_score
+from userrl.run.job import REUSED_FILE
+from userrl.run.progress import DISTILL, progress_step, shown_score
 from userrl.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines

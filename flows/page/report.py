@@ -8,11 +8,11 @@ from nicegui import ui
 
 from flows.page import frame
 from userrl.reports import people_report
+from userrl.reports.card import with_card
 from userrl.reports.document import Block, Figure, Folded, Heading, Items, TableBlock, Text, TurnBlock, unmarked
 from userrl.reports.run_report import has_report, read_report
 from userrl.reports.run_so_far import run_so_far
 from userrl.reports.run_summary import card, run_details
-from userrl.reports.write_report import with_card
 from userrl.run.run import Run
 from warehouse import Warehouse
 

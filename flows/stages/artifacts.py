@@ -31,8 +31,9 @@ from userrl.reports.curves import curve_points
 from userrl.reports.run_report import RunReport
 from userrl.reports.run_so_far import run_so_far
 from userrl.reports.run_summary import run_summary
-from userrl.run.job import StageJob, progress_step, shown_score
+from userrl.run.job import StageJob
 from userrl.run.plan import RunPlan
+from userrl.run.progress import progress_step, shown_score
 from userrl.run.run import Run, of_flow_run
 from userrl_core.number_format import number
 from warehouse import open_warehouse

@@ -13,13 +13,13 @@ from analysis.measure.comparison import ALL
 from analysis.measure.interval import Interval
 from analysis.measure.outcome import TRAINED
 from userrl.reports import run_summary
+from userrl.reports.card import with_card
 from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
 from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl.reports.people_report import TITLE, beside_simulated
 from userrl.reports.run_report import RunReport
 from userrl.reports.users.users_section import users_of
-from userrl.reports.write_report import with_card
 from userrl.run.ending import last_step
 from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.records import branch_of

@@ -62,7 +62,7 @@ class RunReport(BaseModel):
     data: dict[str, str] = Field(default_factory=dict)
     """The tasks that each gym was played on. Earlier reports lack this field."""
     card: ResultCard | None = None
-    """The result card. Earlier reports lack it; `userrl.reports.write_report` makes it from the warehouse."""
+    """The result card. Earlier reports lack it; `userrl.reports.card` makes it from the warehouse."""
     evaluated: Evaluated | None = None
     """The evaluated policy, for a run that is an evaluation alone."""
     seconds: dict[str, float] = Field(default_factory=dict)

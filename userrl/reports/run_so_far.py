@@ -14,7 +14,7 @@ from userrl.reports.document import Block, Code, Document, Figure, Heading, Item
 from userrl.run.alarms import sounded
 from userrl.run.budget import money_spent, seconds_spent
 from userrl.run.ending import endings
-from userrl.run.job import shown_score
+from userrl.run.progress import shown_score
 from userrl.run.results import chosen_so_far, stage_results
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from userrl.machine.home import warehouse_dir
 from userrl.reports import people_report
+from userrl.reports.card import with_card
 from userrl.reports.curves import curve_points
 from userrl.reports.document import Document, section
 from userrl.reports.report import Report
 from userrl.reports.run_report import REPORT_FILE, RunReport
 from userrl.reports.run_summary import run_summary
 from userrl.reports.users.users_section import TITLE, audited_json, users_of
-from userrl.reports.write_report import with_card
 from userrl.run.run import Run, find
 from userrl_core.json_files import read_json
 from warehouse import open_warehouse

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import duckdb
 
 from analysis.measure.collapse import ValidationScores, fallen
 from analysis.measure.collapse_rule import MIN_FALL
-from userrl.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import branch_of
@@ -26,6 +25,9 @@ from userrl_core.rewards.bias import WARN_ABOVE
 from userrl_core.suggest import nearest
 from warehouse import Warehouse, open_warehouse
 from warehouse.write.turn_log import TurnLog
+
+if TYPE_CHECKING:
+    from userrl.run.job import StageJob
 
 Action = Literal["warn", "pause", "stop", "off"]
 ACTIONS: tuple[Action, ...] = get_args(Action)

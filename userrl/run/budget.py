@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
-from userrl.run.job import StageJob
 from userrl.run.results import Result
 from userrl_core.errors import TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines, read_json
 from warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    from userrl.run.job import StageJob
 
 MONEY_EVERY_SECONDS = 10.0
 

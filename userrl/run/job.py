@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,8 +119,6 @@ class StageOptions(Settings):
     """Parallel conversations of an evaluation, and requests to its served model. Default: 64 and 32."""
 
 
-DISTILL = "distill"
-"""The stage that plays demonstrations."""
 REUSED_FILE = "reused"
 
 
@@ -246,30 +243,6 @@ class StageJob(Settings):
         """Write the result."""
         value = result.model_dump(mode="json")
         write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
-
-
-def shown_score(stage: str, line: Mapping[str, Any]) -> float | None:
-    """Return the score to show of a stage's progress. A distillation has none before its end: long tasks start first, so those that
-    ended are no sample.
-    """
-    return None if stage == DISTILL and line["step"] < line["total"] else progress_score(line)
-
-
-def progress_score(line: Mapping[str, Any]) -> float | None:
-    """Return the mean score of a step, on the scale of the report's tables.
-
-    An RL stage of an earlier version wrote only the mean return, under ``reward``; that is not a score. Other stages wrote their
-    mean score under that name.
-    """
-    score: float | None = line.get("score")
-    return line.get("reward") if score is None and "policy/entropy/mean" not in line else score
-
-
-def progress_step(stage: str, line: Mapping[str, Any]) -> str:
-    """Return how far a stage is: ``200 of 2,000 played`` of a distillation, else ``step 3 of 40``."""
-    if stage == DISTILL:
-        return f"{line['step']:,} of {line['total']:,} played"
-    return f"step {line['step']} of {line['total']}"
 
 
 class ProgressWriter:

@@ -6,12 +6,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-from userrl.run.job import progress_step, shown_score
 from userrl_core.number_format import number
 
+DISTILL = "distill"
+"""The stage that plays demonstrations."""
 EVERY_SECONDS = QUIET_SECONDS = 5.0
 """Seconds between two lines where the output is no terminal, and most seconds of silence."""
 
@@ -93,3 +94,27 @@ def span(seconds: float) -> str:
 def log_line(text: str, *args: object) -> None:
     """Print a log line on stderr. text: a format string as for `logging`."""
     print(text % args if args else text, file=sys.stderr, flush=True)
+
+
+def shown_score(stage: str, line: Mapping[str, Any]) -> float | None:
+    """Return the score to show of a stage's progress. A distillation has none before its end: long tasks start first, so those that
+    ended are no sample.
+    """
+    return None if stage == DISTILL and line["step"] < line["total"] else progress_score(line)
+
+
+def progress_score(line: Mapping[str, Any]) -> float | None:
+    """Return the mean score of a step, on the scale of the report's tables.
+
+    An RL stage of an earlier version wrote only the mean return, under ``reward``; that is not a score. Other stages wrote their
+    mean score under that name.
+    """
+    score: float | None = line.get("score")
+    return line.get("reward") if score is None and "policy/entropy/mean" not in line else score
+
+
+def progress_step(stage: str, line: Mapping[str, Any]) -> str:
+    """Return how far a stage is: ``200 of 2,000 played`` of a distillation, else ``step 3 of 40``."""
+    if stage == DISTILL:
+        return f"{line['step']:,} of {line['total']:,} played"
+    return f"step {line['step']} of {line['total']}"

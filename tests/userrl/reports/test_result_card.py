@@ -13,16 +13,15 @@ import pytest
 from analysis.measure.checkpoints import difference, mean_score
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
+from userrl.reports.card import make_card, with_card
 from userrl.reports.curves import horizon_note, side_curves
 from userrl.reports.run_report import Reached, RunReport
 from userrl.reports.run_summary import at_a_glance, run_summary
 from userrl.reports.sides import find_side, split_by_branch
-from userrl.reports.write_report import make_card, with_card
 from userrl.run import progress
 from userrl.run.alarms import RULES
-from userrl.run.job import progress_score, shown_score
 from userrl.run.listed import listed_runs, measured_ends, reported_ends
-from userrl.run.progress import progress_text
+from userrl.run.progress import progress_score, progress_text, shown_score
 from userrl.run.run import RunDescription, claim, find
 from userrl_core.json_files import write_json
 from userrl_core.records import Phase
