@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from userrl.evaluation.reverified import reverify
     from userrl.machine.warehouse import sql, warehouse
     from userrl.people.alone import play
+    from userrl.protocols.protocol import protocol
     from userrl.reports.find_report import report
     from userrl.run.listed import runs
     from userrl.run.recipes import recipe, recipes
@@ -43,6 +44,7 @@ __all__ = [
     "evaluate",
     "import_logs",
     "play",
+    "protocol",
     "recipe",
     "recipes",
     "report",
@@ -66,6 +68,7 @@ _VERBS = {
     "evaluate": "evaluation.evaluate",
     "import_logs": "evaluation.imported",
     "play": "people.alone",
+    "protocol": "protocols.protocol",
     "recipe": "run.recipes",
     "recipes": "run.recipes",
     "report": "reports.find_report",

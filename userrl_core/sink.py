@@ -35,6 +35,10 @@ class Sink(Protocol):
         """Log a judge's verdict on an ended trajectory (`Trajectory.judgement`), and the calls of its model."""
         ...
 
+    def protocols(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Log what an evaluation is played with, a row for each policy and gym, with the columns of the table ``protocols``."""
+        ...
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Log tasks that this run uses; logging a task twice is harmless."""
         ...

@@ -35,7 +35,7 @@ Metric = Literal[
     "avg_number_of_08",
 ]
 
-_ABOUT = frozenset({"name", "about", "source", "sources", "variants", "variant"})
+_ABOUT = frozenset({"name", "about", "beside", "source", "sources", "variants", "variant"})
 """Keys that are not settings and need no source."""
 
 
@@ -53,6 +53,9 @@ class Suite(Settings):
 
     source: str
     """Paper and section that it follows, or ours."""
+
+    beside: str = ""
+    """The paper's table that its scores stand beside, or the beginning of its name; empty: none."""
 
     sources: dict[str, str] = Field(default_factory=dict)
     """Source of each value, by key."""

@@ -34,6 +34,7 @@ COMMANDS = {
         "measuring.plan_study",
         "Print runs, CPU- and GPU-hours, tokens, storage and the critical path of studies.",
     ),
+    "protocol": ("measuring.protocol", "Show what an evaluation was played with, and what differs from another."),
     "reverify": ("measuring.reverify", "Score stored conversations again under another judge or changed rules."),
     "scan": ("measuring.scan", "Label conversations or turns by a pattern, an installed function or a judge model."),
     "audit": (

@@ -19,7 +19,7 @@ SELECT run_id, max(logged_at) AS last FROM trajectories WHERE phase = 'evaluate'
 """
 
 EVALUATED_GYMS = """
-SELECT DISTINCT gym, gym IN (SELECT gym FROM reference.userrl_table3) AS published FROM trajectories
+SELECT DISTINCT gym, gym IN (SELECT gym FROM published_scores()) AS published FROM trajectories
 WHERE run_id = $run AND phase = 'evaluate' ORDER BY gym
 """
 
@@ -50,20 +50,20 @@ async def show_published(warehouse: Warehouse, run_name: str) -> None:
         frame.sentence("This run has no evaluation.")
         return
     if without:
-        frame.sentence(f"The paper has no figures for {', '.join(without)}.")
+        frame.sentence(f"The papers have no figures for {', '.join(without)}.")
     if not gyms:
         return
     rows = [row for row in await frame.asked(lambda: published_rows(warehouse, run_id)) if row["gym"] not in without]
     columns = {
-        "agent": "Agent", "gym": "Gym", "n": "Tasks", "ours": "Ours [95 % limits]", "published": "Published",
-        "model": "Published model", "why_not": "Not compared",
+        "agent": "Agent", "gym": "Gym", "metric": "Metric", "n": "Tasks", "ours": "Ours [95 % limits]", "published": "Published",
+        "table": "Table", "model": "Published model", "difference": "Difference", "why_not": "What differs",
         "data": "Data", "user": "User", "horizon": "Horizon", "attempts": "Attempts",
     }  # fmt: skip
     with ui.element("div").classes("panel overflow-x-auto"):
         frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"), cards=True)
         ui.label(
             "Limits are over tasks (Student's t; Wilson's for 0/1 scores on fewer than 100 tasks; a dash for a single task). "
-            "The paper gives no limits. Nothing is subtracted."
+            "The papers give no limits. A difference is shown only where every setting of the protocol is known and equal."
         ).classes("quiet text-sm")
 
 
@@ -74,7 +74,7 @@ def evaluated_gyms(warehouse: Warehouse, run_id: str) -> tuple[list[str], list[s
 
 
 def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
-    """Return the table's rows: every evaluated agent and gym, with the paper's rows of the same setting."""
+    """Return the table's rows: every evaluated agent and gym, with the rows of the papers' tables."""
     from analysis.measure.checkpoints import (
         mean_score,
     )  # imported here: scipy takes a quarter of the server's memory
@@ -86,12 +86,16 @@ def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
     }
     rows = []
     for n, row in enumerate(warehouse.rows("FROM beside_published(run := $run)", run=run_id)):
-        interval = limits.get((row["policy"], row["gym"]))
+        whole = row["metric"] == "score" and not row["subset"]
+        interval = limits.get((row["policy"], row["gym"])) if whole else None
         rows.append(
             {
                 "id": n,
                 "agent": row["policy"],
-                "gym": row["gym"],
+                "gym": f"{row['gym']} {row['subset']}".strip(),
+                "metric": row["metric"],
+                "table": row["published_in"],
+                "difference": frame.number(row["difference"]),
                 "n": interval.units if interval else row["n"],
                 "ours": ours(row["score"], interval),
                 "published": frame.number(row["published"]),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.training.waits import waits
-from warehouse import TurnLog, Warehouse, open_warehouse
+from warehouse import TurnLog, Warehouse, open_warehouse, reference
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +277,10 @@ def test_the_published_table_stands_beside_a_run(played: tuple[Warehouse, list[T
     }
 
 
-NOT_COMPARED = "not compared: prompts and settings are not known to agree"
+NOT_RECORDED = (
+    "not known to agree: tasks, task versions, user prompts, user behaviour, judge, gym settings, agent prompt, agent tool, "
+    "temperature, user sampling, max tokens, context limit, format errors, top p"
+)
 
 
 def test_what_was_played_otherwise_than_published_is_never_subtracted(
@@ -285,7 +290,7 @@ def test_what_was_played_otherwise_than_published_is_never_subtracted(
     assert all(row["difference"] is None and not row["comparable"] for row in beside)
     travel = next(row for row in beside if row["gym"] == "travel")
     deviations = "tasks are ours; 5 of 471 test tasks; user rule; horizon 8; 4 attempts"
-    assert travel["why_not"] == f"{deviations}; {NOT_COMPARED}"
+    assert travel["why_not"] == f"{deviations}; {NOT_RECORDED}"
     assert (travel["data"], travel["user_model"], travel["horizon"], travel["attempts"]) == ("ours", "rule", 8, 4)
     average = next(row for row in beside if row["gym"] == "micro_average")
     assert average["gyms"] == "3 of 8: function, travel, turtle"
@@ -293,7 +298,7 @@ def test_what_was_played_otherwise_than_published_is_never_subtracted(
     assert len(travel["benchmark_version"]) == 8
 
 
-def test_nothing_is_subtracted_even_where_every_known_setting_agrees(tmp_path: Path) -> None:
+def test_nothing_is_subtracted_where_settings_were_not_recorded(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1", run_fields={"shaping": "equalized", "score": "r2g"}) as log:
         for n in range(48):
             task = Task("turtle", f"t{n}", "test", {"n": n}, "published:userrl")
@@ -306,9 +311,90 @@ def test_nothing_is_subtracted_even_where_every_known_setting_agrees(tmp_path: P
     with open_warehouse(tmp_path) as warehouse:
         beside = rows(warehouse, "beside_published", of_model="Qwen3-8B")
     turtle = [row for row in beside if row["gym"] == "turtle" and row["section"] == "trained"]
-    assert [(row["score"], row["published"], row["why_not"]) for row in turtle] == [(0.25, 0.1854, NOT_COMPARED)]
-    assert beside[0]["why_not"] == NOT_COMPARED, "rows without a known deviation come first"
+    assert [(row["score"], row["published"], row["why_not"]) for row in turtle] == [(0.25, 0.1854, NOT_RECORDED)]
+    assert beside[0]["why_not"] == NOT_RECORDED, "rows without a known deviation come first"
     assert {(row["difference"], row["comparable"]) for row in beside} == {(None, False)}
+
+
+def as_published(gym: str, table: str) -> dict[str, str]:
+    path = Path(reference.__file__).with_name("protocols.csv")
+    row = next(r for r in csv.DictReader(path.open()) if (r["published_in"], r["gym"]) == (table, gym))
+    return {key: value for key, value in row.items() if key != "published_in"}
+
+
+def beside(
+    tmp_path: Path, gym: str, table: str, suite: str, changed: Mapping[str, str], score: float = 0.25
+) -> list[dict[str, Any]]:
+    """A run whose stored protocol is a published one with changes, beside that table."""
+    fields = {"shaping": "equalized", "score": "r2g", "recipe_json": {"suite": suite}}
+    published = as_published(gym, table)
+    source, split, count, _ = published["tasks"].split()
+    with TurnLog.open(tmp_path, "r1", run_fields=fields) as log:
+        log.protocols([{**published, **changed, "policy": "model", "checkpoint": None, "protocol_hash": "h"}])
+        for n in range(int(count)):
+            task = Task(gym, f"t{n}", split, {"n": n}, source)
+            attempts = range(int(published["attempts"]))
+            for attempt in attempts:
+                context = RolloutContext("evaluate", 0, "evaluate", "model")
+                user = changed.get("user_model", published["user_model"])
+                t = Trajectory(task, attempt, int(published["horizon"]), 1, context, user=user)
+                log.begin(t)
+                t.turns.append(Turn(1, "action", "", "", "", "", score))
+                log.turn(t, t.turns[-1])
+                t.score, t.stop_reason = score, "success" if score >= 1 else "horizon"
+                log.end(t)
+    with open_warehouse(tmp_path) as warehouse:
+        return rows(warehouse, "beside_published")
+
+
+def test_a_difference_is_computed_where_every_setting_is_the_published_one(tmp_path: Path) -> None:
+    turtle = beside(tmp_path, "turtle", "UserRL table 3", "userrl-table3:released+prompts", {})
+    trained = [
+        row
+        for row in turtle
+        if row["section"] == "trained" and row["published_model"] == "Qwen3-8B" and row["gym"] == "turtle"
+    ]
+    assert [(row["comparable"], row["why_not"], round(row["difference"], 4)) for row in trained] == [(True, "", 0.0646)]
+    average = next(row for row in turtle if row["gym"] == "micro_average")
+    assert not average["comparable"], "one gym of eight"
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"user_model": "gpt-4o-mini"}, "user gpt-4o-mini"),
+        ({"user_prompts": "ours 00000000"}, "user prompts ours 00000000 (published: released 1688d988)"),
+        ({"temperature": "0.7"}, "temperature 0.7 (published: 0.0)"),
+        ({"gym_settings": "{}"}, "settings of the gym"),
+        ({"task_versions": "0"}, "versions of the tasks"),
+        ({"agent_tool": "native auto"}, "agent tool native auto (published: interact auto 271dc749)"),
+    ],
+)
+def test_what_differs_is_named_and_nothing_is_subtracted(tmp_path: Path, changed: Mapping[str, str], why: str) -> None:
+    turtle = beside(tmp_path, "turtle", "UserRL table 3", "userrl-table3", changed)
+    assert {(row["comparable"], row["difference"], row["why_not"]) for row in turtle if row["gym"] == "turtle"} == {
+        (False, None, why)
+    }
+
+
+def test_a_run_of_tarls_suite_stands_beside_pass_hat_k_of_its_table(tmp_path: Path) -> None:
+    tau = beside(tmp_path, "tau", "TARL tables 1 and 2, airline", "tarl-airline", {"user_prompts": "ours 1"}, score=1.0)
+    pass_4 = [row for row in tau if row["metric"] == "pass^4" and row["published_model"] == "GPT-4.1"]
+    assert [(row["score"], row["published"], row["published_in"]) for row in pass_4] == [
+        (1.0, 0.24, "TARL tables 1 and 2, airline")
+    ]
+    assert pass_4[0]["why_not"].startswith("user prompts ours 1 (published: released ")
+    assert "not known to agree: agent prompt, agent tool, temperature" in pass_4[0]["why_not"]
+
+
+def test_every_table_of_the_four_papers_has_a_protocol_for_each_of_its_gyms(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    warehouse, _ = played
+    tables = {(row["published_in"], row["gym"]) for row in rows(warehouse, "published_scores")}
+    protocols = {(row["published_in"], row["gym"]) for row in rows(warehouse, "published_protocols")}
+    without = {gym for _, gym in tables - protocols}
+    assert without == {"micro_average", "webarena"}, "an average has none, and no WebArena was driven"
 
 
 def test_the_per_gym_figures_give_the_fifteen_published_micro_averages(

@@ -18,7 +18,7 @@ from analysis.measure.comparison import (
     TasksToDecide,
     checkpoints_of,
 )
-from userrl.comparison.report import ComparisonReport, different_settings
+from userrl.comparison.report import ComparisonReport, different_settings, why_not_comparable
 from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
@@ -293,11 +293,8 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
         tuple(tuple("–" if cell in (None, "") else str(cell) for cell in row) for row in rows),
     )
     if different := different_settings(report):
-        yield Text(
-            f"Settings differ: {', '.join(different)} was evaluated with different data, users, horizons or task versions. "
-            "This may explain the differences above.",
-            strong=True,
-        )
+        named = "; ".join(f"{gym}: {', '.join(names)}" for gym, names in different.items())
+        yield Text(f"Settings differ: {named}.", strong=True)
     notes = [
         *(sentence for side in report.sides for sentence in side.left_out),
         *(
@@ -337,6 +334,12 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
             "recipes with recipes.",
         ]
     newest = "" if len(checkpoints_of(report.sides)) == 1 else ", last step"
+    if why := why_not_comparable(report):
+        return [
+            *without,
+            f"Nothing is subtracted, because the protocols differ ({why}). Play both sides with one protocol; userrl protocol A "
+            "--against B has the values.",
+        ]
     sentences = [
         *without,
         *_not_shared(comparison),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -12,6 +12,7 @@ from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compare
 from analysis.measure.interval import Interval, finite
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
+from userrl.run.fingerprint import settings
 from userrl_core.json_files import read_json
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -39,7 +40,7 @@ class TrainingCost:
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
     """A comparison with its data, as shown on a page and by ``--json``. settings: evaluation settings of each side, by gym.
-    unscored: conversations of each side without a score, by reason.
+    unscored: conversations of each side without a score, by reason. protocols: rows of all sides' protocols, by gym.
     """
 
     sides: tuple[ComparedSide, ...]
@@ -48,11 +49,12 @@ class ComparisonReport:
     curves: tuple[RunCurve, ...]
     settings: pl.DataFrame
     unscored: Mapping[str, Mapping[str, int]]
+    protocols: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
-    """Compare every other side with the first one. Published rows take no part."""
-    return ComparisonReport(
+    """Compare every other side with the first one. Published rows take no part. Nothing is subtracted unless `comparable`."""
+    report = ComparisonReport(
         tuple(sides),
         compared(task_scores(warehouse, sides), sides),
         tuple(_cost(warehouse, side) for side in sides),
@@ -62,7 +64,26 @@ def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> Co
             side.name: unscored(warehouse, {(run.run_id, name) for run in side.runs for name in (run.best, run.last)})
             for side in sides
         },
+        _protocols(warehouse, sides),
     )
+    if comparable(report):
+        return report
+    return replace(report, comparison=replace(report.comparison, paired=(), to_decide=()))
+
+
+OF_TASKS = ("data", "task versions")
+COVERED = ("tasks", "task_versions", "user_model", "horizon", "attempts")
+"""Settings that the table of evaluation settings shows already."""
+
+
+def _protocols(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> dict[str, list[dict[str, Any]]]:
+    by_gym: dict[str, list[dict[str, Any]]] = {}
+    policies = {(run.run_id, run.best) for side in sides for run in side.runs}
+    runs = sorted({run for run, _ in policies})
+    for row in warehouse.rows("FROM evaluation_protocols() WHERE run_id IN (SELECT unnest($runs))", runs=runs):
+        if (row["run_id"], row["policy"]) in policies:
+            by_gym.setdefault(row["gym"], []).append(row)
+    return by_gym
 
 
 def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
@@ -150,12 +171,40 @@ def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFra
     )
 
 
-def different_settings(report: ComparisonReport) -> list[str]:
-    """Return the gyms that were evaluated with different data, users, horizons or task versions."""
-    setting_counts = report.settings.group_by("gym").agg(
-        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
-    )
-    return sorted(gym for gym, count in setting_counts.iter_rows() if count > 1)
+def different_settings(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
+    """Return the settings that differ between sides, by gym: data, user, horizon, task versions, and those of the protocols.
+
+    A setting that a side did not record is not counted.
+    """
+    names = {"data": "data", "user_model": "user", "horizon": "horizon", "benchmark_version": "task versions"}
+    counts = report.settings.group_by("gym").agg(pl.col(*names).drop_nulls().n_unique())
+    by_gym = {row["gym"]: [names[key] for key in names if row[key] > 1] for row in counts.iter_rows(named=True)}
+    for gym, rows in report.protocols.items():
+        for setting in settings():
+            values = {row[setting] for row in rows if row.get(setting) is not None}
+            if len(values) > 1 and setting not in COVERED:
+                by_gym.setdefault(gym, []).append(setting.replace("_", " "))
+    return {gym: tuple(different) for gym, different in sorted(by_gym.items()) if different}
+
+
+def comparable(report: ComparisonReport) -> bool:
+    """Return whether no setting is known to differ, so that scores may be subtracted.
+
+    Tasks and their number do not count: only tasks that both sides played are paired. Attempts do not: a task's mean counts.
+    """
+    return not _different(report)
+
+
+def _different(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
+    by_gym = {
+        gym: tuple(name for name in names if name not in OF_TASKS) for gym, names in different_settings(report).items()
+    }
+    return {gym: names for gym, names in by_gym.items() if names}
+
+
+def why_not_comparable(report: ComparisonReport) -> str:
+    """Return which settings differ, as a part of a sentence; "" where scores may be subtracted."""
+    return "; ".join(f"{gym}: {', '.join(names)}" for gym, names in _different(report).items())
 
 
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:

@@ -132,9 +132,9 @@ def _agreement(tried: pl.DataFrame) -> Iterator[Block]:
 
 
 def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Iterator[Block]:
-    """Yield the scores by gym after training (or of the evaluation), next to the paper's own rows and GPT-4o."""
+    """Yield the scores by gym after training (or of the evaluation), next to the papers' trained rows and GPT-4o."""
     text = """FROM beside_published(run := $run) WHERE published IS NOT NULL AND gym <> 'micro_average'
-              AND (section = 'trained' OR published_model = 'GPT-4o')"""
+              AND (section = 'trained' OR published_model IN ('GPT-4o', 'GPT-4.1'))"""
     rows = warehouse.sql(text, run=report.run).pl()
     trained = [policy for policy in (*report.branches, TRAINED) if (policy, ALL) in measured]
     rows = rows.filter(pl.col("policy").is_in(trained or _order(report, measured)))
@@ -142,16 +142,21 @@ def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> 
         return
     yield Heading("Comparison with published results")
     of = pl.concat_str("published_model", "turn_shaping", "trajectory_score", separator=" ", ignore_nulls=True)
-    wide = rows.with_columns(of=of).pivot("of", index=["policy", "gym", "score", "why_not"], values="published")
-    models = wide.columns[4:]
-    yield TableBlock(
-        ("policy", "gym", "here", *models, "differences in setting"),
-        tuple(
-            (policy, gym, number(score), *(number(value, 4) for value in published), why_not)
-            for policy, gym, score, why_not, *published in wide.rows()
-        ),
-        "UserRL table 3, for orientation. Nothing is subtracted: prompts and settings are not known to agree.",
+    what = (
+        pl.concat_str("gym", "subset", "metric", separator=" ").str.replace_all(r"  +| score$", " ").str.strip_chars()
     )
+    index = ["policy", "what", "score", "why_not"]
+    for (table,), of_table in rows.with_columns(of=of, what=what).group_by("published_in", maintain_order=True):
+        wide = of_table.pivot("of", index=index, values="published", aggregate_function="first")
+        models = wide.columns[len(index) :]
+        yield TableBlock(
+            ("policy", "gym", "here", *models, "what differs"),
+            tuple(
+                (policy, gym, number(score), *(number(value, 4) for value in published), why_not or "nothing")
+                for policy, gym, score, why_not, *published in wide.rows()
+            ),
+            f"{table}. Scores may be subtracted only where nothing differs (userrl protocol RUN --against '{table}').",
+        )
 
 
 def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:

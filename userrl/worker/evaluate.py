@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from curricula import Recipe
+from userrl.run.fingerprint import fingerprints
 from userrl.run.job import Actor, ProgressWriter, StageJob, server_of
 from userrl.run.results import EvaluateResult, GymScore
 from userrl.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
@@ -50,6 +51,12 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     playing = [actor for actor in job.actors if missing[actor.label]]
     _check_servers(job, playing)
     sink.tasks(tasks)
+    for actor in job.actors:
+        sink.protocols(
+            {"policy": _name(job, actor), "checkpoint": actor.id, **row}
+            for family, some in plays
+            for row in fingerprints(family, actor, some)
+        )
     for actor in playing:
         before = {(conversation.task, conversation.attempt) for conversation in _of(earlier, job, actor)}
         with _speaks(job, actor) as speak:

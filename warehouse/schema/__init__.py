@@ -30,6 +30,7 @@ LOGGED = (
     "judgements",
     "labels",
     "user_features",
+    "protocols",
 )
 """Tables whose rows the turn log writes; `runs` and `trials` have their own files."""
 

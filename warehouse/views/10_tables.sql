@@ -24,6 +24,9 @@ CREATE OR REPLACE VIEW labels_all AS SELECT * FROM store.labels;
 CREATE OR REPLACE VIEW labels AS
     SELECT * FROM store.labels
     QUALIFY row_number() OVER (PARTITION BY traj_id, turn, name, source, labeller ORDER BY logged_at DESC, incarnation DESC, writer DESC, seq DESC) = 1;
+CREATE OR REPLACE VIEW protocols AS
+    SELECT * FROM store.protocols
+    QUALIFY row_number() OVER (PARTITION BY run_id, policy, checkpoint, gym ORDER BY incarnation DESC, logged_at DESC, writer DESC, seq DESC) = 1;
 CREATE OR REPLACE VIEW user_features_all AS SELECT * FROM store.user_features;
 CREATE OR REPLACE VIEW user_features AS
     SELECT * FROM store.user_features

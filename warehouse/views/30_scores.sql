@@ -127,55 +127,6 @@ CREATE OR REPLACE MACRO evaluation_setting(run := NULL, in_phase := 'evaluate') 
     WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
 
--- A run's evaluation next to UserRL table 3, gym by gym, with both protocols. The default shows the rows with the run's own
--- shaping and score. Nothing is subtracted: difference is null and comparable false in every row, since prompts, temperature
--- and settings are not known to agree with the paper's. why_not says so, after the known deviations.
-CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every := false) AS TABLE
-    WITH setting AS (
-        SELECT s.*, g.test AS published_tasks, e.horizon AS published_horizon, e.user_model AS published_user,
-               concat_ws('; ',
-                   CASE WHEN s.data <> e.data THEN 'tasks are ' || s.data END,
-                   CASE WHEN s.split <> 'test' THEN 'split ' || s.split END,
-                   CASE WHEN s.tasks <> g.test THEN s.tasks || ' of ' || g.test || ' test tasks' END,
-                   CASE WHEN s.user_model <> e.user_model AND NOT starts_with(s.user_model, e.user_model || '-20') THEN 'user ' || s.user_model END,
-                   CASE WHEN s.horizon <> e.horizon THEN 'horizon ' || s.horizon END,
-                   CASE WHEN s.attempts <> e.attempts THEN s.attempts || ' attempts' END) AS differs
-        FROM evaluation_setting(run := run) s LEFT JOIN reference.userrl_table2_gyms g USING (gym)
-             CROSS JOIN reference.userrl_evaluation e
-    ), whole AS (
-        SELECT run_id, any_value(profile) AS profile, policy, checkpoint,
-               string_agg(DISTINCT data, ', ' ORDER BY data) AS data, string_agg(DISTINCT user_model, ', ' ORDER BY user_model) AS user_model,
-               max(horizon) AS horizon, max(attempts) AS attempts, left(md5(string_agg(benchmark_version, ',' ORDER BY gym)), 8) AS benchmark_version,
-               count(published_tasks) || ' of ' || (SELECT count(*) FROM reference.userrl_table2_gyms) || ': '
-                   || string_agg(gym, ', ' ORDER BY gym) AS gyms,
-               concat_ws('; ',
-                   CASE WHEN count(published_tasks) < (SELECT count(*) FROM reference.userrl_table2_gyms)
-                        THEN count(published_tasks) || ' of the paper''s gyms' END,
-                   nullif(string_agg(gym || ': ' || nullif(differs, ''), '; ' ORDER BY gym), '')) AS differs
-        FROM setting GROUP BY run_id, policy, checkpoint
-    ), ours AS (
-        SELECT g.run_id, g.policy, g.checkpoint, g.gym, g.n, g.score, g.standard_error, s.profile, s.data, s.user_model, s.horizon,
-               s.attempts, s.gym AS gyms, s.benchmark_version, s.differs
-        FROM gym_scores(run := run) g
-             JOIN setting s ON s.run_id = g.run_id AND s.policy = g.policy AND s.checkpoint IS NOT DISTINCT FROM g.checkpoint AND s.gym = g.gym
-        UNION ALL
-        SELECT m.run_id, m.policy, m.checkpoint, 'micro_average', m.n, m.micro_average, NULL, w.profile, w.data, w.user_model, w.horizon,
-               w.attempts, w.gyms, w.benchmark_version, w.differs
-        FROM micro_average(run := run) m
-             JOIN whole w ON w.run_id = m.run_id AND w.policy = m.policy AND w.checkpoint IS NOT DISTINCT FROM m.checkpoint
-    )
-    SELECT o.run_id, r.name, o.policy, o.gym, o.n, o.score, o.standard_error, p.model AS published_model, p.section,
-           p.turn_shaping, p.trajectory_score, p.score AS published,
-           NULL::DOUBLE AS difference, false AS comparable,
-           concat_ws('; ', nullif(o.differs, ''), 'not compared: prompts and settings are not known to agree') AS why_not,
-           o.profile, o.data, o.gyms, o.user_model, o.horizon, o.attempts, o.benchmark_version,
-           e.benchmark_version AS published_version
-    FROM ours o LEFT JOIN runs r USING (run_id) LEFT JOIN reference.userrl_table3 p
-      ON p.gym = o.gym AND (of_model IS NULL OR p.model = of_model)
-     AND (every OR p.section <> 'trained' OR (p.turn_shaping = r.shaping AND p.trajectory_score = r.score))
-     CROSS JOIN reference.userrl_evaluation e
-    ORDER BY o.differs = '' DESC, o.run_id, o.policy, o.gym, p.model;
-
 -- The micro averages of UserRL table 3 recomputed from its per-gym figures and table 2's numbers of test tasks.
 CREATE OR REPLACE MACRO published_micro_average() AS TABLE
     WITH weighed AS (

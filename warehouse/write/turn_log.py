@@ -302,6 +302,11 @@ class TurnLog:
         self._append("user_features", [dict(row) for row in rows])
         self._wal.flush()
 
+    def protocols(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the protocols of an evaluation, with the columns of the table; durable on return."""
+        self._append("protocols", [dict(row) for row in rows])
+        self._wal.flush()
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Write one line per task version not yet written by this log."""
         rows = []

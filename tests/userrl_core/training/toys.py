@@ -72,6 +72,8 @@ class RecordingSink:
     def event(self, kind: str, **fields: Any) -> None:
         self.events.append((kind, fields))
 
+    def protocols(self, rows: Iterable[Mapping[str, Any]]) -> None: ...
+
     def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
         self.demonstrated = list(traj_ids)
 

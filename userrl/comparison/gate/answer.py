@@ -29,7 +29,7 @@ from analysis.measure.interval import finite
 from userrl.comparison.gate.clusters import ID_STEM, with_clusters
 from userrl.comparison.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
 from userrl.comparison.gate.policy import GatePolicy, GateRule
-from userrl.comparison.report import ComparisonReport, different_settings, task_scores
+from userrl.comparison.report import ComparisonReport, different_settings, task_scores, why_not_comparable
 from userrl.machine.foreign_text import plain
 from userrl.reports.document import Block, Document, Heading, Items, Text
 from userrl_core.errors import ConfigError
@@ -211,6 +211,9 @@ def _result(
             f"The sides have no tasks '{rule.population}'{nearest(rule.population, populations)}. "
             f"A population is one of: {', '.join(populations)}.",
         )
+    if why := why_not_comparable(report):
+        open_rule = untested(f"the protocols of the sides differ ({why})", rule.number)
+        return RuleResult(rule, level, _counted(policy, rule, open_rule), open_rule, "tasks")
     measured = _measured(warehouse, policy, rule, table)
     pair = _of_seeds if report.comparison.question == "recipes" else _of_tasks
     result = pair(report, policy, rule, measured)
@@ -334,9 +337,9 @@ def _reach(policy: GatePolicy, rule: GateRule) -> float:
 
 
 def _notes(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -> Iterator[str]:
-    if gyms := different_settings(report):
-        different = "data, users, horizons or task versions"
-        yield f"{', '.join(gyms)} was evaluated with different {different}, which may explain a difference."
+    if different := different_settings(report):
+        named = "; ".join(f"{gym}: {', '.join(names)}" for gym, names in different.items())
+        yield f"Settings differ: {named}."
     for side in report.sides:
         yield from side.left_out
         if count := _unscored(warehouse, side, policy):

@@ -1,0 +1,180 @@
+"""The fingerprint of an evaluation's protocol: what is in it, what it is compared with, and what a difference forbids."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import userrl
+from curricula.suites import load_suite
+from flows.cli.main import app
+from tests.makers import raises
+from tests.userrl_core.gyms.released_copy import write_copy
+from userrl.comparison.document import comparison_sentences
+from userrl.comparison.report import comparison_report, why_not_comparable
+from userrl.machine.home import warehouse_dir
+from userrl.protocols.suite import published_tables, still_different, suite_fingerprints
+from userrl.reports.sides import find_sides
+from userrl.run.fingerprint import Row, differences, protocol_hash, settings
+from userrl_core.records import RolloutContext, Task, Trajectory, Turn
+from warehouse import TurnLog, open_warehouse
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERRL_PUBLISHED_DATA", str(write_copy(tmp_path / "copy")))
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return tmp_path
+
+
+def own(suite: str, gym: str) -> Row:
+    [row] = suite_fingerprints(load_suite(suite), [gym])
+    return row
+
+
+def log_run(name: str, row: Row | None, scores: tuple[float, ...] = (0.0, 1.0, 0.5)) -> None:
+    """A stored evaluation of turtle with this protocol."""
+    with TurnLog.open(warehouse_dir(), name, run_fields={"name": name, "seed": 0}) as log:
+        if row is not None:
+            log.protocols([{**row, "policy": "model", "checkpoint": None}])
+        for n, score in enumerate(scores):
+            context = RolloutContext("evaluate", 0, "evaluate", "model")
+            task = Task("turtle", f"t{n}", "test", {"n": n}, "ours")
+            trajectory = Trajectory(task, 0, 16, 1, context, user="gpt-4o")
+            log.begin(trajectory)
+            trajectory.turns.append(Turn(1, "answer", "", "", "", "", score))
+            log.turn(trajectory, trajectory.turns[-1])
+            trajectory.score, trajectory.stop_reason = score, "horizon"
+            log.end(trajectory)
+
+
+def test_a_suites_protocol_has_every_setting_and_one_hash() -> None:
+    row = own("userrl-table3:ours", "turtle")
+    assert [name for name in settings() if row[name] is None] == []
+    assert (row["user_model"], row["judge"], row["horizon"], row["temperature"]) == ("gpt-4o", "gpt-4o", "16", "0.0")
+    assert row["user_prompts"].startswith("ours ")
+    assert json.loads(row["user_sampling"] or "") == {"max_tokens": 2048, "temperature": 0.0, "top_p": None}
+    assert row["protocol_hash"] == protocol_hash(row)
+    assert set(json.loads(row["texts"] or "")["user"]) >= {"_ANSWER", "_JUDGE"}
+
+
+def test_one_changed_temperature_is_the_only_difference_and_another_hash() -> None:
+    suite = load_suite("userrl-table3:ours")
+    [one] = suite_fingerprints(suite, ["turtle"])
+    [other] = suite_fingerprints(suite.model_copy(update={"temperature": 0.7}), ["turtle"])
+    assert [(d.setting, d.ours, d.theirs) for d in differences(one, other)] == [
+        ("temperature", "0.0", "0.7"),
+        ("top_p", "greedy", "1.0"),
+    ]
+    assert one["protocol_hash"] != other["protocol_hash"]
+
+
+def test_released_prompts_change_the_users_prompts_and_their_hash_follows_the_copy(home: Path) -> None:
+    released = own("userrl-table3:ours+prompts", "turtle")
+    assert {d.setting for d in differences(own("userrl-table3:ours", "turtle"), released)} == {
+        "user_prompts",
+        "agent_prompt",
+    }
+    path = home / "copy/userrl/gyms/TurtleGym/turtlegym/env/prompts.py"
+    path.write_text(path.read_text().replace("You grade a story.", "You grade a story!"))
+    from userrl_core.gyms.turtle.released_user import read_texts
+
+    read_texts.cache_clear()
+    changed = own("userrl-table3:ours+prompts", "turtle")
+    assert [d.setting for d in differences(released, changed)] == ["user_prompts"]
+
+
+def test_settings_of_a_gym_are_compared_field_by_field() -> None:
+    one, other = own("userrl-table3:ours", "persuade"), own("userrl-table3:ours", "persuade")
+    other["gym_settings"] = (other["gym_settings"] or "").replace('"paid": "previous"', '"paid": "best"')
+    [difference] = differences(one, other)
+    assert (difference.ours, difference.theirs) == ('{"paid": "previous"}', '{"paid": "best"}')
+
+
+def test_a_makers_model_on_an_own_server_is_not_the_makers_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    assert own("userrl-table3:ours", "turtle")["user_model"] == "gpt-4o (own server)"
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1")
+    assert own("userrl-table3:ours", "turtle")["user_model"] == "gpt-4o"
+
+
+def test_a_run_against_paper_suite_and_run(home: Path) -> None:
+    row = own("userrl-table3:ours", "turtle")
+    log_run("one", row)
+    log_run("two", row | {"temperature": "0.7"})
+    log_run("old", None)
+    paper = userrl.protocol("one", "userrl table 3")
+    assert [d.setting for d in paper.differences["turtle"]][:3] == ["tasks", "task_versions", "user_prompts"]
+    assert not paper.equal
+    assert userrl.protocol("one", "userrl-table3:ours").equal
+    other = userrl.protocol("two", "one")
+    assert [(d.setting, d.ours, d.theirs) for d in other.differences["turtle"]] == [("temperature", "0.7", "0.0")]
+    assert "may not be subtracted" in str(other)
+    unknown = userrl.protocol("old", "one").differences["turtle"]
+    assert {d.setting for d in unknown if d.known} == set(), "what an old run did not record is unknown, not different"
+    assert "user_model" not in {d.setting for d in unknown}
+
+
+def test_the_command_prints_the_differences_and_names_what_it_knows(home: Path) -> None:
+    log_run("one", own("userrl-table3:ours", "turtle"))
+    shown = CliRunner().invoke(app, ["protocol", "one", "--against", "UserRL table 3"])
+    assert shown.exit_code == 0
+    assert "on tau2's board" not in shown.output, "the user is the same model"
+    assert "what a user says and when it stops follows its prompt" in shown.output
+    with raises("run.no_such_run", "UserBench table 4", "userrl-table3"):
+        userrl.protocol("one", "UserBranch")
+
+
+def test_compare_subtracts_only_where_the_protocols_are_not_known_to_differ(home: Path) -> None:
+    row = own("userrl-table3:ours", "turtle")
+    log_run("one", row)
+    log_run("same", row | {"attempts": "4"}, (0.5, 1.0, 1.0))
+    log_run("other", row | {"user_prompts": "released 0", "gym_settings": "{}"}, (0.5, 1.0, 1.0))
+    named = "turtle: user prompts, gym settings"
+
+    with open_warehouse(warehouse_dir()) as warehouse:
+        same, other = (
+            comparison_report(warehouse, find_sides(warehouse, ["one", name])[0]) for name in ("same", "other")
+        )
+    assert (why_not_comparable(same), len(same.comparison.paired) > 0) == ("", True)
+    assert (why_not_comparable(other), other.comparison.paired) == (named, ())
+    assert any(f"the protocols differ ({named})" in sentence for sentence in comparison_sentences(other))
+
+
+def test_a_gate_is_inconclusive_where_the_protocols_differ(home: Path) -> None:
+    row = own("userrl-table3:ours", "turtle")
+    log_run("one", row)
+    log_run("other", row | {"user_prompts": "released 0"}, (1.0, 1.0, 1.0))
+    gate = userrl.compare("one", "other", policy={"rules": [{"rule": "not worse by more than .02"}]}).gate
+    assert gate is not None
+    assert [(result.answer, "user prompts" in result.sentence) for result in gate.results] == [("INCONCLUSIVE", True)]
+
+
+def test_a_suites_text_lists_what_still_differs_from_its_table() -> None:
+    [known, unknown] = still_different(load_suite("tarl-airline"))
+    assert known.startswith("differs from TARL tables 1 and 2, airline: user prompts (tau)")
+    assert "agent prompt (tau); agent tool (tau)" in unknown
+    assert still_different(load_suite("quick")) == []
+
+
+def test_every_table_of_the_papers_states_user_and_horizon() -> None:
+    tables = published_tables()
+    assert len(tables) == 11
+    assert all(row["user_model"] and row["horizon"] for rows in tables.values() for row in rows)
+    rows = {row["gym"]: row for row in tables["UserRL table 3"]}
+    assert len(rows) == 8
+    assert {gym for gym, row in rows.items() if None in row.values()} == {"travel"}, "its options are not public"
+
+
+def test_a_tasks_version_does_not_depend_on_the_folder_of_its_database() -> None:
+    from userrl.run.fingerprint import _version
+
+    task = Task("tau", "t", "test", {"instruction": "x", "database": "/a"}, "published:userrl")
+    assert _version(task) == _version(
+        dataclasses.replace(task, payload={"instruction": "x", "database": "/b", "prompt": []})
+    )
