@@ -150,15 +150,15 @@ def load_suite(word: str) -> Suite:
     """Load a suite with the variants in its name. Raises ConfigError for unknown ones."""
     name, _, variants = word.partition(":")
     values: dict[str, Any] = dict(read(find(name, "suite")))
-    known: Mapping[str, Any] = values.get("variants") or {}
+    variants_by_name: Mapping[str, Any] = values.get("variants") or {}
     for variant in filter(None, variants.split("+")):
-        if variant not in known:
+        if variant not in variants_by_name:
             raise ConfigError(
                 "argument.unknown_value",
-                f"Suite '{name}' has no variant '{variant}'{nearest(variant, known)}. It has "
-                f"{', '.join(known) or 'none'}.",
+                f"Suite '{name}' has no variant '{variant}'{nearest(variant, variants_by_name)}. It has "
+                f"{', '.join(variants_by_name) or 'none'}.",
             )
-        values = _laid_over(values, known[variant])
+        values = _laid_over(values, variants_by_name[variant])
     return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{word}'")
 
 

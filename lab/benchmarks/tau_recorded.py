@@ -38,11 +38,13 @@ class Recorded:
 
 
 RULES: dict[str, Callable[[Recorded], bool]] = {
-    "recorded": lambda one: one.reward,
-    "database and outputs (tau-bench)": lambda one: one.ended and one.verdict.database and not one.verdict.missing,
-    "database": lambda one: one.ended and one.verdict.database,
-    "writes (TARL)": lambda one: one.ended and one.verdict.writes,
-    "writes and outputs": lambda one: one.ended and one.verdict.writes and not one.verdict.missing,
+    "recorded": lambda replay: replay.reward,
+    "database and outputs (tau-bench)": lambda replay: (
+        replay.ended and replay.verdict.database and not replay.verdict.missing
+    ),
+    "database": lambda replay: replay.ended and replay.verdict.database,
+    "writes (TARL)": lambda replay: replay.ended and replay.verdict.writes,
+    "writes and outputs": lambda replay: replay.ended and replay.verdict.writes and not replay.verdict.missing,
 }
 
 

@@ -84,11 +84,11 @@ def _rows(name: str, suite: Suite) -> list[Row]:
 def _published(suite: Suite, gym: str) -> list[Task]:
     folder, project = published_data(), suite.published.get(gym)
     try:
-        found = load_published(gym, folder / project) if project else published_tasks(gym, folder)
+        published = load_published(gym, folder / project) if project else published_tasks(gym, folder)
     except UserRLError as error:
         raise SystemExit(f"{suite.label}: {error}") from None
     setup = suite.setup.get(gym, GymSetup())
-    chosen = [task for task in found if task.split == "test" and (not setup.only or task.tier in setup.only)]
+    chosen = [task for task in published if task.split == "test" and (not setup.only or task.tier in setup.only)]
     return [with_prompt(task, folder, setup.config) for task in chosen] if project is None else chosen
 
 

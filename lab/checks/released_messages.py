@@ -94,14 +94,14 @@ class _Model(BaseHTTPRequestHandler):
 
 
 def reply_to(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the stand-in's reply: an object with every field that a released gym reads, or plain words for tau."""
+    """Return the stand-in's reply: an object with every field that a released gym reads, or a plain sentence for tau."""
     text = "\n".join(str(message["content"]) for message in messages)
     draw = int(hashlib.sha256(text.encode()).hexdigest(), 16)
     last = str(messages[-1]["content"])
     ids = re.findall(r"Preference ID: (P\d+)\tAspect", last)
     if "json" not in text.lower():
-        words = f"Here is fact number {draw % 97} about me."
-        return f"Thought:\nStill open.\n\nUser Response:\n{words}" if "User Response" in text else words
+        sentence = f"Here is fact number {draw % 97} about me."
+        return f"Thought:\nStill open.\n\nUser Response:\n{sentence}" if "User Response" in text else sentence
     aspects = re.findall(r"Aspect Name: (\w+)", last)
     stances = ("Agree", "Partly Agree", "Neutral", "Partly Disagree", "Strongly Agree")
     counted = last.count('"statement":')
@@ -220,8 +220,10 @@ def actions_of(task: Task) -> Actions:
         ]
     if task.gym == "travel":
         aspects = [*World.of(task.payload).aspects.values()]
-        words = [("action", "Which seat do you like?"), ("search", f"{aspects[0].name} for those days")] * (TURNS // 2)
-        return [*words, ("answer", aspects[0].best)]
+        messages = [("action", "Which seat do you like?"), ("search", f"{aspects[0].name} for those days")] * (
+            TURNS // 2
+        )
+        return [*messages, ("answer", aspects[0].best)]
     return [("action", f"Question {n}: which of {{these}} do you want, A or B? ") for n in range(TURNS)]
 
 

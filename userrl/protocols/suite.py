@@ -48,19 +48,19 @@ def still_different(suite: Suite) -> list[str]:
     if not suite.beside:
         return []
     try:
-        own = {str(row["gym"]): row for row in suite_fingerprints(suite)}
+        by_gym = {str(row["gym"]): row for row in suite_fingerprints(suite)}
     except UserRLError as error:
         return [f"differences from {suite.beside}: not known here. {error}"]
-    known: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
     unknown: dict[str, list[str]] = {}
     for table, rows in published_tables().items():
         for row in rows:
             gym = str(row["gym"])
-            if table.startswith(suite.beside) and gym in own:
-                for difference in differences(own[gym], row):
-                    group = known if difference.known else unknown
+            if table.startswith(suite.beside) and gym in by_gym:
+                for difference in differences(by_gym[gym], row):
+                    group = differing if difference.differs else unknown
                     group.setdefault(difference.setting.replace("_", " "), []).append(gym)
-    sentences = [f"differs from {suite.beside}: {_listed(known)}"] if known else []
+    sentences = [f"differs from {suite.beside}: {_listed(differing)}"] if differing else []
     return [*sentences, *([f"not known to agree with {suite.beside}: {_listed(unknown)}"] if unknown else [])]
 
 

@@ -107,8 +107,8 @@ def _model_name(options: Mapping[str, Any]) -> str:
     name = str(options.get("model", ChatServer().model))
     url = options.get("base_url") or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(str(url)).hostname or "" if url else ""
-    own = bool(url) and not host.endswith(MAKERS) and _CLOSED.match(name) is not None
-    return f"{name} (own server)" if own else name
+    is_claimed = bool(url) and not host.endswith(MAKERS) and _CLOSED.match(name) is not None
+    return f"{name} (own server)" if is_claimed else name
 
 
 def _tasks(tasks: Sequence[Task]) -> str:
@@ -215,7 +215,7 @@ class Difference:
     matters: str
 
     @property
-    def known(self) -> bool:
+    def differs(self) -> bool:
         """Return whether both sides are known, so that they certainly differ."""
         return self.ours is not None and self.theirs is not None
 
@@ -233,17 +233,17 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Dif
 
     Two objects differ in the fields that differ.
     """
-    found = []
+    items = []
     for setting, matters in settings().items():
-        one, other = ours.get(setting), theirs.get(setting)
-        if one is None or other is None or one != other:
-            if setting == "gym_settings" and one is not None and other is not None:
-                one, other = _different_fields(one, other)
-            found.append(Difference(setting, one, other, matters))
-    return tuple(found)
+        first, second = ours.get(setting), theirs.get(setting)
+        if first is None or second is None or first != second:
+            if setting == "gym_settings" and first is not None and second is not None:
+                first, second = _different_fields(first, second)
+            items.append(Difference(setting, first, second, matters))
+    return tuple(items)
 
 
-def _different_fields(one: str, other: str) -> tuple[str, str]:
-    first, second = json.loads(one), json.loads(other)
+def _different_fields(ours: str, theirs: str) -> tuple[str, str]:
+    first, second = json.loads(ours), json.loads(theirs)
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return _json({key: first.get(key) for key in keys}), _json({key: second.get(key) for key in keys})

@@ -116,7 +116,9 @@ def test_a_run_against_paper_suite_and_run(home: Path) -> None:
     assert [(d.setting, d.ours, d.theirs) for d in other.differences["turtle"]] == [("temperature", "0.7", "0.0")]
     assert "may not be subtracted" in str(other)
     unknown = userrl.protocol("old", "one").differences["turtle"]
-    assert {d.setting for d in unknown if d.known} == set(), "what an old run did not record is unknown, not different"
+    assert {d.setting for d in unknown if d.differs} == set(), (
+        "what an old run did not record is unknown, not different"
+    )
     assert "user_model" not in {d.setting for d in unknown}
 
 

@@ -91,7 +91,7 @@ def read_texts(root: Path) -> TravelTexts:
 
 def _replies(code: Source, schemas: Mapping[str, str], *, several: bool) -> ReplyTexts:
     not_held, too_vague = code.assigned(EVALUATE, "response", 2)
-    found, before, wrong, unrelated, failed, bad_id, chosen, best, _, correct, _, none, *recordings = code.assigned(
+    options, before, wrong, unrelated, failed, bad_id, chosen, best, _, correct, _, none, *recordings = code.assigned(
         EVALUATE, "feedback", 14
     )
     recorded = recordings[several]
@@ -108,7 +108,7 @@ def _replies(code: Source, schemas: Mapping[str, str], *, several: bool) -> Repl
         best=recorded.fill(feedback=best.text),
         correct=recorded.fill(feedback=correct.text),
         wrong=recorded.fill(feedback=none.text),
-        found=found.fill(schema="{schema}", alignment_aspect="{aspect}"),
+        found=options.fill(schema="{schema}", alignment_aspect="{aspect}"),
         skipped=code.values(EVALUATE, "content", 2)[0].parts[-1][1],
         schemas=schemas,
     )

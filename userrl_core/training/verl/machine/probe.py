@@ -33,29 +33,29 @@ class Missing(Exception):
 
 def main() -> int:
     """Run all checks and exit with status 0. Answers go to standard output, everything else to standard error."""
-    asked = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     with contextlib.redirect_stdout(sys.stderr):
-        answers = [answer(what, check, asked) for what, check in CHECKS.items()]
+        answers = [answer(what, check, request) for what, check in CHECKS.items()]
     for line in answers:
         print(json.dumps(line))
     return 0
 
 
-def answer(what: str, check: Callable[[dict[str, Any]], str], asked: dict[str, Any]) -> dict[str, Any]:
+def answer(what: str, check: Callable[[dict[str, Any]], str], request: dict[str, Any]) -> dict[str, Any]:
     """Return the line of one check."""
     try:
-        return {"what": what, "ok": True, "said": check(asked)}
+        return {"what": what, "ok": True, "said": check(request)}
     except Missing as missing:
         return {"what": what, "ok": False, "said": str(missing)}
     except Exception as error:  # noqa: BLE001  whatever it is, the person must read it
         return {"what": what, "ok": False, "said": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
 
-def gpus(asked: dict[str, Any]) -> str:
+def gpus(request: dict[str, Any]) -> str:
     """Return the GPUs that torch may use, with their free memory."""
     import torch
 
-    if asked["device"] == "cpu":
+    if request["device"] == "cpu":
         return f"none needed (hardware.device is cpu); torch {torch.__version__}"
     if not torch.cuda.is_available():
         raise Missing(
@@ -63,21 +63,21 @@ def gpus(asked: dict[str, Any]) -> str:
             "that torch is the CUDA build of constraints-gpu.txt"
         )
     free = [torch.cuda.mem_get_info(index)[0] / 1e9 for index in range(torch.cuda.device_count())]
-    name, required = torch.cuda.get_device_name(0), int(asked["gpus"])
+    name, required = torch.cuda.get_device_name(0), int(request["gpus"])
     if len(free) < required:
         raise Missing(
             f"{len(free)} x {name}, and the recipe wants {required}; lower hardware.gpus, or show all of them"
         )
     least = min(free)
-    if least < 0.9 * float(asked["memory"]):
+    if least < 0.9 * float(request["memory"]):
         raise Missing(
-            f"{len(free)} x {name}, and one has only {least:.0f} of {asked['memory']:.0f} GB free; stop what holds it "
+            f"{len(free)} x {name}, and one has only {least:.0f} of {request['memory']:.0f} GB free; stop what holds it "
             "(nvidia-smi), or correct hardware.gpu_memory"
         )
     return f"{len(free)} x {name}, {least:.0f} GB free; torch {torch.__version__}"
 
 
-def verl(asked: dict[str, Any]) -> str:
+def verl(request: dict[str, Any]) -> str:
     """Return verl's version."""
     installed = _version("verl", "install the trainer's environment (docs/gpu.md)")
     import_module("verl.trainer.main_ppo")
@@ -86,15 +86,15 @@ def verl(asked: dict[str, Any]) -> str:
     return installed
 
 
-def engine(asked: dict[str, Any]) -> str:
+def engine(request: dict[str, Any]) -> str:
     """Return the rollout engine's version."""
-    name = asked["engine"]
+    name = request["engine"]
     installed = _version(name, f"install verl[{name}] with -c constraints-gpu.txt, or change hardware.engine")
     import_module(name)
     return f"{name} {installed}"
 
 
-def plugin(asked: dict[str, Any]) -> str:
+def plugin(request: dict[str, Any]) -> str:
     """Check that our estimator is known to this process once verl is imported."""
     import_module("verl")
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
@@ -104,17 +104,17 @@ def plugin(asked: dict[str, Any]) -> str:
     return "registered in this process"
 
 
-def plugin_in_worker(asked: dict[str, Any]) -> str:
+def plugin_in_worker(request: dict[str, Any]) -> str:
     """Check the same in a Ray worker: in the recipe's cluster, else in one started for this check."""
     import ray
 
-    address = asked.get("ray_address")
+    address = request.get("ray_address")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="userrl-ray-") as folder:
         options = {} if address else {"num_cpus": 1, "include_dashboard": False, "_temp_dir": folder}
         ray.init(address=address or "local", log_to_driver=False, **options)
         try:
-            return str(ray.get(ray.remote(plugin).remote(asked), timeout=WORKER)).replace(
+            return str(ray.get(ray.remote(plugin).remote(request), timeout=WORKER)).replace(
                 "this process", "a Ray worker"
             )
         except ray.exceptions.GetTimeoutError as error:
@@ -123,35 +123,35 @@ def plugin_in_worker(asked: dict[str, Any]) -> str:
             ray.shutdown()
 
 
-def attention(asked: dict[str, Any]) -> str:
+def attention(request: dict[str, Any]) -> str:
     """Return the attention that models are loaded with."""
-    if asked["device"] == "cpu":
+    if request["device"] == "cpu":
         return "sdpa, as on every CPU"
     try:
         import_module("flash_attn")
     except ImportError as error:
-        split = int(asked["sequence_parallel"])
-        if asked["attention"] == "flash_attention_2" or split > 1:
+        split = int(request["sequence_parallel"])
+        if request["attention"] == "flash_attention_2" or split > 1:
             raise Missing(
                 f"flash_attn cannot be imported ({error}); install it (docs/gpu.md), or set hardware.attention to sdpa and "
                 "hardware.sequence_parallel to 1"
             ) from error
         return "sdpa: flash_attn cannot be imported (docs/gpu.md says how to have it)"
-    return f"flash_attn {_version('flash_attn', '')}" if asked["attention"] != "sdpa" else "sdpa, as the recipe says"
+    return f"flash_attn {_version('flash_attn', '')}" if request["attention"] != "sdpa" else "sdpa, as the recipe says"
 
 
-def template(asked: dict[str, Any]) -> str:
+def template(request: dict[str, Any]) -> str:
     """Check that a conversation is only appended to: training uses the sampled tokens, which are never rendered again."""
-    if not asked["model"]:
+    if not request["model"]:
         return "not asked: the recipe makes its model from scratch"
     from transformers import AutoConfig, AutoTokenizer
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(asked["model"], local_files_only=True)
-        kind = AutoConfig.from_pretrained(asked["model"], local_files_only=True).model_type
+        tokenizer = AutoTokenizer.from_pretrained(request["model"], local_files_only=True)
+        kind = AutoConfig.from_pretrained(request["model"], local_files_only=True).model_type
     except (OSError, ValueError) as error:
-        raise Missing(f"{asked['model']} is not on this disk; 'hf download {asked['model']}' first") from error
+        raise Missing(f"{request['model']} is not on this disk; 'hf download {request['model']}' first") from error
     builder = create_continuous_token_builder(tokenizer, hf_model_type=known_type(tokenizer, kind))
     tools, opening = [tool_schema()], [{"role": "system", "content": "Help."}, {"role": "user", "content": "A trip?"}]
     call_text = render_call(InteractCall("action", "When?"))
@@ -163,8 +163,8 @@ def template(asked: dict[str, Any]) -> str:
         messages = [*with_reply, {"role": "user", "content": answered}]
         ids = builder.merge_context_tokens(with_reply, messages, ids, tools=tools).token_ids
         if ids[: len(before)] != before:
-            raise Missing(f"the chat template of {asked['model']} changes what came before; take another model")
-    return f"{asked['model']} keeps what came before, token by token"
+            raise Missing(f"the chat template of {request['model']} changes what came before; take another model")
+    return f"{request['model']} keeps what came before, token by token"
 
 
 def _version(package: str, how: str) -> str:
