@@ -11,7 +11,7 @@ import pytest
 
 from curricula.gate import Gate
 from curricula.schedule import Adaptive
-from tests.userrl_core.training.verl.rig import TwoStages, make_job, make_model, on_cpu, warehouse_sink
+from tests.userrl_core.training.verl.rig import TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
 from tests.userrl_core.training.verl.test_verl_stages import RUN, in_log, kill_one
 from userrl_core.distill import to_chat
 from userrl_core.errors import TrainingError
@@ -47,7 +47,7 @@ class Watching(TwoStages):
 
 
 def test_a_gate_opens_within_a_stage_on_verl_and_a_killed_stage_goes_on_at_the_same_horizons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: str
 ) -> None:
     on_cpu(monkeypatch)
     shown = asyncio.run(run_episodes(TwoStages().pool[:40], ScriptedPolicy(1.0), horizon=6, prompt_style="brief"))
@@ -56,7 +56,12 @@ def test_a_gate_opens_within_a_stage_on_verl_and_a_killed_stage_goes_on_at_the_s
 
     def stage(kill_at: int | None) -> Any:
         job = make_job(
-            tmp_path / "rl-1", model, last_step=4, validation=[], sink=warehouse_sink(tmp_path / "warehouse", RUN)
+            tmp_path / "rl-1",
+            model,
+            last_step=4,
+            validation=[],
+            sink=warehouse_sink(tmp_path / "warehouse", RUN),
+            cluster=cluster(python=forked),
         )
 
         def progress(step: int, total: int, numbers: Mapping[str, float]) -> None:

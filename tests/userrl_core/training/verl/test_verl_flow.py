@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
-def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
+def flow(tmp_path_factory: pytest.TempPathFactory, forked: str) -> tuple[dict[str, Any], Path, str]:
     home = tmp_path_factory.mktemp("verl-flow") / "home"
     model = llama(home.parent / "model")
     overrides = {
@@ -56,6 +56,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
             "workers": 1,
             "engine": "transformers_cpu",
             "device": "cpu",
+            "python": forked,
             "overrides": list(CPU),
             "sft_overrides": list(SFT_CPU),
         },

@@ -26,7 +26,7 @@ LORA = LoraSettings(rank=4, alpha=8)
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_two_stages_of_verl_train_adapters_and_leave_ordinary_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: str
 ) -> None:
     import torch
     from safetensors.torch import load_file
@@ -48,7 +48,7 @@ def test_two_stages_of_verl_train_adapters_and_leave_ordinary_models(
                 batch=2, group=4, lr=3e-2, kl_coef=0.01, lora=LORA,
                 max_prompt_tokens=128, max_tokens=48, max_response_tokens=384,
             ),
-            cluster=cluster().model_copy(
+            cluster=cluster(python=forked).model_copy(
                 update={"overrides": (*CPU, "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8")}
             ),
         )  # fmt: skip

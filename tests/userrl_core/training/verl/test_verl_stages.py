@@ -1,6 +1,6 @@
 """Stock verl on a CPU trains a stage through two kills, and everything is in the warehouse.
 
-One story, told once per session (most of its time is eight processes of each start that import verl): four steps, the last two
+One story, told once per session (verl's processes are forked, see `tests/forked.py`): four steps, the last two
 with a longer horizon. A worker is killed after step 2, the driver is killed when it is started again, and the third start goes
 on from the last checkpoint. Each test looks at one side of what it left. `test_verl_flow.py` has a cold start and two stages.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.userrl_core.training.verl.rig import TwoStages, make_job, make_model, on_cpu, warehouse_sink
+from tests.userrl_core.training.verl.rig import TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
 from userrl_core.distill import to_chat
 from userrl_core.errors import TrainingError
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -56,14 +56,14 @@ class Story:
 
 
 @pytest.fixture(scope="session")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, forked: str) -> Iterator[Story]:
     with pytest.MonkeyPatch.context() as patch:
         on_cpu(patch)
-        yield tell(tmp_path_factory.mktemp("verl"))
+        yield tell(tmp_path_factory.mktemp("verl"), forked)
 
 
-def tell(root: Path) -> Story:
-    """Play it."""
+def tell(root: Path, python: str) -> Story:
+    """Play it. python: the trainer's interpreter."""
     demonstrations = asyncio.run(
         run_episodes(TwoStages().pool[:40], ScriptedPolicy(1.0), horizon=6, prompt_style="brief")
     )
@@ -73,7 +73,8 @@ def tell(root: Path) -> Story:
     left: list[int] = []
 
     def stage(kill_at: int | None = None) -> StageResult:
-        job = make_job(root / "rl-1", model, last_step=4, sink=warehouse_sink(root / "warehouse", RUN))
+        sink = warehouse_sink(root / "warehouse", RUN)
+        job = make_job(root / "rl-1", model, last_step=4, sink=sink, cluster=cluster(python=python))
 
         def progress(step: int, total: int, numbers: Mapping[str, float]) -> None:
             steps.append(step)
