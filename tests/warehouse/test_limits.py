@@ -73,6 +73,13 @@ def test_a_sealed_segment_says_how_many_values_did_not_fit(tmp_path: Path) -> No
     assert (metadata[NULLED], int(metadata[b"userrl_schema"])) == (b"1", schema.version())
 
 
+@pytest.mark.parametrize("bits", [31, 63])
+def test_the_first_and_last_whole_numbers_that_fit(bits: int) -> None:
+    kind = {31: "INTEGER", 63: "BIGINT"}[bits]
+    values = [-(2**bits) - 1, -(2**bits), 2**bits - 1, 2**bits]
+    assert [fitting({"a": kind}, {"a": value})[0]["a"] for value in values] == [None, *values[1:3], None]
+
+
 @given(st.integers(-(2**70), 2**70))
 def test_whole_numbers_are_kept_exactly_where_they_fit_and_null_elsewhere(value: int) -> None:
     types = {"a": "INTEGER", "b": "BIGINT", "c": "INTEGER[]"}

@@ -130,6 +130,7 @@ def test_two_imported_models_are_compared_as_by_hand(tmp_path: Path) -> None:
     compared = userrl.compare("a", "b")
     scores = compared.to_polars().filter(which="best")
     assert scores["score"].to_list() == [0.25, 0.75]  # means over tasks: (.5 + 0) / 2 and (1 + .5) / 2
+    assert all(row["low"] < row["score"] < row["high"] for row in scores.to_dicts())
     (difference,) = [item for item in compared.as_json()["differences"] if item["checkpoint"] == "best"]
     assert difference["estimate"] == pytest.approx(0.5)
     assert difference["units"] == 2
