@@ -107,9 +107,10 @@ class Draft:
         recipe._warnings = self.warnings
         return recipe
 
-    def checked(self, counted: Counted | None = None) -> Recipe:
+    def checked(self, counted: Counted | None = None, *, trains: bool = True) -> Recipe:
         """Return the recipe after the gyms' checks: stage lengths, credit form, and the number of tasks per epoch.
 
+        trains: False leaves out whether the tasks of training can be solved within their horizons, which takes a second.
         Raises ConfigError for a value out of range or a refusal.
         """
         if self.sized and count_epochs(self.merged, counted):
@@ -118,7 +119,8 @@ class Draft:
         check_evaluations(self.recipe)
         check_rule_users(self.recipe)
         check_credit(self.recipe)
-        self.recipe._warnings = (*self.warnings, *check_horizons(self.recipe))
+        if trains:
+            self.recipe._warnings = (*self.warnings, *check_horizons(self.recipe))
         return _warned(self.recipe)
 
 

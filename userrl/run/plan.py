@@ -307,7 +307,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
-    recipe = drafted.checked(count_published)
+    recipe = drafted.checked(count_published, trains=only is None)
     return RunPlan(request, recipe, backend, start, _stages(recipe), selected, other_families(recipe, start))
 
 
