@@ -138,3 +138,11 @@ def _prepared_process() -> Iterator[None]:
 def prepared(_prepared_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork processes of Python from one that has imported everything, for tests in which the process is not the subject."""
     monkeypatch.setattr(subprocess, "Popen", prepared_process.Popen)
+
+
+@pytest.fixture(scope="module")
+def prepared_module(_prepared_process: None) -> Iterator[None]:
+    """As `prepared`, for all tests and fixtures of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", prepared_process.Popen)
+        yield

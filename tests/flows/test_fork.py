@@ -17,7 +17,7 @@ from userrl.run.results import RESULTS, TrainResult
 from userrl_core.json_files import read_json
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("prepared_module")]
 
 SMALL: dict[str, Any] = {
     "demonstrations.episodes": 200,

@@ -18,7 +18,7 @@ from userrl_core.served.client import ChatServer
 from userrl_core.served.prices import price_of
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("prepared_module")]
 
 SECRET = "sk-not-to-be-found-anywhere-4711"
 USER = {"kind": "openai", "options": {"model": "gpt-4o", "timeout": 2.5, "retries": 1, "backoff": 0.01}}

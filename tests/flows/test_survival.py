@@ -14,7 +14,7 @@ from userrl_core.json_files import GrowingLines
 from userrl_core.processes import tagged
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000), pytest.mark.usefixtures("prepared_module")]
 
 
 def stage_folder(home: Path, stage: str) -> Path:

@@ -283,6 +283,7 @@ def userrl(home: Path, *words: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prepared")
 def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) -> None:
     words = ("evaluate", "quick", "--demonstrator", "--attempts", "2", "--json")
     first = userrl(here, *words)
@@ -306,6 +307,7 @@ def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prepared")
 def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Path) -> None:
     words = (
         "evaluate",
@@ -340,6 +342,7 @@ def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prepared")
 def test_a_served_evaluation_stops_at_its_budget_and_goes_on_when_it_is_raised(here: Path) -> None:
     def asker(body: Body) -> Answer:
         time.sleep(0.3)

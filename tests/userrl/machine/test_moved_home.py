@@ -91,6 +91,7 @@ def test_a_run_that_began_with_a_checkpoint_of_a_moved_home_is_still_that_run(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("prepared")
 def test_a_run_in_a_home_that_was_moved_continues_where_it_was(tmp_path: Path) -> None:
     first, _ = result(start(tmp_path / "old", overrides=TINY, until="sft"))
     (tmp_path / "old").rename(tmp_path / "new")

@@ -171,6 +171,7 @@ def test_recipe_show_names_the_tasks_of_every_gym(folder: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("prepared")
 def test_a_laptop_run_on_published_function_and_turtle_tasks_ends_with_a_report_that_names_them(
     folder: Path, tmp_path: Path
 ) -> None:

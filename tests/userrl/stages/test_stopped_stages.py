@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import prepared
 from tests.flows.small import OVERRIDES
 from userrl.run.job import Inputs
 from userrl.run.plan import plan_run
@@ -51,9 +52,10 @@ def begin(home, monkeypatch, steps=12, **parameters):
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
+def learnt(_prepared_process, tmp_path_factory):
     """Demonstrations and a cold start; every test's run goes on from them."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", prepared.Popen)
         plan, run = begin(tmp_path_factory.mktemp("learnt"), patch)
         shown = execute(plan.job(run, "distill"))
         cold = execute(plan.job(run, "sft", Inputs(distill=shown)))
@@ -125,6 +127,7 @@ def test_a_limit_on_the_size_of_files_is_one_sentence_too(tmp_path, monkeypatch)
     assert ask(tmp_path, "select count(*) from turns where phase = 'distill'") == [(result.turns,)]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, monkeypatch):
     hours = 15 / 3600
     while True:
@@ -141,6 +144,7 @@ def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, mon
     assert go_on(run, begin(tmp_path, monkeypatch, steps=4000)[0], learnt) > 1
 
 
+@pytest.mark.usefixtures("prepared")
 def test_runs_stop_ends_a_stage_that_is_training_and_leaves_a_checkpoint(learnt, tmp_path, monkeypatch):
     plan, run = begin(tmp_path, monkeypatch, steps=4000)
     asked = []

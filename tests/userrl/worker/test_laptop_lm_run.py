@@ -11,7 +11,7 @@ from tests.llama import llama
 from userrl_core.processes import tagged
 from userrl_core.training.local.checkpoint import read_state
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.usefixtures("prepared_module")]
 SETTINGS = {
     "model.dtype": "bfloat16",  # two copies of the weights: what is trained, and what speaks
     "demonstrations.episodes": 40,

@@ -11,7 +11,7 @@ from tests.flows.test_survival import ask, killed_in, stage_folder
 from userrl_core.processes import tagged
 from userrl_core.training.local.checkpoint import read_state
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000), pytest.mark.usefixtures("prepared_module")]
 STAGES = [{**OVERRIDES["stages"][0], "steps": 3}, {**OVERRIDES["stages"][1], "steps": 20}]
 ADAPTED = {
     **OVERRIDES,
