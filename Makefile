@@ -54,7 +54,7 @@ run: $(VENV)/.run
 check: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-rest
 
-.PHONY: check-types check-rest
+.PHONY: check-types check-rest check-tests
 check-types:
 	@$(VENV)/bin/mypy
 
@@ -65,19 +65,24 @@ check-rest:
 	@$(VENV)/bin/python scripts/names.py
 	@$(VENV)/bin/python -c 'import flows.train, pytest, userrl.worker.train, verl'
 
-test: check
+# Types are checked beside the tests too: nothing of them is needed there.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 check-types check-tests
+
+check-tests: check-rest
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations 15 --durations-min 5
 
 # tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
+# Many of them wait for a clock, a poll or a start of Ray: on two cores, the third computes meanwhile.
 test-slow: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile --durations 30 --durations-min 10
+	@$(VENV)/bin/python -m pytest -m slow -n 3 --dist loadfile --durations 30 --durations-min 10
 
 # The cases that `make test-slow` leaves out: tests with the marker full.
 test-full: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow --full -n 2 --dist loadfile
+	@$(VENV)/bin/python -m pytest -m slow --full -n 3 --dist loadfile
 
 # The trainer's environment with vLLM for CPUs. It is separate, as on a GPU host, because vLLM and Prefect conflict.
 VLLM_CPU := .venv-verl-cpu
