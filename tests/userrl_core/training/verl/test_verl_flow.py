@@ -21,7 +21,7 @@ from userrl_core.training.local.text.tokenizer import load_tokenizer
 from userrl_core.training.verl.step_plan import HORIZONS
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000), pytest.mark.usefixtures("prepared_module")]
 
 
 @pytest.fixture(scope="module")
