@@ -10,7 +10,7 @@ import itertools
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -173,14 +173,7 @@ def _reply(text: str) -> str:
 
 def _continuation(played: Trajectory, turn: int) -> Continuation:
     turns = tuple(
-        ContinuationTurn(
-            turn=played_turn.number,
-            choice=played_turn.choice,
-            content=played_turn.content,
-            message=played_turn.message,
-            observation=played_turn.observation,
-            reward=played_turn.reward,
-        )
+        ContinuationTurn.model_validate({"turn": played_turn.number, **asdict(played_turn)})
         for played_turn in played.turns[turn - 1 :]
     )
     return Continuation(turns=turns, stop_reason=played.stop_reason, score=played.score)

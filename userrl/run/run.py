@@ -257,12 +257,7 @@ def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
         "recipe_json": recipe.resolved(),
         "recipe_hash": group_hash(recipe),
         "profile": recipe.profile or "",
-        "shaping": credit.shaping,
-        "score": credit.score,
-        "gamma": credit.gamma,
-        "k": credit.k,
-        "form": credit.form,
-        "ddof": credit.ddof,
+        **credit.model_dump(include={"shaping", "score", "gamma", "k", "form", "ddof"}),
         "horizon": (stages[-1].horizon if stages else None) or recipe.evaluate.horizon,
         **fields,
     }

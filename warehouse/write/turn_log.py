@@ -33,6 +33,10 @@ from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
 MAX_WRITERS = 2**16 - 1
 MAX_TRAJECTORIES = 2**24 - 1
+CALL_COLUMNS = tuple(
+    "role model prompt_tokens completion_tokens seconds attempts price price_source error estimated".split()  # noqa: SIM905
+)
+"""The columns of `model_calls` that are fields of a call."""
 PLACE = ("stage", "step", "phase", "split", "gym", "task_id", "attempt", "group_id")
 """The columns that the turns of a trajectory share with its row."""
 
@@ -438,16 +442,7 @@ class TurnLog:
                 "step": context.step,
                 "phase": context.phase,
                 "gym": trajectory.task.gym,
-                "role": call.role,
-                "model": call.model,
-                "prompt_tokens": call.prompt_tokens,
-                "completion_tokens": call.completion_tokens,
-                "seconds": call.seconds,
-                "attempts": call.attempts,
-                "price": call.price,
-                "price_source": call.price_source,
-                "error": call.error,
-                "estimated": call.estimated,
+                **{name: getattr(call, name) for name in CALL_COLUMNS},
                 "prompt": json.dumps(call.prompt, ensure_ascii=False) if logs_text and call.prompt else None,
                 "reply": call.reply if logs_text else None,
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +137,4 @@ def _calls(item: ForeignConversation) -> list[dict[str, Any]]:
 
 
 def _add(rows: list[dict[str, Any]], turn: int, calls: list[ForeignCall]) -> None:
-    rows += [
-        {
-            "turn": turn,
-            "n": n,
-            "role": call.role,
-            "model": call.model,
-            "prompt_tokens": call.prompt_tokens,
-            "completion_tokens": call.completion_tokens,
-            "seconds": call.seconds,
-            "price": call.price,
-        }
-        for n, call in enumerate(calls, 1)
-    ]
+    rows += [{"turn": turn, "n": n, **asdict(call)} for n, call in enumerate(calls, 1)]
