@@ -12,7 +12,7 @@ help:
 	$(SAY) 'make run        install the packages of a run and run train/horizon-fork (parameters: make run seed=1)'
 	$(SAY) '                profile=laptop-lm trains a pretrained language model, after userrl model fetch smollm2-135m'
 	$(SAY) 'make test       install the packages of tests; check style, types and import contracts; run the tests'
-	$(SAY) 'make test-fast  run the tests without server, Ray and browser: a minute or two on two cores'
+	$(SAY) 'make test-fast  run the tests that start no server, Ray, browser or command: a minute or two on two cores'
 	$(SAY) 'make test-slow  run the tests that kill processes, wait for schedules or train for a while'
 	$(SAY) 'make test-full  run the slow tests with every recipe, hostile statement and share of faults'
 	$(SAY) 'make test-vllm  test verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'

@@ -11,6 +11,8 @@ import gc
 import os
 import re
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 NOT_FAST = {
     **dict.fromkeys(
-        ("docs", "examples", "lab", "packages"),
-        "starts commands and examples as processes, or computes a study's tables",
-    ),
-    "flows": "starts Prefect's server, a browser, whole runs, and commands as processes",
-    **dict.fromkeys(
         (
             f"userrl/{name}"
             for name in [
@@ -49,13 +46,16 @@ NOT_FAST = {
                 "worker",
             ]
         ),
-        "starts whole runs, and commands as processes",
+        "trains, plays and evaluates, for minutes in all",
     ),
-    "sweeps": "starts Prefect's server and a database",
+    "sweeps": "sweeps from beginning to end, for a minute in all",
     "userrl_core/training/verl": "starts Ray",
     "warehouse": "kills writers and waits for the disk thousands of times; alone it takes minutes",
 }
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
+
+STARTED = re.compile(r"python|userrl|prefect|chrom|initdb|postgres")
+"""Programs that `pytest --fast` starts no process of: each imports for seconds, or is a server."""
 
 LONGEST = (
     "userrl_core/training/verl/test_verl_flow.py",
@@ -79,6 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Times())
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
         config.option.loadscopereorder = False
+    if config.getoption("--fast") and not getattr(config.option, "numprocesses", None):  # its workers run the tests
+        sys.addaudithook(skip_where_a_process_starts)
+
+
+def skip_where_a_process_starts(event: str, arguments: tuple[Any, ...]) -> None:
+    """End a test of `pytest --fast` where it, or a fixture that it asks for, starts one of these programs."""
+    if event != "subprocess.Popen" or threading.current_thread() is not threading.main_thread():
+        return
+    words = arguments[1] if isinstance(arguments[1], str) else os.fsdecode(arguments[1][0])
+    if STARTED.match(words.rpartition("/")[2]):
+        pytest.skip("--fast starts no such process", allow_module_level=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run the further cases of slow tests (marker full)")
-    parser.addoption("--fast", action="store_true", help="leave out the folders of tests/conftest.py's NOT_FAST")
+    parser.addoption("--fast", action="store_true", help="leave out what starts processes or computes for long")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
