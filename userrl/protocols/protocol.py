@@ -16,6 +16,8 @@ from userrl_core.suggest import nearest
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
 
+OTHER_NAMES = {"tau-bench": "tau", "tau2-bench": "tau", "tau2": "tau"}
+"""Our gym of an imported one."""
 LONGEST = 60
 """Most characters of a value in a table."""
 
@@ -76,14 +78,17 @@ def protocol(run: str = "latest", against: str | None = None) -> ProtocolReport:
     """
     with open_here() as warehouse:
         run_id, policy, rows = _of_run(warehouse, run)
-        others = {} if against is None else _of(warehouse, against, tuple(rows))
+        gyms = tuple(OTHER_NAMES.get(gym, gym) for gym in rows)
+        others = {} if against is None else _of(warehouse, against, gyms)
+        others = {OTHER_NAMES.get(gym, gym): row for gym, row in others.items()}
+        counterparts = {gym: others.get(OTHER_NAMES.get(gym, gym)) for gym in rows}
     return ProtocolReport(
         run_id,
         policy,
         rows,
         against or "",
-        {gym: differences(row, others[gym]) for gym, row in rows.items() if gym in others},
-        tuple(gym for gym in rows if against is not None and gym not in others),
+        {gym: differences(rows[gym], row) for gym, row in counterparts.items() if row is not None},
+        tuple(gym for gym, row in counterparts.items() if against is not None and row is None),
     )
 
 

@@ -122,6 +122,18 @@ def test_a_run_against_paper_suite_and_run(home: Path) -> None:
     assert "user_model" not in {d.setting for d in unknown}
 
 
+def test_an_imported_run_meets_our_gym_under_its_other_name(home: Path) -> None:
+    with TurnLog.open(warehouse_dir(), "imp", run_fields={"name": "imp", "kind": "imported"}) as log:
+        context = RolloutContext("evaluate", 0, "evaluate", "gpt-4o")
+        trajectory = Trajectory(Task("tau-bench", "1", "test", {}, "tau-bench"), 0, 30, 1, context, user="gpt-4o")
+        log.begin(trajectory)
+        trajectory.score, trajectory.stop_reason = 1.0, "success"
+        log.end(trajectory)
+    found = userrl.protocol("imp", "TARL tables 1 and 2, airline")
+    known = [(d.setting, d.ours, d.theirs) for d in found.differences["tau-bench"] if d.differs]
+    assert known == [("user_model", "gpt-4o", "gpt-4"), ("attempts", "1", "4")]
+
+
 def test_the_command_prints_the_differences_and_names_what_it_knows(home: Path) -> None:
     log_run("one", own("userrl-table3:ours", "turtle"))
     shown = CliRunner().invoke(app, ["protocol", "one", "--against", "UserRL table 3"])
