@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
@@ -27,18 +28,26 @@ from userrl_core.gyms import tasks
 from userrl_core.gyms.tau.rule_user import FORGOTTEN, first_person
 from userrl_core.judging.acts import ACTS, Act, Utterance
 from userrl_core.training.local.acts import HEAD, features
-from userrl_core.training.local.encoder import SentenceEncoder
+from userrl_core.training.local.encoder import LAYERS, SentenceEncoder
 
 TRAIN = Path(__file__).parents[2] / "data" / "users" / "words" / "train.jsonl"
 INVERSE_PENALTY = 10.0
 """C of the logistic regression."""
-SEED, PEOPLE, WISHES = 0, 400, 160
-"""Seed, and numbers of replies of people and of wishes of our own customers among the utterances."""
+SEED, PEOPLE, WISHES, SENTENCES = 0, 400, 120, 320
+"""Seed, and numbers of replies of people, and of wishes and their sentences of our own customers among the utterances."""
 NEVER_OF_PEOPLE: tuple[Act, ...] = ("coaches", "hands_over")
 """Acts that nobody does who just chats; of the others nothing is known."""
-ASKED = "How can I help you?"
-FALSE: Mapping[Act, float] = {"confirms": 0.05, "refuses": 0.05, "coaches": 0.02, "hands_over": 0.02}
-"""Share of the utterances without an act that may have it; .03 for the others. A rule that reads whether the user confirms asks
+ASKED = (
+    "How can I help you?",
+    "Could you tell me more?",
+    "Thank you. What would you like to change?",
+    "Shall I go ahead?",
+    "",
+)
+LEADS = ("", "", "Hi, ", "Hello! ", "Yes. ", "Also, ", "Thanks. ", "Please note: ", "OK, ")
+"""Questions before a wish, and beginnings of it."""
+FALSE: Mapping[Act, float] = {"confirms": 0.04, "refuses": 0.04, "coaches": 0.01, "hands_over": 0.01}
+"""Share of the utterances without an act that may have it; .02 for the others. A rule that reads whether the user confirms asks
 about one reply, a rule that reads whether it coaches about all of them.
 """
 
@@ -69,11 +78,19 @@ def of_people() -> list[Utterance]:
 
 
 def of_tasks() -> list[Utterance]:
-    """Return what customers of our own tasks say of their wish: they state it, and do nothing else."""
+    """Return what customers of our own tasks say of their wish, whole and by the sentence: they state it, and do nothing else."""
     rng = random.Random(SEED)
-    drawn = rng.sample(list(tasks("tau", "train", domain="outfitter")), WISHES)
-    replies = [first_person(task.payload["instruction"].removesuffix(FORGOTTEN)) for task in drawn]
-    return [Utterance("user", ASKED, reply) for reply in replies]
+    instructions = [
+        task.payload["instruction"].removesuffix(FORGOTTEN).strip()
+        for domain in ("outfitter", "bikes")
+        for task in tasks("tau", "train", domain=domain)
+    ]
+    replies = [first_person(text) for text in rng.sample(instructions, WISHES)]
+    sentences = [first_person(sentence) for text in instructions for sentence in re.split(r"(?<=[.!?])\s+", text)]
+    for sentence in rng.sample(sorted(set(sentences)), SENTENCES):
+        lead, wish = rng.choice(LEADS), rng.choice(("I want", "I want", "I need", "I'd like"))
+        replies.append(f"{lead}{sentence.replace('I want', wish)}")
+    return [Utterance("user", rng.choice(ASKED), reply) for reply in replies]
 
 
 def fitted(inputs_NF: np.ndarray, has_act_N: np.ndarray) -> Any:
@@ -106,7 +123,7 @@ def main() -> None:
     if folder is None:
         parser.error("The encoder is not in this home. Run 'userrl model fetch all-minilm-l6-v2'.")
     writers, texts, acts_NA = utterances()
-    inputs_NF = features(SentenceEncoder(folder), texts)
+    inputs_NF = features(SentenceEncoder(folder, max(LAYERS)), texts)
     probabilities_NA = left_out(writers, inputs_NF, acts_NA)
     known_NA = ~np.isnan(acts_NA)
     thresholds = []
@@ -114,7 +131,7 @@ def main() -> None:
     for index, act in enumerate(ACTS):
         known_N = known_NA[:, index]
         has_act_N, probability_N = acts_NA[known_N, index] > 0, probabilities_NA[known_N, index]
-        threshold = float(np.quantile(probability_N[~has_act_N], 1 - FALSE.get(act, 0.03)))
+        threshold = float(np.quantile(probability_N[~has_act_N], 1 - FALSE.get(act, 0.02)))
         thresholds.append(threshold)
         precision = average_precision_score(has_act_N, probability_N)
         recall = (probability_N[has_act_N] > threshold).mean()

@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import safe_open
 
 from userrl_core.judging.acts import ACTS, Act, Utterance
-from userrl_core.training.local.encoder import SentenceEncoder
+from userrl_core.training.local.encoder import LAYERS, SentenceEncoder
 from userrl_core.training.local.threads import fix_threads
 
 HEAD = Path(__file__).with_name("acts.safetensors")
@@ -43,7 +43,7 @@ class EncoderActs:
     name = "encoder"
 
     def __init__(self, folder: Path, head: Path = HEAD) -> None:
-        self._encoder = SentenceEncoder(folder)
+        self._encoder = SentenceEncoder(folder, max(LAYERS))
         with safe_open(head, framework="numpy") as file:
             self._weight_AF, self._bias_A, self._threshold_A = (
                 file.get_tensor(name).astype(np.float32) for name in ("weight", "bias", "threshold")
