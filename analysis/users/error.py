@@ -1,4 +1,7 @@
-"""The user audit's own error, as `lab/checks/users_words.py` counted it once on words that no rule was fitted to."""
+"""The error of the user audit and of the rule judge, as `lab/checks/users_words.py` and `users_blame.py` counted it once.
+
+No rule was fitted to the words and labels of these counts. `data/users/README.md` says how they were made.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 MEASURED = Path(__file__).with_name("measured.json")
 
@@ -24,7 +28,22 @@ def error_of(kind: str, reader: str) -> KindError | None:
     return None if counts is None else KindError((counts[0], counts[1]), (counts[2], counts[3]))
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeError:
+    """Deviations that the rule judge marked. right: marks that agree with each of two readers. labels: deviations of each."""
+
+    right: tuple[int, int]
+    marks: int
+    labels: tuple[int, int]
+
+
+def judge_error(version: int) -> JudgeError | None:
+    """Return the error of a version of the rule judge; None where it was not measured."""
+    counts = _measured()["judge"].get(str(version))
+    return None if counts is None else JudgeError(tuple(counts["right"]), counts["marks"], tuple(counts["labels"]))
+
+
 @cache
-def _measured() -> dict[str, dict[str, list[int]]]:
-    measured: dict[str, dict[str, list[int]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
+def _measured() -> dict[str, Any]:
+    measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return measured

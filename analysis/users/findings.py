@@ -51,7 +51,7 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
 """Kinds that are recognised by words. The others follow from the task's facts."""
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (7, 7)}
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (7, 10)}
 """Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
 both, and their number (`lab/checks/users_hand_check.py`).
 """

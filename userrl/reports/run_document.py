@@ -17,6 +17,7 @@ from userrl.reports.card import with_card
 from userrl.reports.curves import curve_points, panel_lines
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
 from userrl.reports.figures import Line, Panel, intervals, panels
+from userrl.reports.judge_reliability import judge_of, judge_reliability
 from userrl.reports.people_report import TITLE, beside_simulated
 from userrl.reports.run_report import RunReport
 from userrl.reports.users.users_section import users_of
@@ -207,6 +208,8 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
         "Training conversations; raw values, and a Gaussian average with a sigma of 2 steps.",
         panel_lines(drawn),
     )
+    if judge := judge_of(warehouse, report.run):
+        yield Text(judge_reliability(judge, report.run))
 
 
 def _along(rows: Sequence[tuple[str, int, float | None]], branch: str) -> list[tuple[float, float]]:
