@@ -1,4 +1,4 @@
-"""The error of the user audit and of the rule judge, as `lab/checks/users_words.py` and `users_blame.py` counted it once.
+"""The error of the user audit and of the rule judge, counted once by two scripts in `lab/checks`.
 
 No rule was fitted to the words and labels of these counts. `data/users/README.md` says how they were made.
 """

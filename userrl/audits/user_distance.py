@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from analysis.users.distance import Distance
 from analysis.users.features import DIMENSIONS
 from analysis.users.mixture import Mixture
+from userrl.audits.chitchat import CHITCHAT
 from userrl.reports.document import Block, Heading, TableBlock, Text
 from userrl_core.number_format import number
 
@@ -21,6 +22,10 @@ def distance_blocks(distance: Distance) -> Iterator[Block]:
         f"{users} conversations of {distance.user}, {reference} of the reference. Floor: the same number between two halves of the "
         "reference, middle and 95 % of 200 halvings. Below the floor, a user differs."
     )
+    if distance.reference == CHITCHAT:
+        yield Text(
+            "These people chat and want nothing done: a reference for style (D1, D3, D4), and none for telling a goal (D2)."
+        )
     overall = {MEASURES[key]: (key, value) for key, value in distance.dimensions.items()}
     overall |= {"coverage": ("coverage", distance.coverage), "Jensen-Shannon, bits": ("js", distance.js)}
     yield TableBlock(
