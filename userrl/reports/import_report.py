@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text, section
 from userrl.reports.report import Report
@@ -22,6 +20,8 @@ from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from analysis.measure.interval import Interval
 
 
@@ -69,6 +69,8 @@ class ImportedRun(Report):
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per agent and data set."""
+        import polars as pl
+
         return pl.DataFrame(
             [
                 {
