@@ -289,7 +289,9 @@ def test_what_was_played_otherwise_than_published_is_never_subtracted(
     beside = rows(played[0], "beside_published")
     assert all(row["difference"] is None and not row["comparable"] for row in beside)
     travel = next(row for row in beside if row["gym"] == "travel")
-    deviations = "tasks are ours; 5 of 471 test tasks; user rule; horizon 8; 4 attempts"
+    deviations = (
+        "tasks are ours; 5 of 471 test tasks; user rule; horizon 8; 4 attempts; 4 conversations without a score"
+    )
     assert travel["why_not"] == f"{deviations}; {NOT_RECORDED}"
     assert (travel["data"], travel["user_model"], travel["horizon"], travel["attempts"]) == ("ours", "rule", 8, 4)
     average = next(row for row in beside if row["gym"] == "micro_average")
@@ -323,7 +325,7 @@ def as_published(gym: str, table: str) -> dict[str, str]:
 
 
 def beside(
-    tmp_path: Path, gym: str, table: str, suite: str, changed: Mapping[str, str], score: float = 0.25
+    tmp_path: Path, gym: str, table: str, suite: str, changed: Mapping[str, str], score: float = 0.25, rejected: int = 0
 ) -> list[dict[str, Any]]:
     """A run whose stored protocol is a published one with changes, beside that table."""
     fields = {"shaping": "equalized", "score": "r2g", "recipe_json": {"suite": suite}}
@@ -342,6 +344,8 @@ def beside(
                 t.turns.append(Turn(1, "action", "", "", "", "", score))
                 log.turn(t, t.turns[-1])
                 t.score, t.stop_reason = score, "success" if score >= 1 else "horizon"
+                if n < rejected:
+                    t.admitted, t.reject_reason, t.score = False, "user: down", None
                 log.end(t)
     with open_warehouse(tmp_path) as warehouse:
         return rows(warehouse, "beside_published")
@@ -374,6 +378,13 @@ def test_what_differs_is_named_and_nothing_is_subtracted(tmp_path: Path, changed
     turtle = beside(tmp_path, "turtle", "UserRL table 3", "userrl-table3", changed)
     assert {(row["comparable"], row["difference"], row["why_not"]) for row in turtle if row["gym"] == "turtle"} == {
         (False, None, why)
+    }
+
+
+def test_conversations_without_a_score_forbid_a_difference(tmp_path: Path) -> None:
+    turtle = beside(tmp_path, "turtle", "UserRL table 3", "userrl-table3", {}, rejected=2)
+    assert {(row["comparable"], row["why_not"]) for row in turtle if row["gym"] == "turtle"} == {
+        (False, "2 conversations without a score")
     }
 
 

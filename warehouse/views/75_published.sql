@@ -102,7 +102,9 @@ CREATE OR REPLACE MACRO comparable_scores(run := NULL) AS TABLE
 -- differs, and each that is not known on both sides. Only without any, the difference is computed and comparable true.
 CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every := false, in_table := NULL) AS TABLE
     WITH played AS (
-        SELECT *, CASE WHEN data = 'published:userrl' THEN 'published:userrl' ELSE data END AS source FROM evaluation_setting(run := run)
+        SELECT s.*, g.rejected FROM evaluation_setting(run := run) s
+               LEFT JOIN (SELECT run_id, policy, checkpoint, gym, sum(rejected)::BIGINT AS rejected FROM gym_scores(run := run) GROUP BY ALL) g
+                 ON g.run_id = s.run_id AND g.policy = s.policy AND g.checkpoint IS NOT DISTINCT FROM s.checkpoint AND g.gym = s.gym
     ), tables AS (
         SELECT DISTINCT published_in, gym FROM published_scores() WHERE gym <> 'micro_average' AND (in_table IS NULL OR starts_with(published_in, in_table))
     ), met AS (
@@ -148,6 +150,7 @@ CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every :=
                         THEN 'user ' || m.user_model END,
                    CASE WHEN m.horizon::VARCHAR <> p.horizon THEN 'horizon ' || m.horizon END,
                    CASE WHEN m.attempts::VARCHAR <> p.attempts THEN m.attempts || ' attempts' END,
+                   CASE WHEN m.rejected > 0 THEN m.rejected || ' conversations without a score' END,
                    v.differs) AS differs
         FROM met m LEFT JOIN published p USING (published_in, gym)
              LEFT JOIN verdict v ON v.run_id = m.run_id AND v.policy = m.policy AND v.checkpoint IS NOT DISTINCT FROM m.checkpoint AND v.gym = m.gym
