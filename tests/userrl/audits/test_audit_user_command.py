@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import userrl
+from analysis.users.audit import UserAudit
+from analysis.users.findings import Audited
 from flows.cli.measuring.audit import user
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
 from userrl.reports.document import Code, Document, Text
-from userrl.reports.users.audited import audited_users
+from userrl.reports.users.audited import AuditedUsers, as_rows, audited_row, audited_users
 from userrl.reports.users.document import users_json
 from userrl.reports.users.users_section import users_of
 from warehouse import TurnLog, open_warehouse
@@ -121,3 +124,22 @@ def test_a_phase_without_conversations_is_refused(evaluated: tuple[Path, str], m
     monkeypatch.setenv("USERRL_HOME", str(home))
     with raises("run.no_conversations", "distill"):
         userrl.audit_user(run, phase="distill")
+
+
+def test_the_encoder_is_refused_where_it_was_not_fetched(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with raises("model.not_fetched", "userrl model fetch"):
+        userrl.audit_user(run, acts="encoder")
+
+
+def test_a_stored_audit_keeps_who_read_the_words_and_one_of_patterns_is_as_it_was() -> None:
+    by_patterns = Audited("1", "tau/a", "tau", 1.0, True, True, 0, {"coached": []}, [], None)
+    for row in (by_patterns, replace(by_patterns, reader="encoder")):
+        [stored] = as_rows(AuditedUsers("run", "evaluate", UserAudit.of([row]), {}, {}, {}))
+        read = audited_row({**stored, "gym": "tau", "task_id": "a", "score": 1.0, "stop_reason": "success",
+                            "policy": "", "user_name": ""})  # fmt: skip
+        assert read == row
+    assert json.loads(stored["user_errors"]) == {"coached": [], "read by": "encoder"}

@@ -123,7 +123,7 @@ def _users(run: str, phase: str, rows: Sequence[Row], later: int) -> AuditedUser
     return AuditedUsers(
         run,
         phase,
-        UserAudit.of(map(_audited, rows)),
+        UserAudit.of(map(audited_row, rows)),
         {str(row["traj_id"]): {name: row[name] for name in FEATURES} if row["utterances"] else None for row in rows},
         {str(row["traj_id"]): row["utterances"] for row in rows},
         {str(row["traj_id"]): row["typical"] for row in rows if row["typical"] is not None},
@@ -131,7 +131,8 @@ def _users(run: str, phase: str, rows: Sequence[Row], later: int) -> AuditedUser
     )
 
 
-def _audited(row: Row) -> Audited:
+def audited_row(row: Row) -> Audited:
+    """Return an audited conversation from a row of the table, joined with its trajectory."""
     errors = json.loads(row["user_errors"])
     reader = errors.pop(READER, PATTERNS)
     user = {kind: [Finding(**fields) for fields in findings] for kind, findings in errors.items()}
