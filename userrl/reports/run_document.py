@@ -143,9 +143,8 @@ def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> 
         return
     yield Heading("Comparison with published results")
     of = pl.concat_str("published_model", "turn_shaping", "trajectory_score", separator=" ", ignore_nulls=True)
-    what = (
-        pl.concat_str("gym", "subset", "metric", separator=" ").str.replace_all(r"  +| score$", " ").str.strip_chars()
-    )
+    names = pl.concat_str("gym", "subset", "metric", separator=" ")
+    what = names.str.replace("  ", " ", literal=True).str.replace(" score$", "")
     index = ["policy", "what", "score", "why_not"]
     for (table,), of_table in rows.with_columns(of=of, what=what).group_by("published_in", maintain_order=True):
         wide = of_table.pivot("of", index=index, values="published", aggregate_function="first")
