@@ -12,7 +12,7 @@ import yaml
 
 import curricula
 from curricula.layers import _cited
-from curricula.merge import _leaves
+from curricula.merge import leaves
 from curricula.recipe import Recipe
 from tests.makers import raises
 from userrl_core.gyms import make, tasks
@@ -94,7 +94,7 @@ def test_a_source_that_is_not_ours_names_the_keys_that_it_covers(path: Path) -> 
     for block in blocks(path):
         cited, ours = _cited(block.get("sources"), ""), str(block.get("source", "")).startswith("ours")
         ignored = ("name", "source", "sources", "extends", "runs_on", "profiles", "own", "environments", "small")
-        for leaf, _ in _leaves({key: value for key, value in block.items() if key not in ignored}):
+        for leaf, _ in leaves({key: value for key, value in block.items() if key not in ignored}):
             parts = leaf.split(".")
             prefixes = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
             found = next((prefix for prefix in prefixes if prefix in cited), "")
