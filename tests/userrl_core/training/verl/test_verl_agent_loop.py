@@ -34,7 +34,7 @@ from userrl_core.training.config import AlgorithmConfig, ModelConfig
 from userrl_core.training.local.text.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
-from userrl_core.training.verl.step_plan import decide_horizon
+from userrl_core.training.verl.step_plan import Decision, decide
 
 TRAVEL = TwoStages().pool[0]
 
@@ -354,7 +354,7 @@ async def test_an_attempt_waits_for_the_horizon_that_its_step_is_given(
 ) -> None:
     async def decide() -> None:
         await asyncio.sleep(0.2)
-        decide_horizon(tmp_path, 5, 3)
+        decide(tmp_path, 5, Decision(3))
 
     played, _ = await asyncio.gather(
         play(tmp_path, tokenizer, [call("search", "nothing")], step=5, decided=True), decide()
