@@ -352,12 +352,12 @@ async def test_validation_is_never_interrupted(tmp_path: Path, tokenizer: Any) -
 async def test_an_attempt_waits_for_the_horizon_that_its_step_is_given(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def decide() -> None:
+    async def announce() -> None:
         await asyncio.sleep(0.2)
         decide(tmp_path, 5, Decision(3))
 
     played, _ = await asyncio.gather(
-        play(tmp_path, tokenizer, [call("search", "nothing")], step=5, decided=True), decide()
+        play(tmp_path, tokenizer, [call("search", "nothing")], step=5, decided=True), announce()
     )
     assert played.num_turns == 6, "three of the agent's and what came back"
     assert (
