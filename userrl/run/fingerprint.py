@@ -27,6 +27,7 @@ from userrl_core.gyms.prompt import opening_messages
 from userrl_core.gyms.registry import gym_class, part, released_module
 from userrl_core.gyms.released_texts import hashes, text_hash
 from userrl_core.interact import tool_schema
+from userrl_core.json_files import portable
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
@@ -202,7 +203,8 @@ def _agent(recipe: Recipe, actor: Actor, tasks: Sequence[Task], gym_type: type[G
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+    """Return one text for equal settings: their keys in order. It enters the hash, and is compared as text."""
+    return json.dumps(portable(value), sort_keys=True, default=str)
 
 
 @dataclass(frozen=True, slots=True)
