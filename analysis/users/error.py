@@ -29,7 +29,7 @@ def error_of(kind: str, reader: str) -> KindError | None:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeError:
+class MarkCounts:
     """Deviations that the rule judge marked. right: marks that agree with each of two readers. labels: deviations of each."""
 
     right: tuple[int, int]
@@ -37,10 +37,10 @@ class JudgeError:
     labels: tuple[int, int]
 
 
-def judge_error(version: int) -> JudgeError | None:
+def judge_error(version: int) -> MarkCounts | None:
     """Return the error of a version of the rule judge; None where it was not measured."""
     counts = _measured()["judge"].get(str(version))
-    return None if counts is None else JudgeError(tuple(counts["right"]), counts["marks"], tuple(counts["labels"]))
+    return None if counts is None else MarkCounts(tuple(counts["right"]), counts["marks"], tuple(counts["labels"]))
 
 
 @cache
