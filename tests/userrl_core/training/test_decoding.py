@@ -169,11 +169,11 @@ def test_tokens_of_a_large_vocabulary_are_drawn_with_their_probabilities() -> No
         torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25]),
     )
     probabilities[0, tokens] = shares
-    drawn = draw_tokens(probabilities.expand(20_000, -1), 1.0, torch.Generator().manual_seed(0))
+    drawn = draw_tokens(probabilities.expand(2_000, -1), 1.0, torch.Generator().manual_seed(0))
     values, counts = drawn.unique(return_counts=True)
     assert values.tolist() == tokens.tolist()
-    # Four standard errors of a share of .3 in 20,000 draws.
-    torch.testing.assert_close(counts / 20_000, shares, atol=0.013, rtol=0.0)
+    # Four standard errors of a share of .3 in 2,000 draws.
+    torch.testing.assert_close(counts / 2_000, shares, atol=0.041, rtol=0.0)
 
 
 @pytest.mark.parametrize("vocabulary", [7, LARGE_VOCABULARY + 7])
