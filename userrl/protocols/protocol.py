@@ -11,12 +11,13 @@ from userrl.machine.warehouse import warehouse as open_here
 from userrl.protocols.suite import published_tables, suite_fingerprints
 from userrl.reports.document import Block, Document, Heading, TableBlock, Text
 from userrl.run.fingerprint import Difference, Row, differences, settings
+from userrl.run.suites import gyms_of
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
 
-OTHER_NAMES = {"tau-bench": "tau", "tau2-bench": "tau", "tau2": "tau"}
+OTHER_NAMES = {"tau-bench": "tau", "tau2-airline": "tau", "tau2-retail": "tau"}
 """Our gym of an imported one."""
 LONGEST = 60
 """Most characters of a value in a table."""
@@ -111,10 +112,18 @@ def _of(warehouse: Warehouse, text: str, gyms: Sequence[str]) -> dict[str, Row]:
     """Return the protocols of a paper's table, a suite or a run, by gym."""
     tables = published_tables()
     matching = [name for name in tables if name.lower().startswith(text.lower())]
-    if matching:
-        return {row["gym"] or "": row for name in matching for row in tables[name]}
+    rows = [(name, row) for name in matching for row in tables[name]]
+    if twice := [name for name, row in rows if [other["gym"] for _, other in rows].count(row["gym"]) > 1]:
+        raise ConfigError(
+            "argument.malformed",
+            f"'{text}' is the beginning of several tables about one gym. Name one: {'; '.join(dict.fromkeys(twice))}.",
+        )
+    if rows:
+        return {row["gym"] or "": row for _, row in rows}
     if suite_named(text):
-        return {row["gym"] or "": row for row in suite_fingerprints(load_suite(text), gyms)}
+        suite = load_suite(text)
+        played = [gym for gym in gyms_of(suite) if gym in gyms]
+        return {row["gym"] or "": row for row in suite_fingerprints(suite, played)} if played else {}
     try:
         return _of_run(warehouse, text)[2]
     except ConfigError as error:

@@ -23,7 +23,7 @@ from userrl.run.job import Actor, server_of
 from userrl.run.tasks import evaluation_gyms, gym_config, users_of
 from userrl_core.gyms import prompt
 from userrl_core.gyms.base import Gym, parse_config
-from userrl_core.gyms.prompt import opening_messages
+from userrl_core.gyms.prompt import opening_messages, turns_left_note
 from userrl_core.gyms.registry import gym_class, part, released_module
 from userrl_core.gyms.released_texts import hashes, text_hash
 from userrl_core.interact import tool_schema
@@ -81,7 +81,7 @@ def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: An
         model = _model_name(of_user) if kind == "openai" else kind
         texts = _user_texts(gym, of_user) if kind == "openai" else {}
     released = of_user.get("prompts", "ours") == "released"
-    agent_texts = _agent_texts(gym_type, recipe.model.prompt_style, tasks, actor.native)
+    agent_texts = _agent_texts(gym_type, recipe, tasks, actor.native)
     row: Row = {
         "gym": gym,
         "tasks": _tasks(tasks),
@@ -108,7 +108,8 @@ def _model_name(options: Mapping[str, Any]) -> str:
     name = str(options.get("model", ChatServer().model))
     url = options.get("base_url") or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(str(url)).hostname or "" if url else ""
-    is_claimed = bool(url) and not host.endswith(MAKERS) and _CLOSED.match(name) is not None
+    is_makers = f".{host}".endswith(tuple(f".{maker}" for maker in MAKERS))
+    is_claimed = bool(url) and not is_makers and _CLOSED.match(name) is not None
     return f"{name} (own server)" if is_claimed else name
 
 
@@ -146,11 +147,15 @@ def _sampling(gym: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]
         values |= {name: options.get(name) for name in ("temperature", "max_tokens")}
     if gym == "search" and "max_tokens" not in options:
         values["max_tokens"] = 512
+    if server.extra_body is not None:  # such as thinking switched off
+        values["extra_body"] = json.loads(server.extra_body)
     return values
 
 
-def _agent_texts(gym_type: type[Gym[Any]], style: str, tasks: Sequence[Task], native: bool) -> dict[str, str]:
+def _agent_texts(gym_type: type[Gym[Any]], recipe: Recipe, tasks: Sequence[Task], native: bool) -> dict[str, str]:
     """Return the hash of each text of the agent's prompt that does not depend on the task."""
+    style = recipe.model.prompt_style
+    note = {"turns_left": text_hash(turns_left_note(1, brief=style == "brief"))} if recipe.model.turns_left else {}
     systems = {
         message["content"]
         for task in tasks
@@ -158,32 +163,36 @@ def _agent_texts(gym_type: type[Gym[Any]], style: str, tasks: Sequence[Task], na
         if message["role"] == "system"
     }
     if style == "released" and systems and not native:
-        return {"system": text_hash(sorted(systems))}
+        return {"system": text_hash(sorted(systems)), **note}
     return {
         "template": text_hash(_source(prompt)),
         "goal": text_hash(gym_type.goal),
         "choices": text_hash(gym_type.choice_help),
         **({"hint": text_hash(gym_type.hint)} if style == "paper" else {}),
+        **note,
     }
 
 
 @cache
 def _source(module: ModuleType) -> tuple[str, ...]:
-    """Return the constant texts in the function that makes an opening."""
-    code = opening_messages.__code__
-    return tuple(text for text in (*code.co_consts, *vars(module).values()) if isinstance(text, str) and "\n" in text)
+    """Return the constant texts in the function that makes an opening. Docstrings are none: the agent does not see them."""
+    texts = (*opening_messages.__code__.co_consts, *vars(module).values())
+    unseen = (opening_messages.__doc__, module.__doc__)
+    return tuple(text for text in texts if isinstance(text, str) and "\n" in text and text not in unseen)
 
 
 def _agent(recipe: Recipe, actor: Actor, tasks: Sequence[Task], gym_type: type[Gym[Any]]) -> Row:
     """Return tool, sampling and limits of the agent. The scripted demonstrator has none."""
     names = ("agent_tool", "temperature", "top_p", "max_tokens", "context_limit")
-    if actor.kind == "demonstrator":
+    evaluate, setup = recipe.evaluate, recipe.demonstrations
+    if actor.kind == "demonstrator" and setup.policy == "scripted":
         return dict.fromkeys(names, "scripted")
-    evaluate = recipe.evaluate
     tool = tasks[0].payload.get("tool") or tool_schema(gym_type.choices())
     description = text_hash(json.dumps(tool, sort_keys=True))[:8]
-    if actor.kind == "served":
-        server = server_of(actor)
+    if actor.kind != "checkpoint":
+        # A served demonstrator has its own sampling, not the evaluation's (`worker.distill.demonstrator`).
+        own = ChatServer(model=setup.policy, temperature=setup.temperature, top_p=None)
+        server = own if actor.kind == "demonstrator" else server_of(actor)
         given = server.model_fields_set
         temperature = server.temperature if "temperature" in given else evaluate.temperature
         top_p = server.top_p if "top_p" in given else evaluate.top_p
@@ -196,7 +205,7 @@ def _agent(recipe: Recipe, actor: Actor, tasks: Sequence[Task], gym_type: type[G
     values = (
         protocol if actor.native else f"{protocol} {description}",
         temperature,
-        (top_p or 1.0) if temperature else "greedy",
+        "greedy" if temperature == 0 else top_p or 1.0,
         *limits,
     )
     return {name: None if value is None else str(value) for name, value in zip(names, values, strict=True)}

@@ -5,7 +5,8 @@
 CREATE OR REPLACE MACRO evaluation_protocols(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH played AS (
         SELECT t.run_id, t.policy, t.checkpoint, t.gym, CASE WHEN count(DISTINCT t.user_name) = 1 THEN any_value(t.user_name) END AS user_name,
-               max(t.horizon)::VARCHAR AS turns, count(DISTINCT t.attempt)::VARCHAR AS tries, any_value(r.recipe_json->'$.evaluate'->>'temperature') AS warmth
+               max(t.horizon)::VARCHAR AS turns, count(DISTINCT t.attempt)::VARCHAR AS tries,
+               CASE WHEN starts_with(t.policy, 'scripted(') THEN 'scripted' ELSE any_value(r.recipe_json->'$.evaluate'->>'temperature') END AS warmth
         FROM trajectories t LEFT JOIN runs r USING (run_id)
         WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
         GROUP BY t.run_id, t.policy, t.checkpoint, t.gym

@@ -19,7 +19,11 @@ from userrl.comparison.report import comparison_report, why_not_comparable
 from userrl.machine.home import warehouse_dir
 from userrl.protocols.suite import published_tables, still_different, suite_fingerprints
 from userrl.reports.sides import find_sides
-from userrl.run.fingerprint import Row, differences, protocol_hash, settings
+from userrl.run.fingerprint import Row, _source, differences, fingerprints, protocol_hash, settings
+from userrl.run.job import Actor
+from userrl.run.readiness import resolve
+from userrl_core.gyms import prompt
+from userrl_core.gyms.registry import tasks as own_tasks
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from warehouse import TurnLog, open_warehouse
 
@@ -37,14 +41,20 @@ def own(suite: str, gym: str) -> Row:
     return row
 
 
-def log_run(name: str, row: Row | None, scores: tuple[float, ...] = (0.0, 1.0, 0.5)) -> None:
-    """A stored evaluation of turtle with this protocol."""
+def log_run(
+    name: str,
+    row: Row | None,
+    scores: tuple[float, ...] = (0.0, 1.0, 0.5),
+    gym: str = "turtle",
+    policy: str = "model",
+) -> None:
+    """A stored evaluation of a gym with this protocol."""
     with TurnLog.open(warehouse_dir(), name, run_fields={"name": name, "seed": 0}) as log:
         if row is not None:
-            log.protocols([{**row, "policy": "model", "checkpoint": None}])
+            log.protocols([{**row, "policy": policy, "checkpoint": None}])
         for n, score in enumerate(scores):
-            context = RolloutContext("evaluate", 0, "evaluate", "model")
-            task = Task("turtle", f"t{n}", "test", {"n": n}, "ours")
+            context = RolloutContext("evaluate", 0, "evaluate", policy)
+            task = Task(gym, f"t{n}", "test", {"n": n}, "ours")
             trajectory = Trajectory(task, 0, 16, 1, context, user="gpt-4o")
             log.begin(trajectory)
             trajectory.turns.append(Turn(1, "answer", "", "", "", "", score))
@@ -57,7 +67,7 @@ def test_a_suites_protocol_has_every_setting_and_one_hash() -> None:
     row = own("userrl-table3:ours", "turtle")
     assert [name for name in settings() if row[name] is None] == []
     assert (row["user_model"], row["judge"], row["horizon"], row["temperature"]) == ("gpt-4o", "gpt-4o", "16", "0.0")
-    assert row["user_prompts"].startswith("ours ")
+    assert (row["user_prompts"] or "").startswith("ours ")
     assert json.loads(row["user_sampling"] or "") == {"max_tokens": 2048, "temperature": 0.0, "top_p": None}
     assert row["protocol_hash"] == protocol_hash(row)
     assert set(json.loads(row["texts"] or "")["user"]) >= {"_ANSWER", "_JUDGE"}
@@ -99,6 +109,8 @@ def test_settings_of_a_gym_are_compared_field_by_field() -> None:
 def test_a_makers_model_on_an_own_server_is_not_the_makers_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     assert own("userrl-table3:ours", "turtle")["user_model"] == "gpt-4o (own server)"
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://notopenai.com/v1")
+    assert own("userrl-table3:ours", "turtle")["user_model"] == "gpt-4o (own server)"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1")
     assert own("userrl-table3:ours", "turtle")["user_model"] == "gpt-4o"
 
@@ -132,6 +144,56 @@ def test_an_imported_run_meets_our_gym_under_its_other_name(home: Path) -> None:
     found = userrl.protocol("imp", "TARL tables 1 and 2, airline")
     known = [(d.setting, d.ours, d.theirs) for d in found.differences["tau-bench"] if d.differs]
     assert known == [("user_model", "gpt-4o", "gpt-4"), ("attempts", "1", "4")]
+
+
+def test_a_suite_has_no_protocol_of_a_gym_that_it_does_not_play(home: Path) -> None:
+    log_run("one", own("userrl-table3:ours", "turtle"))
+    log_run("foreign", None, gym="tau2-telecom")
+    for run, gym in (("one", "turtle"), ("foreign", "tau2-telecom")):
+        report = userrl.protocol(run, "tarl-retail")
+        assert (report.missing, report.differences, report.equal) == ((gym,), {}, False)
+
+
+def test_the_beginning_of_several_tables_about_one_gym_is_refused(home: Path) -> None:
+    log_run("one", own("userrl-table3:ours", "turtle"))
+    with raises("argument.malformed", "UserBench table 3; UserBench table 4"):
+        userrl.protocol("one", "UserBench")
+    assert userrl.protocol("one", "AgentGym-RL").missing == ("turtle",)
+
+
+def test_the_agents_prompt_says_whether_it_sees_the_turns_it_has_left() -> None:
+    recipe = resolve("equalized-r2g", None, overrides={"evaluate.gyms": ["turtle"]}, check=False)
+    shown = recipe.model_copy(update={"model": recipe.model.model_copy(update={"turns_left": True})})
+    actor, tasks = Actor(label="RL", kind="checkpoint"), list(own_tasks("turtle", "test"))[:1]
+    [[before], [after]] = fingerprints(recipe, actor, tasks), fingerprints(shown, actor, tasks)
+    assert [difference.setting for difference in differences(before, after)] == ["agent_prompt"]
+
+
+def test_a_docstring_is_no_part_of_the_agents_prompt() -> None:
+    texts = _source(prompt)
+    assert {prompt.__doc__, prompt.opening_messages.__doc__}.isdisjoint(texts)
+    assert any("# Goal" in text for text in texts)
+
+
+def test_a_served_demonstrator_is_not_recorded_as_scripted() -> None:
+    overrides = {"evaluate.gyms": ["turtle"], "demonstrations.policy": "gpt-4o", "demonstrations.temperature": 0.5}
+    recipe = resolve("equalized-r2g", None, overrides=overrides, check=False)
+    tasks = list(own_tasks("turtle", "test"))[:1]
+    [row] = fingerprints(recipe, Actor(label="demonstrator", kind="demonstrator"), tasks)
+    assert (row["temperature"], row["top_p"], row["max_tokens"]) == ("0.5", "1.0", "2048")
+
+
+def test_a_users_extra_body_is_part_of_its_sampling() -> None:
+    options = {"model": "qwen", "base_url": "http://127.0.0.1/v1", "extra_body": {"thinking": False}}
+    overrides = {"evaluate.gyms": ["turtle"], "evaluate.user": {"kind": "openai", "options": options}}
+    recipe = resolve("equalized-r2g", None, overrides=overrides, check=False)
+    [row] = fingerprints(recipe, Actor(label="RL", kind="checkpoint"), list(own_tasks("turtle", "test"))[:1])
+    assert json.loads(row["user_sampling"] or "")["extra_body"] == {"thinking": False}
+
+
+def test_an_earlier_evaluation_of_the_scripted_demonstrator_has_no_temperature(home: Path) -> None:
+    log_run("old", None, policy="scripted(skill=0.5)")
+    assert userrl.protocol("old").rows["turtle"]["temperature"] == "scripted"
 
 
 def test_the_command_prints_the_differences_and_names_what_it_knows(home: Path) -> None:
