@@ -118,7 +118,8 @@ class Source:
     def returned(self, function: str) -> Template:
         """Return the text that a function returns."""
         nodes = (node.value for node in ast.walk(self._function(function)) if isinstance(node, ast.Return))
-        return self._only(t for node in nodes if node is not None and (t := _template(node)) is not None)
+        templates = (t for node in nodes if node is not None and (t := _template(node)) is not None)
+        return self._only(templates, f"returned by {function}")
 
     def values(self, function: str, key: str, length: int) -> tuple[Template, ...]:
         """Return the texts at a key of the dictionaries that a function makes, in the order of the lines."""
@@ -159,7 +160,7 @@ class Source:
             scope = inner
         return scope
 
-    def _only(self, templates: Iterator[Template], name: str = "") -> Template:
+    def _only(self, templates: Iterator[Template], name: str) -> Template:
         template = next(iter(templates), None)
         if template is None:
             raise self._lacks(name)

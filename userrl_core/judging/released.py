@@ -59,7 +59,12 @@ class ReleasedJudge:
 
 def read_scores(text: str, turns: int) -> list[int]:
     """Return the marks of a reply, [T]. Raises ValueError for another number of turns, another mark, or two marks of -1."""
-    value = read_object(text)
+    # The thinking before the object may quote others, such as calls. These keys are in it however it is numbered.
+    first, last = "score_0", f"score_{max(turns - 1, 1)}"
+    try:
+        value = read_object(text, last)
+    except ValueError:
+        value = read_object(text, first)
     marks = {int(match[1]): mark for key, mark in value.items() if (match := _SCORE.fullmatch(str(key)))}
     numbers = sorted(marks)
     if numbers == list(range(turns + 1)):

@@ -264,6 +264,11 @@ def test_tarls_scores_are_read_from_any_of_its_numberings(scores: dict[str, int]
     assert read_scores(f"so: {json.dumps(scores)}", 3) == marks
 
 
+@pytest.mark.parametrize("scores", [{"score_0": 0}, {"score_1": 0}, {"score_0": 1, "score_1": 0}])
+def test_a_call_quoted_in_the_thinking_is_not_read_as_tarls_scores(scores: dict[str, int]) -> None:
+    assert read_scores(f'{{"name": "cancel", "arguments": {{}}}} is wrong. {json.dumps(scores)}', 1) == [0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
