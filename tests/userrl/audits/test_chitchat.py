@@ -39,6 +39,16 @@ def test_a_damaged_file_is_refused_with_what_to_do(content: str, tmp_path: Path)
         read(tmp_path / "dataset.json")
 
 
+def test_offline_the_sentence_names_a_way_that_this_command_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with raises("model.not_downloaded", "set PIP_FIND_LINKS to its folder"):
+        chitchat_users()
+
+
 def test_each_speaker_has_one_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     folder = tmp_path / "people" / "chitchat"

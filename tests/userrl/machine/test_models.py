@@ -15,6 +15,7 @@ from flows.cli.main import app
 from tests.llama import llama, tokenizer
 from tests.makers import raises
 from userrl.machine.fetch import fetch
+from userrl.machine.hashes import file_hash
 from userrl.machine.pretrained import (
     ENCODER,
     WHEELS,
@@ -62,6 +63,16 @@ def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
     fetch("tiny", tmp_path / "tiny-llama")
     assert list(fetched()) == ["tiny"]
     assert not (models_dir() / ".tiny.partial").exists()
+
+
+def test_a_damaged_model_is_fetched_again(tmp_path: Path) -> None:
+    first = fetch("tiny", llama(tmp_path / "tiny-llama"))
+    weights = models_dir() / "tiny" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    told = CliRunner().invoke(app, ["model", "fetch", "tiny", "--from", str(tmp_path / "tiny-llama")])
+    assert "already" not in told.output
+    assert fetched()["tiny"] == first
+    assert file_hash(weights) == first["sha256"]
 
 
 @pytest.mark.parametrize("name", WHEELS)
