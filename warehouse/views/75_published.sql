@@ -132,7 +132,7 @@ CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every :=
                                ELSE replace(setting, '_', ' ') || ' ' || ours || ' (published: ' || theirs || ')' END, '; ' ORDER BY rank)
                    FILTER (ours <> theirs AND CASE setting
                        WHEN 'tasks' THEN array_slice(split(ours, ' '), 1, 3) = array_slice(split(theirs, ' '), 1, 3)
-                       WHEN 'user_model' THEN contains(ours, 'own server')
+                       WHEN 'user_model' THEN contains(ours, 'own server') OR starts_with(ours, theirs || '-20')
                        ELSE setting NOT IN ('horizon', 'attempts') END) AS differs,
                count(*) FILTER (ours <> theirs) AS differing,
                string_agg(replace(setting, '_', ' '), ', ' ORDER BY rank) FILTER (ours IS NULL OR theirs IS NULL) AS unknown

@@ -196,6 +196,14 @@ def test_an_earlier_evaluation_of_the_scripted_demonstrator_has_no_temperature(h
     assert userrl.protocol("old").rows["turtle"]["temperature"] == "scripted"
 
 
+def test_a_dated_user_is_named_where_nothing_is_subtracted(home: Path) -> None:
+    log_run("dated", own("userrl-table3:ours", "turtle") | {"user_model": "gpt-4o-2024-08-06"})
+    with open_warehouse(warehouse_dir()) as warehouse:
+        [row, *_] = warehouse.rows("FROM beside_published(run := 'dated', every := true) WHERE gym = 'turtle'")
+    assert not row["comparable"]
+    assert "user model gpt-4o-2024-08-06 (published: gpt-4o)" in row["why_not"]
+
+
 def test_the_command_prints_the_differences_and_names_what_it_knows(home: Path) -> None:
     log_run("one", own("userrl-table3:ours", "turtle"))
     shown = CliRunner().invoke(app, ["protocol", "one", "--against", "UserRL table 3"])
