@@ -58,8 +58,9 @@ class UserAudit:
 
     @property
     def reader(self) -> str:
-        """Who read the words: patterns if they read any of them."""
-        return PATTERNS if not self.rows or any(row.reader == PATTERNS for row in self.rows) else self.rows[0].reader
+        """Who read the words: patterns if they read any of them, "" if no conversation's words were read."""
+        readers = {row.reader for row in self.rows if "coached" in row.user}
+        return PATTERNS if PATTERNS in readers else next(iter(readers), "")
 
     def verdicts(self, *, suspect: bool | None = None) -> dict[str, int]:
         """Count the verdicts of failed conversations; of suspect tasks, of the others, or of all (None)."""

@@ -11,6 +11,7 @@ from analysis.users.audit import audit
 from analysis.users.grounding import new_claim, unknown_facts
 from tests.analysis.users.faulty import WRONG_DATE, converse, moving_tasks
 from userrl_core.judging.acts import Act, Utterance
+from userrl_core.records import Task, Trajectory, Turn
 
 
 class Given:
@@ -42,6 +43,12 @@ async def test_a_confirmation_that_states_the_right_value_does_not_give_in():
     reply.observation = f"Yes, {task.payload['actions'][-1]['kwargs']['date']}."
     [row] = audit([talk], reader=Given(reply=(reply.observation, "confirms"))).rows
     assert not row.user["gave in"]
+
+
+def test_nobody_read_words_where_no_task_has_an_instruction():
+    talk = Trajectory(Task("verifiers", "1", "test", {}, "imported:verifiers"), 0, 1, 0)
+    talk.turns.append(Turn(1, "message", "Hello", "", "Hello", "Hi", None))
+    assert (audit([talk]).reader, audit([talk], reader=Given()).reader) == ("", "")
 
 
 async def test_equal_utterances_are_read_once():

@@ -15,6 +15,7 @@ from userrl.reports.users.audited import AuditedUsers
 from userrl_core.number_format import number, with_limits
 
 READERS = {
+    "": "No words were read, since no task has an instruction that they could be compared with.",
     "patterns": "Words were read by patterns, which miss many: `userrl model fetch all-minilm-l6-v2` fetches the encoder.",
     "encoder": "Words were read by the encoder all-MiniLM-L6-v2. No language model was called.",
 }
