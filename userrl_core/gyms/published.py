@@ -125,10 +125,9 @@ def released_tool(root: Path) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        tool = yaml.safe_load(path.read_text(encoding="utf-8"))["tool_schema"]
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8"))["tool_schema"])
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise TaskError("task.file_unreadable", f"{path} holds no tool_schema. Clone the repository again.") from None
-    return dict(tool)
 
 
 def _travel_rows(task: Task, folder: Path, config: Mapping[str, Any]) -> Path:

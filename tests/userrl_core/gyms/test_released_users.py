@@ -16,6 +16,7 @@ from tests.makers import raises
 from tests.mock_server import Answer, Body, MockServer
 from tests.userrl_core.gyms.released_copy import FILES, write_copy
 from userrl_core.gyms import make, tasks
+from userrl_core.gyms.published import released_tool
 from userrl_core.gyms.registry import released_module
 from userrl_core.gyms.released_texts import Source, hashes
 from userrl_core.interact import InteractCall
@@ -88,6 +89,13 @@ def test_a_copy_of_another_version_is_refused_with_the_text_it_lacks(copy: Path)
     path.write_text("def broken(")
     with raises("prompts.unreadable"):
         Source(copy, "userrl", "gyms/TurtleGym/turtlegym/env/prompts.py")
+
+
+def test_a_copy_whose_tool_has_no_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "schema").mkdir()
+    (tmp_path / "schema" / "interact_tool.yaml").write_text("tool_schema:\n")
+    with raises("task.file_unreadable", "holds no tool_schema"):
+        released_tool(tmp_path)
 
 
 def test_a_gym_without_released_prompts_names_those_that_have_them() -> None:
@@ -173,6 +181,15 @@ async def test_a_judgement_that_stays_unreadable_is_an_error_after_three_equal_r
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]
     assert len(gym.ledger) == 3  # every request is paid
+
+
+async def test_an_answer_that_is_a_hole_of_the_prompt_does_not_become_the_truth(copy: Path) -> None:
+    task = tasks("search", "test")[0]
+    with MockServer(saying({"judgment": "No"})) as server:
+        await step(played(server, copy, "search", task), "answer", "<correct_answer>")
+        [[_, prompt]] = texts(server)
+    assert "Told <correct_answer>. Right " in prompt
+    assert prompt.count(str(task.payload["answer"])) == 1
 
 
 async def test_search_asks_the_judge_only_where_the_rule_does_not_accept(copy: Path) -> None:

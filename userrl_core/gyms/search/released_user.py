@@ -62,8 +62,8 @@ class ReleasedSearchUser:
         return is_right
 
     async def _judge(self, answer: str) -> bool:
-        prompt = self._texts.user.replace("<question>", self._question).replace("<model_answer>", answer)
-        prompt = prompt.replace("<correct_answer>", self._truth)
+        prompt = self._texts.user.replace("<question>", self._question).replace("<correct_answer>", self._truth)
+        prompt = prompt.replace("<model_answer>", answer)  # last: an answer "<correct_answer>" must stay as it is
         messages = [{"role": "system", "content": self._texts.system}, {"role": "user", "content": prompt}]
         return await ask(self._server, messages, _judgement, role="judge", ledger=self.ledger)
 
