@@ -56,10 +56,12 @@ class ProtocolReport:
     def _blocks(self) -> list[Block]:
         if not self.against:
             return [block for gym, row in self.rows.items() for block in _values(gym, row)]
+        agreeing = [gym for gym, items in self.differences.items() if not items]
+        but = f", except at {', '.join(agreeing)}" if agreeing else ""
         verdict = (
             f"Every setting is known and equal to that of {self.against}: scores may be subtracted."
             if self.equal
-            else f"Scores may not be subtracted from those of {self.against}."
+            else f"Scores may not be subtracted from those of {self.against}{but}."
         )
         blocks: list[Block] = [Text(verdict, strong=True)]
         for gym, items in self.differences.items():
