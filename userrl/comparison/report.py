@@ -12,7 +12,7 @@ from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compare
 from analysis.measure.interval import Interval, finite
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
-from userrl.run.fingerprint import settings
+from userrl.run.fingerprint import SCRIPTED, settings
 from userrl_core.json_files import read_json
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -174,14 +174,14 @@ def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFra
 def different_settings(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
     """Return the settings that differ between sides, by gym: data, user, horizon, task versions, and those of the protocols.
 
-    A setting that a side did not record is not counted.
+    A setting that a side did not record is not counted, nor the sampling that a scripted agent does not have.
     """
     names = {"data": "data", "user_model": "user", "horizon": "horizon", "benchmark_version": "task versions"}
     counts = report.settings.group_by("gym").agg(pl.col(*names).drop_nulls().n_unique())
     by_gym = {row["gym"]: [names[key] for key in names if row[key] > 1] for row in counts.iter_rows(named=True)}
     for gym, rows in report.protocols.items():
         for setting in settings():
-            values = {row[setting] for row in rows if row.get(setting) is not None}
+            values = {row[setting] for row in rows} - {None, SCRIPTED}
             if len(values) > 1 and setting not in COVERED:
                 by_gym.setdefault(gym, []).append(setting.replace("_", " "))
     return {gym: tuple(different) for gym, different in sorted(by_gym.items()) if different}

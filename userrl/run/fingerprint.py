@@ -34,6 +34,8 @@ from userrl_core.served.client import ChatServer
 from warehouse import reference
 
 Row = dict[str, str | None]
+SCRIPTED = "scripted"
+"""The value of the settings of a model that the scripted demonstrator does not have."""
 SAMPLING = ("temperature", "top_p", "max_tokens")
 OF_MACHINE = ("database", "prompt", "tool")
 """Fields of a task's payload that say where its data is on this machine, or hold the agent's prompt."""
@@ -186,7 +188,7 @@ def _agent(recipe: Recipe, actor: Actor, tasks: Sequence[Task], gym_type: type[G
     names = ("agent_tool", "temperature", "top_p", "max_tokens", "context_limit")
     evaluate, setup = recipe.evaluate, recipe.demonstrations
     if actor.kind == "demonstrator" and setup.policy == "scripted":
-        return dict.fromkeys(names, "scripted")
+        return dict.fromkeys(names, SCRIPTED)
     tool = tasks[0].payload.get("tool") or tool_schema(gym_type.choices())
     description = text_hash(json.dumps(tool, sort_keys=True))[:8]
     if actor.kind != "checkpoint":

@@ -230,6 +230,17 @@ def test_compare_subtracts_only_where_the_protocols_are_not_known_to_differ(home
     assert any(f"the protocols differ ({named})" in sentence for sentence in comparison_sentences(other))
 
 
+def test_a_model_is_compared_with_the_scripted_demonstrator(home: Path) -> None:
+    row = own("userrl-table3:ours", "turtle")
+    log_run("model", row)
+    log_run(
+        "script", row | dict.fromkeys(("agent_tool", "temperature", "top_p", "max_tokens"), "scripted"), (1.0, 1.0, 1.0)
+    )
+    with open_warehouse(warehouse_dir()) as warehouse:
+        report = comparison_report(warehouse, find_sides(warehouse, ["model", "script"])[0])
+    assert (why_not_comparable(report), len(report.comparison.paired) > 0) == ("", True)
+
+
 def test_a_gate_is_inconclusive_where_the_protocols_differ(home: Path) -> None:
     row = own("userrl-table3:ours", "turtle")
     log_run("one", row)
