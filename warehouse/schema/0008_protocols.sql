@@ -20,10 +20,10 @@ CREATE TABLE protocols (               -- What an evaluation was played with, ap
     horizon            VARCHAR,        -- maximum agent turns
     agent_prompt       VARCHAR,        -- prompt style of the agent, and a hash of its texts
     agent_tool         VARCHAR,        -- the agent's tool: interact or native, tool_choice, and a hash of its description
-    temperature        VARCHAR,        -- sampling temperature of the agent
-    top_p              VARCHAR,        -- its nucleus; null where the temperature is 0 or nothing is sampled
+    temperature        VARCHAR,        -- sampling temperature of the agent; scripted if it is no model
+    top_p              VARCHAR,        -- its nucleus; greedy where the temperature is 0
     max_tokens         VARCHAR,        -- its most tokens of a reply
-    context_limit      VARCHAR,        -- its most tokens of a conversation; null where the server decides
+    context_limit      VARCHAR,        -- its most tokens of a conversation; server's where the server decides
     format_errors      VARCHAR,        -- what a reply without a readable call does: end or continue
     attempts           VARCHAR,        -- conversations per task
     protocol_hash      VARCHAR,        -- hash of all settings above
