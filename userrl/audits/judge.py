@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.measure.readings import Agreement, agreement
+from curricula import Recipe
 from curricula.load import from_resolved
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
@@ -90,7 +91,7 @@ def audit_judge(
     quiet_process()
     stored_run = find(run)
     recipe = from_resolved(stored_run.info.resolved)
-    turn_judge = TurnJudge(_config(judge, judge_of(recipe)), gym_config(recipe, evaluation=phase == "evaluate"))
+    turn_judge = TurnJudge(_config(judge, recipe), gym_config(recipe, evaluation=phase == "evaluate"))
     stored = [
         trajectory
         for trajectory in stored_conversations(stored_run.id, phase, None)
@@ -106,15 +107,13 @@ def audit_judge(
     return _audited(stored_run.id, turn_judge.config.model, phase, asyncio.run(_read(turn_judge, chosen, repeats)))
 
 
-def _config(chosen_judge: str | Mapping[str, Any] | None, recipe_judge: JudgeConfig | None) -> JudgeConfig:
-    if chosen_judge is None and recipe_judge is None:
-        raise ConfigError("judge.none", "The run's recipe has no judge. Name one with --judge.")
-    config = recipe_judge
+def _config(chosen_judge: str | Mapping[str, Any] | None, recipe: Recipe) -> JudgeConfig:
     if chosen_judge is not None:
-        config = validated(
-            JudgeConfig, {"model": chosen_judge} if isinstance(chosen_judge, str) else dict(chosen_judge), "--judge"
-        )
-    assert config is not None
+        keys = {"model": chosen_judge} if isinstance(chosen_judge, str) else dict(chosen_judge)
+        recipe = recipe.model_copy(update={"judge": validated(JudgeConfig, keys, "--judge")})
+    config = judge_of(recipe)
+    if config is None:
+        raise ConfigError("judge.none", "The run's recipe has no judge. Name one with --judge.")
     if (server := judge_server(config)) is not None:
         refuse_missing_key(server)
     return config

@@ -195,8 +195,8 @@ def published_root(texts: str | Path | None) -> Path:
     if texts is None:
         raise ConfigError(
             "prompts.missing",
-            "Released prompts are read from a folder of published data, and none was named. Set USERRL_PUBLISHED_DATA, or "
-            "give the user the option texts.",
+            "Released prompts are read from a folder of published data, and none was named. Give the user or judge the option "
+            "texts: the folder that USERRL_PUBLISHED_DATA names in recipes.",
         )
     return Path(texts)
 

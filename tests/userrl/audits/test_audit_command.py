@@ -86,3 +86,19 @@ def test_an_audit_of_a_judge_from_python_is_a_typed_result(
     assert audit.to_polars().select("beside", "share").rows() == [("the rule judge", 1.0), ("itself", 1.0)]
     assert str(audit).startswith(f"rule on 3 conversations of {run} (evaluate), 6 readings, 0 without usable marks\n")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_named_judge_with_the_released_prompt_reads_it_from_the_published_data(
+    evaluated: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    monkeypatch.setenv("USERRL_PUBLISHED_DATA", str(tmp_path))
+    (tmp_path / "tarl").mkdir()
+    (tmp_path / "tarl" / "judge.md").write_text("Score the turns.")
+    scores = {f"score_{n}": 1 for n in range(60)}
+    with MockServer(lambda body: Answer(json.dumps(scores))) as server:
+        config = {"model": "m", "prompts": "released", "options": {"base_url": server.base_url, "retries": 0}}
+        userrl.audit_judge(run, config, phase="evaluate", most=1, repeats=1)
+        [system, *_] = server.requests[0]["messages"]
+    assert system["content"] == "Score the turns."
