@@ -51,9 +51,10 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
 """Kinds that are recognised by words. The others follow from the task's facts."""
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (7, 10)}
+HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (5, 5)}
 """Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
-both, and their number (`lab/checks/users_hand_check.py`).
+both, and their number, on the labels that rules were changed by (`lab/checks/users_blame.py DATA dev`). On labels that were
+used once, "gave in" holds in 4 of 7, and on 30 earlier ones in 2 of 3 (data/users/README.md).
 """
 MIN_PRECISION = 0.7
 PATTERNS = "patterns"
