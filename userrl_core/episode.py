@@ -142,8 +142,12 @@ class Episode:
         if stop_reason is not None:
             self._finish(stop_reason, reject_reason)
             return []
-        spoken = turn.info.get("audio", {}).get("path")
-        return [{"role": "tool", "content": self.shown(turn), **({"audio": spoken} if spoken else {})}]
+        message: Message = {"role": "tool", "content": self.shown(turn)}
+        if message["content"] != turn.observation:
+            message["observation"] = turn.observation  # for demonstrators, which read the gym's own words
+        if spoken := turn.info.get("audio", {}).get("path"):
+            message["audio"] = spoken
+        return [message]
 
     def shown(self, turn: Turn) -> str:
         """Return the text shown to the agent after a turn."""

@@ -52,6 +52,16 @@ def test_each_message_says_how_many_turns_are_left(style: EpisodeStyle, notes: t
     assert not any(turn.flags & Flag.TURNS_LEFT for turn in before.turns)
 
 
+@pytest.mark.parametrize("gym", ["errand", "telepathy"])
+def test_a_demonstrator_plays_as_without_the_note(gym: str) -> None:
+    told, plain = (
+        asyncio.run(run_episodes(tasks(gym, "train")[:4], ScriptedPolicy(1.0), horizon=12, turns_left=turns_left))
+        for turns_left in (True, False)
+    )
+    assert [trajectory.score for trajectory in told] == [1.0] * 4
+    assert [[turn.message for turn in t.turns] for t in told] == [[turn.message for turn in t.turns] for t in plain]
+
+
 def test_the_last_turn_is_told_as_one() -> None:
     texts, _ = shown("full", 3, True)
     assert [text.rpartition("\n")[2] for text in texts] == ["(3 turns left)", "(2 turns left)", "(1 turn left)"]

@@ -37,5 +37,5 @@ class _ScriptedSession:
         self._demonstrator = demonstrator
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        observation = str(new[-1]["content"])
+        observation = str(new[-1].get("observation", new[-1]["content"]))
         return PolicyReply(text=render_call(self._demonstrator.act(observation)))
