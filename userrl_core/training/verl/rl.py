@@ -207,7 +207,8 @@ class _StageStart:
         if stats is not None:
             self._inform_curriculum(stats)
             self.metrics |= self.curriculum.metrics()
-        self._decide(step + 1)
+        if step > 0:  # the validation before the first step, whose tasks are chosen, comes as step 0
+            self._decide(step + 1)
         self.sink.metrics(self.metrics, stage=job.stage, step=step)
         folder = self.root / f"global_step_{step}"
         if files.weights(folder):

@@ -43,9 +43,10 @@ from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, hori
 from userrl_core.training.verl.machine.folding import fold_adapters
 from userrl_core.training.verl.machine.heartbeat import HeartbeatWatch, start_heartbeat
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.rl import stage_file
+from userrl_core.training.verl.rl import _StageStart, stage_file
 from userrl_core.training.verl.sft import prepared
 from userrl_core.training.verl.step_plan import HORIZONS, Decision, decide, decided, plan_steps, tasks_by_key
+from warehouse import TurnLog
 
 STAGES = [(1, 5), (6, 10)]
 CHATS = "pkg://userrl_core.training.verl.data"
@@ -103,6 +104,18 @@ def test_tasks_that_a_curriculum_chooses_are_left_open_and_told_one_by_one(tmp_p
     assert (again.chosen, again.state) == (True, {"at": 0, "seen": []})
     decide(tmp_path, 2, Decision(4, ["travel/a", "math/b"]))
     assert decided(tmp_path, 2) == Decision(4, ["travel/a", "math/b"])
+
+
+def test_the_validation_before_the_first_step_chooses_no_tasks_again(tmp_path: Path) -> None:
+    job, curriculum = make_job(tmp_path, tmp_path / "model"), Choosing()
+    with TurnLog.open(tmp_path / "warehouse", "r1") as log:
+        stage = _StageStart(job, curriculum, log, None)
+        stage.decides = stage.chooses = True
+        stage.folder.mkdir(parents=True)
+        stage._decide(1)
+        stage._step(0, {}, None)
+    assert curriculum.at == job.algorithm.batch
+    assert len((stage.folder / HORIZONS).read_text().splitlines()) == 1
 
 
 def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
