@@ -9,7 +9,7 @@ A task curriculum that estimates pass rates replaces the epochs: a batch gets th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,8 +120,13 @@ class TaskSampler:
         self.use(pools)
 
     def use(self, pools: Mapping[str, Sequence[Task]]) -> None:
-        """Replace the pools. A pool with the same tasks as before continues at its position."""
+        """Replace the pools. A pool with the same tasks as before continues at its position. Outcomes of tasks are kept."""
         before = self._pools
+        outcomes = {
+            pool.tasks[index].key: (pool.passed[index], pool.failed[index])
+            for pool in before.values()
+            for index in map(int, np.flatnonzero(pool.passed + pool.failed))
+        }
         self._pools = {}
         for name, tasks in pools.items():
             if not tasks:
@@ -137,16 +142,26 @@ class TaskSampler:
             index = {task.key: i for i, task in enumerate(tasks)}
             if len(index) != len(tasks):
                 raise ConfigError("task.duplicate", f"Pool '{name}' contains a task twice. Give every task once.")
-            self._pools[name] = _Pool(tasks, fingerprint, self._order(name, fingerprint, len(tasks), 0), index)
+            pool = _Pool(tasks, fingerprint, self._order(name, fingerprint, len(tasks), 0), index)
+            for key in outcomes.keys() & index.keys():
+                pool.passed[index[key]], pool.failed[index[key]] = outcomes[key]
+            self._pools[name] = pool
         self._credit = {name: self._credit.get(name, 0.0) for name in self._pools}
 
     def batch(
-        self, n: int, weights: Mapping[str, float], *, oversample: float = 0.0, by_tokens: bool = False
+        self,
+        n: int,
+        weights: Mapping[str, float],
+        *,
+        oversample: float = 0.0,
+        by_tokens: bool = False,
+        last: Collection[str] = (),
     ) -> list[Task]:
         """Return the next n distinct tasks. Over time, pools get exact shares in proportion to their weights.
 
         by_tokens: weights are shares of tokens, at the observed prices; shares of tasks until every pool has a price.
         oversample: expected share drawn again from tasks whose last group was mixed, if there are any.
+        last: keys of tasks that a curriculum chooses only after all others of their pool.
         Raises ConfigError for weights without a pool, and for batches larger than their pools.
         """
         for name in weights:
@@ -166,7 +181,7 @@ class TaskSampler:
             weights = {name: weight / self._prices[name] for name, weight in weights.items()}
         batch_tasks: dict[str, Task] = {}
         tasks_left = {name: len(self._pools[name].tasks) for name in weights}
-        by_priority = {name: self._by_priority(name) for name in weights} if self._curriculum is not None else {}
+        by_priority = {name: self._by_priority(name, last) for name in weights} if self._curriculum is not None else {}
         while len(batch_tasks) < n:
             name = self._next_pool({pool: weight for pool, weight in weights.items() if tasks_left[pool]})
             if name in by_priority:
@@ -290,14 +305,15 @@ class TaskSampler:
         self._credit[best] -= sum(weights.values())
         return best
 
-    def _by_priority(self, name: str) -> Iterator[Task]:
-        """Yield the tasks of a pool, the highest priority first."""
+    def _by_priority(self, name: str, last: Collection[str]) -> Iterator[Task]:
+        """Return the tasks of a pool, the highest priority first, and those of ``last`` after all others."""
         pool, curriculum = self._pools[name], self._curriculum
         assert curriculum is not None
         uniform = uniforms(len(pool.tasks), derive_seed("curriculum", self.seed, name, self.draws))
         estimates = curriculum.posterior(pool.passed, pool.failed, pool.family_of)
         order = np.argsort(-curriculum.priorities(*estimates, uniform), kind="stable")
-        return (pool.tasks[int(index)] for index in order)
+        ranked = [pool.tasks[int(index)] for index in order]
+        return iter(sorted(ranked, key=lambda task: task.key in last) if last else ranked)
 
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
         """Return the next task of the epoch outside the batch. Tasks inside the batch wait for a later batch."""

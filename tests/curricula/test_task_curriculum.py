@@ -144,6 +144,25 @@ def test_a_recipe_s_curriculum_chooses_by_the_outcomes_of_its_groups() -> None:
     assert {task.key for task in curriculum.draw(1, 6)} == kept
 
 
+@pytest.mark.parametrize("kind", ["learnability", "thompson", "pools"])
+def test_groups_without_a_signal_are_drawn_again_from_tasks_that_the_step_has_not_played(kind: str) -> None:
+    curriculum = RecipeCurriculum(recipe(curriculum={"kind": kind}), (), 0)
+    pool = curriculum.choices(1)
+    assert pool is not None
+    for task in pool:  # ten tasks are far more worth than all others
+        curriculum.observe(task.key, 0.5 if task in pool[:10] else 0.0, conversations=500)
+    first, again = curriculum.draw(1, 8), curriculum.draw(1, 8)
+    assert not {task.key for task in first} & {task.key for task in again}
+
+
+def test_a_stage_with_more_tasks_keeps_the_outcomes_of_the_one_before() -> None:
+    sampler = TaskSampler({"a": tasks(4)}, 0, Learnability())
+    sampler.observe("a/t1", 0.5, conversations=100)
+    before = sampler.state_dict()["pools"]["a"]["outcomes"]
+    sampler.use({"a": tasks(6)})
+    assert sampler.state_dict()["pools"]["a"]["outcomes"] == before
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

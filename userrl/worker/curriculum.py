@@ -38,6 +38,8 @@ class RecipeCurriculum:
         self._seed = seed
         self._history: list[dict[str, Any]] = []
         self._stage = 0
+        self._drawn: tuple[int, set[str]] = 0, set()
+        """The last step, and the keys of the tasks drawn for it. Groups without a signal are drawn again from the others."""
         estimating = recipe.curriculum if isinstance(recipe.curriculum, TaskCurriculum) else None
         self._sampler = TaskSampler({}, seed, estimating)
         self._timed = timed_gates(recipe)
@@ -63,7 +65,11 @@ class RecipeCurriculum:
             mix = {SHUFFLED: 1.0}
         curriculum = self._recipe.curriculum
         oversample = curriculum.share if isinstance(curriculum, Oversample) else stage.stage.oversample
-        return self._sampler.batch(n, mix, oversample=oversample, by_tokens=stage.stage.weigh == "tokens")
+        drawn = self._drawn[1] if self._drawn[0] == step else set()
+        by_tokens = stage.stage.weigh == "tokens"
+        tasks = self._sampler.batch(n, mix, oversample=oversample, by_tokens=by_tokens, last=drawn)
+        self._drawn = step, drawn | {task.key for task in tasks}
+        return tasks
 
     def choices(self, step: int) -> list[Task] | None:
         """Return all tasks of a step's stage if the curriculum chooses by pass rates."""
