@@ -23,15 +23,15 @@ class PipedProcess:
     """A started program. module: what it runs."""
 
     def __init__(self, module: str) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  `close` closes it
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  `close` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=quiet(),
+            env=quiet() | {"PYTHONIOENCODING": "utf-8"},  # both sides, whatever the locale
             start_new_session=True,
-            text=True,
+            encoding="utf-8",
         )
 
     def tell(self, line: BaseModel) -> None:
@@ -42,10 +42,11 @@ class PipedProcess:
             self._process.stdin.flush()
 
     def ask(self, line: BaseModel) -> str:
-        """Send a line and return the answer; "" if the program has died."""
+        """Send a line and return the answer; "" if the program has died, also in the middle of a line."""
         self.tell(line)
         assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        answer = self._process.stdout.readline()
+        return answer if answer.endswith("\n") else ""
 
     def ended(self) -> tuple[int, list[str]]:
         """Wait for the end. Return the exit status, and the lines that it wrote to stderr."""
