@@ -33,6 +33,8 @@ class Other:
     horizon: int | None = None
     """Maximum number of turns, if the other side sets it."""
     prompt_style: PromptStyle = "full"
+    turns_left = False
+    """Whether the agent is shown how many turns it has left."""
     user_name = "rule"
 
     def __init__(self, skill: float = DEMONSTRATOR_SKILL) -> None:
@@ -91,6 +93,7 @@ class Checkpoint(Other):
         self._path, self._recipe = run.checkpoint, from_resolved(run.info.resolved)
         self.checkpoint = run.checkpoint.name
         self.horizon, self.prompt_style = self._recipe.evaluate.horizon, self._recipe.model.prompt_style
+        self.turns_left = self._recipe.model.turns_left
         self._name = run.id
 
     @property

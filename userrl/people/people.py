@@ -201,7 +201,7 @@ class Study:
         log.tasks([setup.task])
         episode = Episode(
             make(gym, setup.task, user, **setup.other.options(gym)),
-            EpisodeRules(setup.turns, "continue", step_timeout=PATIENCE, prompt_style=setup.other.prompt_style),
+            EpisodeRules(setup.turns, "continue", PATIENCE, setup.other.prompt_style, setup.other.turns_left),
             seed=derive_seed("play", setup.seed),
             context=_context(policy, setup),
             group=f"{setup.side}/{setup.task.key}",
@@ -258,6 +258,7 @@ class Study:
                 gym_config={setup.task.gym: setup.other.options(setup.task.gym)},
                 on_format_error="continue",
                 prompt_style=setup.other.prompt_style,
+                turns_left=setup.other.turns_left,
             )
         )
 

@@ -24,7 +24,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
-from userrl_core.records import Task, Trajectory
+from userrl_core.records import Flag, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 from warehouse.upkeep.exchange.conversations import conversations
@@ -263,6 +263,21 @@ def test_a_checkpoint_is_met_at_the_gyms_that_its_recipe_plays(
     met = Checkpoint(Run("r", tmp_path, info))
     assert met.gyms("user") == user
     assert sorted(met.gyms("agent")) == agent
+
+
+def test_an_agent_that_learnt_with_its_turns_left_is_shown_them(tmp_path: Path) -> None:
+    recipe = load("horizon-fork", "laptop", overrides={"model.turns_left": True})
+    info = RunInfo(id="r", created=1.0, resolved=recipe.resolved())
+    write_json(tmp_path / "report.json", {"checkpoint": str(tmp_path / "step-000001")})
+    assert Checkpoint(Run("r", tmp_path, info)).turns_left
+    other, study = Other(1.0), Study(tmp_path / "warehouse")
+    other.turns_left = True
+    task = study.hand_out("wish", "user", other)
+    played = study.hold(ConversationSetup(task, "user", other), person(forever="hm"))
+    study.close()
+    assert played.messages[-1]["content"].endswith("turns left)")
+    flags = rows(tmp_path / "warehouse", f"SELECT flags & {Flag.TURNS_LEFT} AS shown FROM turns")
+    assert {row["shown"] for row in flags} == {Flag.TURNS_LEFT}, "the simulated user's conversation too"
 
 
 def test_which_parts_can_be_played() -> None:
