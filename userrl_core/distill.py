@@ -99,7 +99,7 @@ def to_chat(trajectory: Trajectory) -> dict[str, Any]:
       no system message). ``gym``, ``task`` (its key), ``score`` and ``traj_id`` identify the trajectory.
     """
     messages: list[Message] = [dict(message) for message in trajectory.messages]
-    brief = not any(message["role"] == "system" for message in messages)
+    brief = not (messages and str(messages[-1]["content"]).endswith(" left)"))  # as the opening says it
     for turn in trajectory.turns:
         messages.append({"role": "assistant", "content": _reply_text(trajectory, turn.number - 1)})
         note = turns_left_note(trajectory.horizon - turn.number, brief=brief) if turn.flags & Flag.TURNS_LEFT else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ from userrl_core.gyms import make, tasks
 from userrl_core.gyms.prompt import EpisodeStyle, number_word
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies.scripted import ScriptedPolicy
-from userrl_core.records import Flag, PolicyReply, Trajectory
+from userrl_core.records import Flag, PolicyReply, RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.text.tokenizer import train_tokenizer
 from warehouse import TurnLog, open_warehouse
@@ -27,9 +28,11 @@ def shown(style: EpisodeStyle, horizon: int, turns_left: bool, replies: int = 2)
     """Return the last text of the opening and the text after each reply, and the trajectory."""
 
     async def conversation() -> tuple[list[str], Trajectory]:
-        gym = make("wish", tasks("wish", "train")[0])
+        task = tasks("wish", "train")[0]
+        prompt = {"prompt": [{"role": "user", "content": "Hi"}]} if style == "released" else {}
+        gym = make("wish", replace(task, payload={**task.payload, **prompt}))
         rules = EpisodeRules(horizon, "continue", prompt_style=style, turns_left=turns_left)
-        episode = Episode(gym, rules)
+        episode = Episode(gym, rules, context=RolloutContext(phase="evaluate"))
         texts = [(await episode.begin())[-1]["content"]]
         for _ in range(replies):
             texts += [message["content"] for message in await episode.submit(ASKED)]
@@ -68,7 +71,7 @@ def test_the_last_turn_is_told_as_one() -> None:
     assert shown("brief", 120, True)[0][0].endswith(" many")
 
 
-@pytest.mark.parametrize("style", ["brief", "full"])
+@pytest.mark.parametrize("style", ["brief", "full", "released"])
 def test_a_demonstration_is_learnt_as_it_was_shown(style: EpisodeStyle) -> None:
     told, trajectory = shown(style, 5, True, replies=3)
     said = [message["content"] for message in to_chat(trajectory)["messages"] if message["role"] in ("user", "tool")]
