@@ -89,15 +89,20 @@ class Question:
         with self._place:
             waiting = ui.label("Asking …").classes("quiet").props('role="status"')
         try:
-            self._answer = await frame.asked(lambda: ask(self._warehouse.root, text, limit=ROWS, seconds=SECONDS))
+            answer: Answer | Exception = await frame.asked(
+                lambda: ask(self._warehouse.root, text, limit=ROWS, seconds=SECONDS)
+            )
         except (UserRLError, duckdb.Error) as error:
-            with self._place:
-                frame.sentence(str(error))
+            answer = error
+        if waiting.is_deleted:  # by a later question, whose answer this place gets
             return
-        finally:
-            waiting.delete()
+        waiting.delete()
         with self._place:
-            self._show(self._answer, text)
+            if isinstance(answer, Exception):
+                frame.sentence(str(answer))
+                return
+            self._answer = answer
+            self._show(answer, text)
 
     def _show(self, answer: Answer, text: str) -> None:
         for note in answer.notes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
+from nicegui import Client
+from nicegui.page import page
 
+from flows.page.ask import Question
 from flows.page.charts import BAD, COLORS, GOOD, turn_bars
 from flows.page.conversation.token_probabilities import token_rows
 from flows.page.published import evaluated_gyms
@@ -29,6 +33,25 @@ def test_a_task_is_named_by_the_first_words_of_its_user() -> None:
     assert opening_words(messages("one two three"), "t1", longest=7) == "one two …"
     assert opening_words(messages("x" * 99), "t1", longest=5) == "xxxxx …"
     assert [opening_words(stored, "t1") for stored in (messages(), None, "[]")] == ["t1"] * 3
+
+
+def test_the_later_of_two_questions_gets_the_place_of_the_answer(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [1.0])
+
+    async def asked() -> list[str]:
+        with open_warehouse(tmp_path) as warehouse, Client(page("/"), request=None):
+            question = Question(warehouse, "SELECT 11 AS first")
+            await question.build()
+            earlier = asyncio.ensure_future(question._ask())
+            await asyncio.sleep(0)
+            question._box.set_value("SELECT 22 AS later, 33 AS too")
+            await asyncio.gather(earlier, question._ask())
+            return [str(element.props.get("columns", "")) for element in question._place.descendants()]
+
+    tables = [columns for columns in asyncio.run(asked()) if columns]
+    assert len(tables) == 1
+    assert "later" in tables[0]
 
 
 def test_a_task_is_told_in_sentences() -> None:
