@@ -57,6 +57,8 @@ def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         known_keys = _known_keys(kind, problem["loc"])
         return f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known_keys)}; known here: {', '.join(sorted(known_keys))}"
+    if problem["type"] == "union_tag_not_found":
+        return f"'{where}.kind' is missing; docs/reference/recipe-keys.md has the kinds"
     if problem["type"] == "union_tag_invalid":
         return f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
     if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):

@@ -167,6 +167,7 @@ def test_a_stage_with_more_tasks_keeps_the_outcomes_of_the_one_before() -> None:
     ("changes", "words"),
     [
         ({"curriculum": {"kind": "learnable"}}, "learnability"),
+        ({"curriculum": {"half_life": 3}}, "'curriculum.kind' is missing; docs/reference/recipe-keys.md"),
         ({"curriculum": {"kind": "learnability", "halflife": 3}}, "half_life"),
         ({"curriculum": {"kind": "pools", "easy": 0.9}}, "sum to 1"),
         ({"curriculum": {"kind": "pools", "hard_below": 0.9}}, "lower than easy_from"),
