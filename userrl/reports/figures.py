@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from analysis.drawing import COLORS, QUIET, RULE, TEXT, drawing, in_both, name_lines
+from analysis.drawing import COLORS, QUIET, RULE, drawing, in_both, name_lines
 from userrl.machine.foreign_text import plain
 
 SIGMA = 2.0
@@ -193,6 +193,10 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
         return _svg(figure)
 
 
+ON_STRONG, ON_WEAK = "#fefefe", "#0a0a0a"
+"""Colours of the text on a cell. They stay in dark, as the cells' colours do."""
+
+
 def matrix(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str]]], *, title: str
 ) -> str:
@@ -224,7 +228,7 @@ def matrix(
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color="white" if strong else TEXT,
+                    color=ON_STRONG if strong else ON_WEAK,
                 )
         axes.set_xlabel(plain(title))
         return _svg(figure)
