@@ -59,7 +59,7 @@ def awaited_state(port: int) -> str:
 
 def server_state(port: int, host: str = "127.0.0.1") -> str:
     """Return ``free``, ``ours`` (a healthy Prefect server of this home), ``open`` (ours without a password) or ``taken``."""
-    url = f"http://{host}:{port}"
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if not listens(url):
         return "free"
     try:

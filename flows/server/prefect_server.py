@@ -30,7 +30,7 @@ def server_environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
     reached = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
     return quiet() | {
         "PREFECT_HOME": str(home()),
-        "PREFECT_API_URL": f"http://{reached}:{port}/api",
+        "PREFECT_API_URL": f"http://{f'[{reached}]' if ':' in reached else reached}:{port}/api",
         "PREFECT_SERVER_API_HOST": host,
         "PREFECT_SERVER_API_PORT": str(port),
         "USERRL_HOME": str(home()),

@@ -196,7 +196,7 @@ def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
     """Return True if a server on that port reports that it is healthy."""
     url = options.base_url.removesuffix("/v1") + options.health
     try:
-        return bool(httpx2.get(url, timeout=timeout, trust_env=False).is_success)
+        return bool(httpx2.get(url, timeout=timeout, trust_env=False, follow_redirects=True).is_success)
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return False
 

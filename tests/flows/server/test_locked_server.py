@@ -27,7 +27,9 @@ import pytest
 import websockets
 import yaml
 
+from flows.server.own_server import server_state
 from flows.server.password import CLIENT, password, write_dotenv
+from flows.server.prefect_server import server_environment
 from flows.server.provision import TEMPLATE
 from tests.migrated import migrate
 from tests.places import ROOT
@@ -470,6 +472,11 @@ def test_a_home_keeps_its_password_and_shows_it_to_its_owner_alone(tmp_path: Pat
     assert password(home) == made[0]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in home.iterdir()] == ["server.password"]
+
+
+def test_an_address_of_version_6_is_one_in_a_url() -> None:
+    assert server_environment(4777, "::1")["PREFECT_API_URL"] == "http://[::1]:4777/api"
+    assert server_state(free_port(), "::1") == "free"
 
 
 def test_userrl_server_says_in_a_sentence_that_it_runs_already(server: Server) -> None:
