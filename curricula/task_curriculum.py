@@ -104,7 +104,7 @@ class Thompson(TaskCurriculum):
 
 
 class Pools(TaskCurriculum):
-    """Easy, medium and hard tasks, with fixed shares of a batch. A task is promoted as its estimated pass rate rises.
+    """Easy, medium and hard tasks, with fixed expected shares. A task is promoted as its estimated pass rate rises.
 
     A task that was not played yet is where its family is: medium at first.
     """
@@ -117,13 +117,13 @@ class Pools(TaskCurriculum):
     """Pass rate below which a task is hard."""
 
     easy: Share = 0.15
-    """Share of easy tasks in a batch. The share of a pool without tasks goes to the others."""
+    """Expected share of easy tasks in a batch. The share of a pool without tasks goes to the others."""
 
     medium: Share = 0.7
-    """Share of medium tasks."""
+    """Expected share of medium tasks."""
 
     hard: Share = 0.15
-    """Share of hard tasks."""
+    """Expected share of hard tasks."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Pools:
