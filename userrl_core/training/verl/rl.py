@@ -257,9 +257,9 @@ class _StageStart:
     def _replay_statistics(self) -> None:
         """Give the curriculum the statistics of earlier starts of this stage, up to the resumed step."""
         lines_by_step = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
-        for step in sorted(lines_by_step):
-            if step <= self.at:
-                self._choose(step)
+        for step in range(self.job.first_step, self.at + 1):
+            self._choose(step)
+            if step in lines_by_step:  # a step without conversations has none
                 self._inform_curriculum(lines_by_step[step])
 
     def _inform_curriculum(self, stats: Mapping[str, Any]) -> None:

@@ -118,6 +118,17 @@ def test_the_validation_before_the_first_step_chooses_no_tasks_again(tmp_path: P
     assert len((stage.folder / HORIZONS).read_text().splitlines()) == 1
 
 
+def test_a_restart_draws_for_every_step_also_one_without_a_line(tmp_path: Path) -> None:
+    job, curriculum = make_job(tmp_path, tmp_path / "model"), Choosing()
+    with TurnLog.open(tmp_path / "warehouse", "r1") as log:
+        stage = _StageStart(job, curriculum, log, None)
+        stage.chooses, stage.at = True, 2
+        stage.folder.mkdir(parents=True)
+        (stage.folder / "steps.jsonl").write_text('{"step": 2, "success": 0.5, "tasks": {}}\n')
+        stage._replay_statistics()
+    assert (curriculum.at, curriculum.seen) == (2 * job.algorithm.batch, [0.5])
+
+
 def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
     class Gated(TwoStages):
         def draw(self, step: int, n: int) -> list[Task]:
