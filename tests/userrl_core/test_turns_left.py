@@ -15,7 +15,7 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.prompt import EpisodeStyle, number_word
 from userrl_core.interact import InteractCall, render_call
-from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.policies.scripted import ScriptedPolicy, _ScriptedSession
 from userrl_core.records import Flag, PolicyReply, RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.text.tokenizer import train_tokenizer
@@ -63,6 +63,17 @@ def test_a_demonstrator_plays_as_without_the_note(gym: str) -> None:
     )
     assert [trajectory.score for trajectory in told] == [1.0] * 4
     assert [[turn.message for turn in t.turns] for t in told] == [[turn.message for turn in t.turns] for t in plain]
+
+
+def test_a_demonstrator_reads_the_opening_without_the_note() -> None:
+    class Listener:
+        def act(self, observation: str) -> InteractCall:
+            self.heard = observation
+            return InteractCall("search", "")
+
+    listener = Listener()
+    asyncio.run(_ScriptedSession(listener).act([{"role": "user", "content": "Goal: craft torch.\n(6 turns left)"}]))
+    assert listener.heard == "Goal: craft torch."
 
 
 def test_the_last_turn_is_told_as_one() -> None:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from userrl_core.gyms.base import Gym
@@ -62,6 +63,11 @@ def turns_left_note(left: int, *, brief: bool) -> str:
     if brief:
         return f" {number_word(left)}"
     return f"\n({left} turn{'' if left == 1 else 's'} left)"
+
+
+def without_turns_left(text: str) -> str:
+    """Return a message without the line of `turns_left_note`."""
+    return re.sub(r"\n\(\d+ turns? left\)\Z", "", text)
 
 
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: EpisodeStyle = "full") -> list[Message]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym
+from userrl_core.gyms.prompt import without_turns_left
 from userrl_core.gyms.registry import demonstrator_class
 from userrl_core.interact import render_call
 from userrl_core.policies.base import Session
@@ -37,5 +38,6 @@ class _ScriptedSession:
         self._demonstrator = demonstrator
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        observation = str(new[-1].get("observation", new[-1]["content"]))
+        # An opening has only its content, which some gyms' demonstrators read.
+        observation = str(new[-1].get("observation", without_turns_left(str(new[-1]["content"]))))
         return PolicyReply(text=render_call(self._demonstrator.act(observation)))
