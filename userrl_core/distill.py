@@ -19,7 +19,7 @@ from userrl_core.chats.rows import messages_of, tools_of
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import BrokenFile, broken
 from userrl_core.errors import ConfigError, TaskError
-from userrl_core.gyms.prompt import turns_left_note
+from userrl_core.gyms.prompt import turns_left_as_in
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
 from userrl_core.records import Flag, Message, Trajectory
@@ -99,10 +99,10 @@ def to_chat(trajectory: Trajectory) -> dict[str, Any]:
       no system message). ``gym``, ``task`` (its key), ``score`` and ``traj_id`` identify the trajectory.
     """
     messages: list[Message] = [dict(message) for message in trajectory.messages]
-    brief = not (messages and str(messages[-1]["content"]).endswith(" left)"))  # as the opening says it
+    opening = str(messages[-1]["content"]) if messages else ""
     for turn in trajectory.turns:
         messages.append({"role": "assistant", "content": _reply_text(trajectory, turn.number - 1)})
-        note = turns_left_note(trajectory.horizon - turn.number, brief=brief) if turn.flags & Flag.TURNS_LEFT else ""
+        note = turns_left_as_in(opening, trajectory.horizon - turn.number) if turn.flags & Flag.TURNS_LEFT else ""
         messages.append({"role": "tool", "content": turn.observation + note})
     if trajectory.turns:
         messages.pop()

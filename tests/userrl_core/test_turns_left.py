@@ -20,6 +20,7 @@ from userrl_core.records import Flag, PolicyReply, RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.text.tokenizer import train_tokenizer
 from warehouse import TurnLog, open_warehouse
+from warehouse.upkeep.exchange.conversations import conversations
 
 ASKED = PolicyReply(render_call(InteractCall("search", "")))
 
@@ -87,6 +88,17 @@ def test_a_demonstration_is_learnt_as_it_was_shown(style: EpisodeStyle) -> None:
     told, trajectory = shown(style, 5, True, replies=3)
     said = [message["content"] for message in to_chat(trajectory)["messages"] if message["role"] in ("user", "tool")]
     assert said == told[:3]  # no reply follows the last observation
+
+
+def test_an_export_has_the_chat_as_the_agent_saw_it(tmp_path: Path) -> None:
+    few = tasks("wish", "test")[:1]
+    with TurnLog.open(tmp_path, "r1") as log:
+        [played] = asyncio.run(run_episodes(few, ScriptedPolicy(1.0), horizon=8, turns_left=True, sink=log))
+    with open_warehouse(tmp_path) as warehouse:
+        [exported] = conversations(warehouse, "r1", phase=None)
+    texts = [message["content"] for message in exported.messages if message["role"] == "user"]
+    assert [text.rpartition("\n")[2] for text in texts[:3]] == ["(8 turns left)", "(7 turns left)", "(6 turns left)"]
+    assert texts[-1] == played.turns[-1].observation
 
 
 def test_budgets_that_no_demonstration_has_are_one_token_of_the_lean_template() -> None:

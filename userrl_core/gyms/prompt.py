@@ -65,6 +65,11 @@ def turns_left_note(left: int, *, brief: bool) -> str:
     return f"\n({left} turn{'' if left == 1 else 's'} left)"
 
 
+def turns_left_as_in(opening: str, left: int) -> str:
+    """Return the note in the form that it has in an opening."""
+    return turns_left_note(left, brief=not opening.endswith(" left)"))
+
+
 def without_turns_left(text: str) -> str:
     """Return a message without the line of `turns_left_note`."""
     return re.sub(r"\n\(\d+ turns? left\)\Z", "", text)

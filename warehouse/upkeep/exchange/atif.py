@@ -39,7 +39,7 @@ def trajectory(conversation: ExportedConversation) -> dict[str, Any]:
         for message in orjson.loads(row["messages"] or "[]")
     ]
     for turn in conversation.turns:
-        steps += _steps(turn)
+        steps += _steps(turn, conversation.shown(turn))
     for number, step in enumerate(steps, 1):
         step["step_id"] = number
     costs = [call["price"] for call in conversation.calls if call["role"] == "policy" and call["price"] is not None]
@@ -70,7 +70,7 @@ def trajectory(conversation: ExportedConversation) -> dict[str, Any]:
     }
 
 
-def _steps(turn: dict[str, Any]) -> list[dict[str, Any]]:
+def _steps(turn: dict[str, Any], shown: str) -> list[dict[str, Any]]:
     call = f"turn-{turn['turn']}"
     agent: dict[str, Any] = {
         "source": "agent",
@@ -85,8 +85,8 @@ def _steps(turn: dict[str, Any]) -> list[dict[str, Any]]:
         },
     }
     if turn["choice"] is None:
-        return [agent, {"source": "user", "message": turn["observation"] or ""}]
+        return [agent, {"source": "user", "message": shown}]
     arguments = {"choice": turn["choice"], "content": turn["content"]}
     agent["tool_calls"] = [{"tool_call_id": call, "function_name": TOOL, "arguments": arguments}]
-    agent["observation"] = {"results": [{"source_call_id": call, "content": turn["observation"] or ""}]}
+    agent["observation"] = {"results": [{"source_call_id": call, "content": shown}]}
     return [agent]

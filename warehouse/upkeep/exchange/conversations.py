@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 import polars as pl
 
+from userrl_core.gyms.prompt import turns_left_as_in
+from userrl_core.records import Flag
 from warehouse.files.runs import find_run
 from warehouse.query.warehouse import Warehouse
 
@@ -62,10 +64,18 @@ class ExportedConversation:
                 for turn in self.turns
                 for message in (
                     {"role": "assistant", "content": turn["message"] or ""},
-                    {"role": "user", "content": turn["observation"] or ""},
+                    {"role": "user", "content": self.shown(turn)},
                 )
             ),
         ]
+
+    def shown(self, turn: Mapping[str, Any]) -> str:
+        """Return what came back from a turn as the agent saw it, with the turns that it had left if it was shown them."""
+        observation = turn["observation"] or ""
+        if turn is self.turns[-1] or not (turn["flags"] or 0) & Flag.TURNS_LEFT:
+            return observation
+        opening = orjson.loads(self.trajectory["messages"])[-1]["content"]
+        return observation + turns_left_as_in(opening, self.trajectory["horizon"] - turn["turn"])
 
 
 def conversations(

@@ -85,7 +85,7 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
     opening = orjson.loads(row["messages"] or "[]")
     messages = [{"role": message["role"], "content": message["content"] or ""} for message in opening]
     for turn in exported.turns:
-        messages += _turn(turn, row["policy"])
+        messages += _turn(turn, row["policy"], exported.shown(turn))
     final = next((turn["message"] or "" for turn in reversed(exported.turns)), "")
     score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
     sample = {
@@ -123,7 +123,7 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
     return sample
 
 
-def _turn(turn: dict[str, Any], policy: str) -> list[dict[str, Any]]:
+def _turn(turn: dict[str, Any], policy: str, shown: str) -> list[dict[str, Any]]:
     about = {"turn": turn["turn"], "reward": turn["reward"], "advantage": turn["advantage"]}
     agent: dict[str, Any] = {
         "role": "assistant",
@@ -133,11 +133,11 @@ def _turn(turn: dict[str, Any], policy: str) -> list[dict[str, Any]]:
         "metadata": about,
     }
     if turn["choice"] is None:
-        return [agent, {"role": "user", "content": turn["observation"] or ""}]
+        return [agent, {"role": "user", "content": shown}]
     call = f"turn-{turn['turn']}"
     arguments = {"choice": turn["choice"], "content": turn["content"]}
     agent["tool_calls"] = [{"id": call, "function": TOOL, "arguments": arguments, "type": "function"}]
-    return [agent, {"role": "tool", "content": turn["observation"] or "", "tool_call_id": call, "function": TOOL}]
+    return [agent, {"role": "tool", "content": shown, "tool_call_id": call, "function": TOOL}]
 
 
 def _usage(rows: Sequence[Any]) -> dict[str, int]:
