@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from curricula.merge import Merged, Rank
+from curricula.merge import Merged, Rank, gyms_of
 from curricula.recipe import Recipe
 from curricula.spec import FOLDER
 from userrl_core.errors import ConfigError
@@ -100,7 +100,7 @@ def _gyms(merged: Merged) -> tuple[str, ...]:
     branches: Any = merged.get("branches") or {}
     stages = [*(merged.get("stages") or ()), *(stage for branch in branches.values() for stage in branch)]
     for stage in stages:
-        gyms |= dict.fromkeys(str(gym) for gym in (*(stage.get("mix") or {}), *(stage.get("alternate") or ())))
+        gyms |= dict.fromkeys(gyms_of(stage))
     evaluated = merged.get("evaluate.gyms", "all")
     gyms |= dict.fromkeys(PAPER_GYMS if evaluated == "all" else map(str, evaluated))
     return tuple(gyms)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from curricula.layers import Small
-from curricula.merge import Merged, Rank
+from curricula.merge import Merged, Rank, gyms_of
 
 FOLLOWS = "follows the stages"
 
@@ -102,9 +102,8 @@ def _stages(merged: Merged) -> list[Mapping[str, Any]]:
 def _gyms(merged: Merged) -> tuple[str, ...]:
     gyms: dict[str, None] = {}
     for stage in _stages(merged):
-        mix, alternate = stage.get("mix") or {}, stage.get("alternate") or ()
-        gyms |= dict.fromkeys((*mix, *alternate))
-    return tuple(str(gym) for gym in gyms)
+        gyms |= dict.fromkeys(gyms_of(stage))
+    return tuple(gyms)
 
 
 def _evaluated(merged: Merged) -> tuple[str, ...]:

@@ -189,6 +189,12 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
+def gyms_of(stage: object) -> list[str]:
+    """Return the gyms that a stage's values name. What is no stage, mix or list of gyms is refused when the recipe is made."""
+    named = [stage.get("mix"), stage.get("alternate")] if isinstance(stage, Mapping) else []
+    return [str(gym) for gyms in named if isinstance(gyms, (Mapping, list, tuple)) for gym in gyms]
+
+
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _copied(v) for k, v in value.items()}

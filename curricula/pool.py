@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from curricula.merge import Merged, Rank
+from curricula.merge import Merged, Rank, gyms_of
 from curricula.spec import FOLDER
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import playable, published_tasks
@@ -37,8 +37,8 @@ def count_epochs(merged: Merged, counted: Counted | None = None) -> bool:
 
 def _pool(merged: Merged, stage: Mapping[str, Any], counted: Counted | None) -> int | None:
     sizes: list[int] = []
-    for gym in dict.fromkeys((*(stage.get("mix") or {}), *(stage.get("alternate") or ()))):
-        size = _size(merged, stage, str(gym), counted)
+    for gym in dict.fromkeys(gyms_of(stage)):
+        size = _size(merged, stage, gym, counted)
         if size is None:
             return None
         sizes.append(size)

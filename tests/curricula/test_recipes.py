@@ -225,6 +225,11 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"demonstrations.top_k": -1}, "demonstrations.top_k: input should be greater than 0"),
         ({"stages.1.horizon": 3}, "horizon 3 follows 4; horizons never shrink"),
         ({"stages.0.mix": {}}, "the mix is empty; name at least one gym"),
+        ({"stages.0.mix": 5}, "stages.0.mix: give keys with values"),
+        (
+            {"stages": [{"steps": 2, "horizon": 4, "alternate": True}]},
+            "stages.0.alternate: input should be a valid tuple",
+        ),
         ({"stages.0.mix": {"travel": 0}}, "greater than 0"),
         ({"stages.0.mix": {"telepathy": 1}}, "trains on telepathy, which is held out"),
         ({"algorithm.group": 1}, "group of 1"),
