@@ -49,7 +49,9 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 """The meaning of each error of an agent."""
 
 BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
-"""Kinds that are recognised by words. The others follow from the task's facts."""
+"""Kinds that only words show. The others follow from the task's facts, and "stopped early" and "never stopped" from a fact (the
+conversation ended or went on) and words. Readers' labels of these two are too few to hold them to `MIN_PRECISION`.
+"""
 
 HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (5, 5)}
 """Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from analysis.users.conversation import Message
+from userrl_core.gyms.prompt import number_word
 from userrl_core.gyms.stemming import content_words, stems, words
 
 _IDENTIFIER = re.compile(r"\b(?=\w*\d)\w{4,}\b")
@@ -53,21 +54,7 @@ def leaves(value: Any) -> list[str]:
 
 
 _NUMBER = re.compile(r"(?<![\w.,-])\d{1,3}(?![\w-])(?!\s*(?:%|min|sec|hour|more|/))")
-_NUMBER_WORDS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
+_NUMBER_WORDS = tuple(map(number_word, range(13)))
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Cancelling
 
 from flows.cli.services import Services
@@ -22,6 +23,8 @@ from flows.cli.terminal import plain
 from flows.cli.watch import AWAY, CANCEL_SECONDS, OWN_TIME_SECONDS, POLL_SECONDS
 
 LOOK_SECONDS = 1.0
+NEWEST_FIRST = FlowRunSort.START_TIME_DESC
+"""The server returns 200 flow runs at most: the newest, whatever ran before in a long evening."""
 
 
 async def follow_all(running: Services) -> None:
@@ -37,7 +40,7 @@ async def follow_all(running: Services) -> None:
         while True:
             running.check()
             with contextlib.suppress(*AWAY):
-                for run in reversed(await client.read_flow_runs(flow_run_filter=began)):
+                for run in reversed(await client.read_flow_runs(flow_run_filter=began, sort=NEWEST_FIRST)):
                     state = run.state
                     if state is None or not (state.is_running() or state.is_final()):
                         continue

@@ -13,8 +13,9 @@ Needs `userrl model fetch smollm2-135m`. Each row is a process of its own, and i
 
 An update's forward passes are its seconds divided by the seconds of a forward pass of the same tokens.
 
-A second table has single operations: a product of 1,600 x 576 x 1,536, attention of 16 conversations of 100 tokens, and an
-update of a group of 8 whose first 46 tokens are the same, with that opening computed for each and once.
+A second table has single operations: a product of 1,600 x 576 x 1,536; attention of 16 conversations of 100 tokens with its
+backward pass, in the model's format and as the trainer computes it; drawing a token for 48 rows, by torch.multinomial and as the
+trainer does; and an update of a group of 8 whose first 46 tokens are the same, with that opening computed for each and once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ HEAD = (
     "number format | threads | loop | forward | update | forward passes of an update | decoding | step, s | memory, GB"
 )
 OPERATIONS = (
-    "number format | threads | product, GFLOP/s | attention, ms | its backward pass, ms | opening for each, s | once, s"
+    "number format | threads | product, GFLOP/s | attention and backward, ms | ours, ms | multinomial, ms | ours, ms | "
+    "opening for each, s | once, s"
 )
 
 
@@ -65,12 +67,13 @@ def main() -> None:
             flush=True,
         )
     print("\nforward, update and decoding in tokens per second; the best of three\n")
-    print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 6}")
+    print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 8}")
     for dtype, threads in product(arguments.dtypes, arguments.threads):
         row = child(dtype, threads, "operations", arguments)
         print(
             f"| {dtype} | {threads} | {row['product']:.0f} | {1e3 * row['attention']:.0f} | "
-            f"{1e3 * row['attention_backward']:.0f} | {row['each']:.2f} | {row['once']:.2f} |",
+            f"{1e3 * row['our_attention']:.0f} | {1e3 * row['multinomial']:.0f} | {1e3 * row['our_draw']:.0f} | "
+            f"{row['each']:.2f} | {row['once']:.2f} |",
             flush=True,
         )
 
@@ -118,13 +121,22 @@ def operations(model: Any) -> dict[str, float]:
     """Measure single operations. Seconds, and GFLOP/s of a product."""
     import torch
 
+    from userrl_core.training.local.attention import attend as our_attention
     from userrl_core.training.local.logprobs import token_logprobs
+    from userrl_core.training.local.samples import draw_tokens
 
     a, b = torch.randn(1600, 576, dtype=model.dtype), torch.randn(1536, 576, dtype=model.dtype)
     heads = torch.randn(BATCH, 9, LENGTH, 64, dtype=model.dtype, requires_grad=True)
 
+    layer = torch.nn.Module()
+
     def attend() -> Any:
         return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+
+    def attend_as_we_do() -> Any:
+        return our_attention(layer, heads, heads, heads, None, is_causal=True)[0]
+
+    probabilities = torch.randn(48, model.config.vocab_size).softmax(-1)
 
     opening = torch.randint(1000, 40_000, (46,)).tolist()
     ids = [opening + torch.randint(1000, 40_000, (20 + 20 * (row % 3),)).tolist() for row in range(8)]
@@ -134,11 +146,12 @@ def operations(model: Any) -> dict[str, float]:
         logprobs, _ = token_logprobs(model, ids, agent, share=share)
         logprobs.mean().backward()
 
-    attention = best(attend)
     return {
         "product": 2 * 1600 * 576 * 1536 / best(lambda: a @ b.T) / 1e9,
-        "attention": attention,
-        "attention_backward": best(lambda: attend().sum().backward()) - attention,
+        "attention": best(lambda: attend().sum().backward()),
+        "our_attention": best(lambda: attend_as_we_do().sum().backward()),
+        "multinomial": best(lambda: torch.multinomial(probabilities, 1)),
+        "our_draw": best(lambda: draw_tokens(probabilities, 1.0, None)),
         "each": best(lambda: update(share=False)),
         "once": best(lambda: update(share=True)),
     }
@@ -216,10 +229,12 @@ class Ours:
     def _sampled(decoder: Any, unread: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         import torch
 
+        from userrl_core.training.local.samples import draw_tokens
+
         fed, columns = torch.tensor(unread), []
         for _ in range(count):
             logits = decoder.feed(fed, torch.ones_like(fed, dtype=torch.bool))
-            fed = torch.multinomial(torch.softmax(logits, -1), 1)
+            fed = draw_tokens(torch.softmax(logits, -1), 1.0, None)[:, None]
             columns.append(fed)
         replies: list[list[int]] = torch.cat(columns, 1).tolist()
         return replies

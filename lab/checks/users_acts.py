@@ -72,9 +72,9 @@ def utterances() -> tuple[list[str], list[Utterance], np.ndarray]:
 def of_people() -> list[Utterance]:
     """Return replies of people to people, one of each conversation."""
     rng = random.Random(SEED)
-    talks = rng.sample(chitchat(), PEOPLE)
-    places = [(talk, rng.randrange(1, len(talk))) for talk in talks]
-    return [Utterance("user", talk[at - 1][1], talk[at][1]) for talk, at in places]
+    conversations = rng.sample(chitchat(), PEOPLE)
+    places = [(conversation, rng.randrange(1, len(conversation))) for conversation in conversations]
+    return [Utterance("user", conversation[at - 1][1], conversation[at][1]) for conversation, at in places]
 
 
 def of_tasks() -> list[Utterance]:

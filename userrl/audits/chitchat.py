@@ -47,24 +47,24 @@ def chitchat() -> list[Turns]:
 def read(file: Path) -> list[Turns]:
     """Return the conversations of a data file that have enough turns. Raises ConfigError for a damaged file."""
     try:
-        conversations = json.loads(file.read_text(encoding="utf-8")).values()
-        talks = [[_turn(messages) for messages in talk["messages"] if messages] for talk in conversations]
+        rows = json.loads(file.read_text(encoding="utf-8")).values()
+        conversations = [[_turn(messages) for messages in row["messages"] if messages] for row in rows]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "file.damaged",
             f"{file} holds no conversations that can be read. Delete it; the next audit fetches it again.",
         ) from error
-    return [talk for talk in talks if len(talk) >= MIN_TURNS]
+    return [conversation for conversation in conversations if len(conversation) >= MIN_TURNS]
 
 
 def chitchat_users() -> Users:
     """Return the fingerprint of each speaker in one conversation, so that halves of this reference share no speaker."""
-    first_talks: dict[str, list[str]] = {}
-    for talk in chitchat():
-        for speaker in dict.fromkeys(speaker for speaker, _ in talk):
-            first_talks.setdefault(speaker, [text for name, text in talk if name == speaker])
-    features = np.array([list(fingerprint(texts).values()) for texts in first_talks.values()])
-    return Users(CHITCHAT, features, tuple(first_talks))
+    first_texts: dict[str, list[str]] = {}
+    for conversation in chitchat():
+        for speaker in dict.fromkeys(speaker for speaker, _ in conversation):
+            first_texts.setdefault(speaker, [text for name, text in conversation if name == speaker])
+    features = np.array([list(fingerprint(texts).values()) for texts in first_texts.values()])
+    return Users(CHITCHAT, features, tuple(first_texts))
 
 
 def _turn(messages: list[dict[str, str]]) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def suite_fingerprints(
 
 
 def still_different(suite: Suite) -> list[str]:
-    """Return what differs between a suite and the paper's table it stands beside, and what the paper does not state."""
+    """Return two sentences: what differs from the paper's table that the suite names, and what the paper does not state."""
     if not suite.beside:
         return []
     try:

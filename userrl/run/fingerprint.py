@@ -148,7 +148,7 @@ def _sampling(gym: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]
     if gym == "tau" and options.get("prompts") == "released":
         values |= {name: options.get(name) for name in ("temperature", "max_tokens")}
     if gym == "search" and "max_tokens" not in options:
-        values["max_tokens"] = 512
+        values["max_tokens"] = part(gym, "llm_user").MAX_TOKENS
     if server.extra_body is not None:  # such as thinking switched off
         values["extra_body"] = json.loads(server.extra_body)
     return values

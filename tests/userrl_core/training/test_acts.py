@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from userrl.audits.acts import EncoderProcess, reader_of
-from userrl.machine.pretrained import encoder_path
+from userrl.audits.acts import reader_of
 from userrl_core.errors import ConfigError
-from userrl_core.judging.acts import ACTS, Utterance
+from userrl_core.judging.acts import ACTS
 from userrl_core.training.local.acts import HASHED, HEAD, _hashed, masked
 from userrl_core.training.local.encoder import LAYERS
 
@@ -41,20 +40,3 @@ def test_without_the_encoder_patterns_read_and_the_encoder_is_refused(
     assert reader_of("auto").name == reader_of("patterns").name == "patterns"
     with pytest.raises(ConfigError, match="userrl model fetch"):
         reader_of("encoder")
-
-
-@pytest.mark.slow
-def test_the_fetched_encoder_reads_a_refusal_a_parting_and_a_confirmation() -> None:
-    folder = encoder_path()
-    if folder is None:
-        pytest.skip("the encoder was not fetched")
-    refusal, parting, plain_yes = EncoderProcess(folder).read(
-        [
-            Utterance("user", "Shall I book it?", "No, I do not want that."),
-            Utterance("user", "It is booked.", "Thanks a lot, goodbye!"),
-            Utterance("user", "Shall I book it?", "Yes, please do."),
-        ]
-    )
-    assert "refuses" in refusal
-    assert "leaves" in parting
-    assert "confirms" in plain_yes

@@ -14,6 +14,9 @@ from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
 from userrl_core.served.verdict import SameThing
 
+MAX_TOKENS = 512
+"""Token limit of a judgement (released code), unless the options give another."""
+
 _JUDGE = """You check answers to a question of fact.
 
 Question: {question}
@@ -31,7 +34,7 @@ class LLMSearchUser:
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
-        self._server = ChatServer(**{"max_tokens": 512, **options})
+        self._server = ChatServer(**{"max_tokens": MAX_TOKENS, **options})
         self._rule = RuleSearchUser(task, rng)
         truth = " / ".join([task.payload["answer"], *task.payload["aliases"]])
         self._prompt = _JUDGE.format(question=task.payload["question"], truth=truth, rule=DATA_RULE)

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.gyms.released_texts import Source, Template, published_root
+from userrl_core.gyms.search.llm_user import MAX_TOKENS
 from userrl_core.gyms.search.rule_user import RuleSearchUser
 from userrl_core.records import ModelCall, Task
 from userrl_core.served.client import ChatServer
 from userrl_core.served.plain import ask, read_object, spoken
 from userrl_core.served.verdict import read_answer
-
-MAX_TOKENS = 512
-"""Token limit of a judgement (released code)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class SentenceEncoder:
                 token_type_ids=second_BL,
                 output_hidden_states=True,
             ).hidden_states
-            own_BL = (second_BL * (ids_BL != SEP)).float()
-            means = [torch.nn.functional.normalize((states[n] * own_BL[..., None]).sum(1), dim=1) for n in LAYERS]
+            text_BL = (second_BL * (ids_BL != SEP)).float()
+            means = [torch.nn.functional.normalize((states[n] * text_BL[..., None]).sum(1), dim=1) for n in LAYERS]
             embeddings_NE[batch] = torch.cat(means, 1).numpy()
         return embeddings_NE
 

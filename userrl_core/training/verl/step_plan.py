@@ -20,7 +20,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
-from userrl_core.json_files import GrowingLines, write_json
+from userrl_core.json_files import write_json
 from userrl_core.records import Task
 from userrl_core.training.protocols import Curriculum, History
 
@@ -121,9 +121,21 @@ def decide(folder: Path, step: int, decision: Decision) -> None:
 
 
 def decided(folder: Path, step: int) -> Decision | None:
-    """Return the last decision about a step; None before there is one."""
-    lines = [line for line in GrowingLines(folder / HORIZONS) if int(line["step"]) == step]
-    return Decision(int(lines[-1]["turns"]), lines[-1].get("tasks", ())) if lines else None
+    """Return the last decision about a step; None before there is one.
+
+    Every conversation asks, so only lines of this step and of later ones are parsed.
+    """
+    try:
+        whole_lines, _, _ = (folder / HORIZONS).read_text(encoding="utf-8").rpartition("\n")
+    except FileNotFoundError:
+        return None
+    for line in reversed(whole_lines.splitlines()):
+        decision = json.loads(line)
+        if decision["step"] == step:
+            return Decision(int(decision["turns"]), decision.get("tasks", ()))
+        if decision["step"] < step:
+            return None
+    return None
 
 
 def read_step_plan(folder: Path) -> StepPlan:

@@ -78,7 +78,7 @@ def test_horizons_that_depend_on_the_stage_itself_are_left_open_and_told_one_by_
     assert plan_steps(tmp_path, Adapted(), 1, 4, 2).horizons == {1: 4}
     assert not plan_steps(tmp_path / "fixed", TwoStages(), 1, 4, 2).decided
     assert decided(tmp_path, 3) is None
-    for step, turns in [(3, 4), (4, 6), (3, 6)]:
+    for step, turns in [(3, 4), (3, 6), (4, 6)]:
         decide(tmp_path, step, Decision(turns))
     assert [decided(tmp_path, step) for step in (2, 3, 4)] == [None, Decision(6, []), Decision(6, [])]
     # A stage that an earlier version began has lines without tasks.
