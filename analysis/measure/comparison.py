@@ -12,7 +12,7 @@ The table has a row per side, checkpoint, run and task. Its columns are `side`, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,8 +145,8 @@ class Comparison:
     """All intervals and tests of one comparison.
 
     question: ``none`` if one side is a run and another a recipe; then nothing is paired. shared_gyms: gyms of the
-    tasks that every side played ("all tasks"). unshared_gyms: by side, gyms of the tasks that it played and another
-    side did not. families: the families that the ids of the shared tasks suggest, in words; "" if none.
+    tasks that count in "all tasks". unshared_gyms: by side, gyms of the tasks that it played and another side did not.
+    families: the families that the ids of the shared tasks suggest, in words; "" if none.
     """
 
     question: Question
@@ -160,11 +160,22 @@ class Comparison:
     families: str
 
 
-def compared(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> Comparison:
-    """Compare every other side with the first one."""
-    question = question_of(sides)
-    scores, paired = scores_and_differences(table, sides, _rows(table))
+def compared(table: pl.DataFrame, sides: Sequence[ComparedSide], withheld: Collection[str] = ()) -> Comparison:
+    """Compare every other side with the first one.
+
+    withheld: gyms whose scores may not be subtracted. Their scores are shown. "All tasks" has those of the other gyms, and of
+    all gyms if none remains.
+    """
+    question, rows = question_of(sides), _rows(table)
     unshared = table.filter(~pl.col("shared"))
+    apart = pl.col("gym").is_in(list(withheld))
+    no_pair = {*withheld, *table.filter(apart)["tier"]}
+    if table.filter(pl.col("shared") & ~apart).is_empty():
+        no_pair.update(rows)
+    else:
+        table = table.with_columns(shared=pl.col("shared") & ~apart)
+    scores, paired = scores_and_differences(table, sides, rows)
+    paired = [difference for difference in paired if difference.row not in no_pair]
     return Comparison(
         question,
         tuple(scores),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -18,7 +18,7 @@ from analysis.measure.comparison import (
     TasksToDecide,
     checkpoints_of,
 )
-from userrl.comparison.report import ComparisonReport, different_settings, why_not_comparable
+from userrl.comparison.report import ComparisonReport, different_settings, settings_by_gym, withheld_gyms
 from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
@@ -293,8 +293,7 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
         tuple(tuple("–" if cell in (None, "") else str(cell) for cell in row) for row in rows),
     )
     if different := different_settings(report):
-        named = "; ".join(f"{gym}: {', '.join(names)}" for gym, names in different.items())
-        yield Text(f"Settings differ: {named}.", strong=True)
+        yield Text(f"Settings differ: {settings_by_gym(different)}.", strong=True)
     notes = [
         *(sentence for side in report.sides for sentence in side.left_out),
         *(
@@ -334,14 +333,12 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
             "recipes with recipes.",
         ]
     newest = "" if len(checkpoints_of(report.sides)) == 1 else ", last step"
-    if why := why_not_comparable(report):
-        return [
-            *without,
-            f"Nothing is subtracted, because the protocols differ ({why}). Play both sides with one protocol; userrl protocol A "
-            "--against B has the values.",
-        ]
+    withheld = withheld_gyms(report)
+    if withheld and not set(comparison.shared_gyms) - withheld.keys():
+        return [*without, *_withheld(withheld, comparison)]
     sentences = [
         *without,
+        *_withheld(withheld, comparison),
         *_not_shared(comparison),
         *(_would_decide(needed, newest) for needed in comparison.to_decide),
     ]
@@ -366,6 +363,19 @@ def comparison_sentences(report: ComparisonReport) -> list[str]:
     return [
         *sentences,
         "Each side has one run: this compares checkpoints, and says nothing about the recipe or its seeds.",
+    ]
+
+
+def _withheld(withheld: Mapping[str, Sequence[str]], comparison: Comparison) -> list[str]:
+    """Name the gyms that are not subtracted, with the settings that differ."""
+    if not withheld:
+        return []
+    rest = [gym for gym in comparison.shared_gyms if gym not in withheld]
+    what = f"Scores of {', '.join(withheld)} are not subtracted" if rest else "Nothing is subtracted"
+    covers = f"'{ALL}' covers {', '.join(rest)} alone. " if rest else ""
+    return [
+        f"{what}, because the protocols differ ({settings_by_gym(withheld)}). {covers}Play both sides with one protocol; "
+        "userrl protocol A --against B has the values."
     ]
 
 

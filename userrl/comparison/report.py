@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -53,22 +53,20 @@ class ComparisonReport:
 
 
 def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
-    """Compare every other side with the first one. Published rows take no part. Nothing is subtracted unless `comparable`."""
-    report = ComparisonReport(
+    """Compare every other side with the first one. Published rows take no part. `withheld_gyms` are not subtracted."""
+    played, protocols = _settings(warehouse, sides), _protocols(warehouse, sides)
+    return ComparisonReport(
         tuple(sides),
-        compared(task_scores(warehouse, sides), sides),
+        compared(task_scores(warehouse, sides), sides, _withheld(played, protocols)),
         tuple(_cost(warehouse, side) for side in sides),
         tuple(curve for side in sides for curve in side_curves(warehouse, side)),
-        _settings(warehouse, sides),
+        played,
         {
             side.name: unscored(warehouse, {(run.run_id, name) for run in side.runs for name in (run.best, run.last)})
             for side in sides
         },
-        _protocols(warehouse, sides),
+        protocols,
     )
-    if comparable(report):
-        return report
-    return replace(report, comparison=replace(report.comparison, paired=(), to_decide=()))
 
 
 OF_TASKS = ("data", "task versions")
@@ -176,10 +174,30 @@ def different_settings(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
 
     A setting that a side did not record is not counted, nor the sampling that a scripted agent does not have.
     """
+    return _different(report.settings, report.protocols)
+
+
+def withheld_gyms(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
+    """Return the gyms with a setting that is known to differ, so that their scores may not be subtracted, and the settings.
+
+    Tasks and their number do not count: only tasks that both sides played are paired. Attempts do not: a task's mean counts.
+    """
+    return _withheld(report.settings, report.protocols)
+
+
+def settings_by_gym(gyms: Mapping[str, Sequence[str]]) -> str:
+    """Return gyms with their settings as a part of a sentence."""
+    return "; ".join(f"{gym}: {', '.join(names)}" for gym, names in gyms.items())
+
+
+_Protocols = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def _different(played: pl.DataFrame, protocols: _Protocols) -> dict[str, tuple[str, ...]]:
     names = {"data": "data", "user_model": "user", "horizon": "horizon", "benchmark_version": "task versions"}
-    counts = report.settings.group_by("gym").agg(pl.col(*names).drop_nulls().n_unique())
+    counts = played.group_by("gym").agg(pl.col(*names).drop_nulls().n_unique())
     by_gym = {row["gym"]: [names[key] for key in names if row[key] > 1] for row in counts.iter_rows(named=True)}
-    for gym, rows in report.protocols.items():
+    for gym, rows in protocols.items():
         for setting in settings():
             values = {row[setting] for row in rows} - {None, SCRIPTED}
             if len(values) > 1 and setting not in COVERED:
@@ -187,24 +205,12 @@ def different_settings(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
     return {gym: tuple(different) for gym, different in sorted(by_gym.items()) if different}
 
 
-def comparable(report: ComparisonReport) -> bool:
-    """Return whether no setting is known to differ, so that scores may be subtracted.
-
-    Tasks and their number do not count: only tasks that both sides played are paired. Attempts do not: a task's mean counts.
-    """
-    return not _different(report)
-
-
-def _different(report: ComparisonReport) -> dict[str, tuple[str, ...]]:
+def _withheld(played: pl.DataFrame, protocols: _Protocols) -> dict[str, tuple[str, ...]]:
     by_gym = {
-        gym: tuple(name for name in names if name not in OF_TASKS) for gym, names in different_settings(report).items()
+        gym: tuple(name for name in names if name not in OF_TASKS)
+        for gym, names in _different(played, protocols).items()
     }
     return {gym: names for gym, names in by_gym.items() if names}
-
-
-def why_not_comparable(report: ComparisonReport) -> str:
-    """Return which settings differ, as a part of a sentence; "" where scores may be subtracted."""
-    return "; ".join(f"{gym}: {', '.join(names)}" for gym, names in _different(report).items())
 
 
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
@@ -249,6 +255,7 @@ def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any
             }
             for item in comparison.agreement
         ],
+        "withheld": {gym: list(names) for gym, names in withheld_gyms(report).items()},
         "unscored": {name: dict(reasons) for name, reasons in report.unscored.items()},
         "sentences": list(sentences),
         "spent": [

@@ -75,6 +75,15 @@ def protocol_hash(row: Mapping[str, str | None]) -> str:
     return content_hash({name: row.get(name) for name in settings()})[:16]
 
 
+def continued_protocol(row: Row, stored: Mapping[str, str | None]) -> Row:
+    """Return the protocol of a gym of which an earlier attempt played a part. stored: what that attempt stored, if anything.
+
+    A setting that changed since is None, and so is the hash. Where nothing was stored the row is empty: an earlier version
+    played that part, and what it played with is not known.
+    """
+    return {name: value if stored[name] == value else None for name, value in row.items()} if stored else {}
+
+
 def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: Any, options: Mapping[str, Any]) -> Row:
     gym_type = gym_class(gym)
     kind, of_user = user if isinstance(user, tuple) else (user, {})

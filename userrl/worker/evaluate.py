@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from itertools import chain
 
 from curricula import Recipe
-from userrl.run.fingerprint import fingerprints
+from userrl.run.fingerprint import continued_protocol, fingerprints
 from userrl.run.job import Actor, ProgressWriter, StageJob, server_of
 from userrl.run.results import EvaluateResult, GymScore
 from userrl.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl.worker.checkpoint_policy import checkpoint_speaks
 from userrl.worker.distill import demonstrator
-from userrl.worker.played import Played, begin
+from userrl.worker.played import Played, begin, stored_protocols
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.policies.native import NativePolicy
 from userrl_core.policies.openai import OpenAIPolicy
@@ -51,12 +51,15 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     playing = [actor for actor in job.actors if missing[actor.label]]
     _check_servers(job, playing)
     sink.tasks(tasks)
+    stored = stored_protocols(job)
     for actor in job.actors:
-        sink.protocols(
-            {"policy": _name(job, actor), "checkpoint": actor.id, **row}
-            for family, some in plays
-            for row in fingerprints(family, actor, some)
-        )
+        policy, continued = _name(job, actor), {conversation.gym for conversation in _of(earlier, job, actor)}
+        rows = [row for family, some in plays for row in fingerprints(family, actor, some)]
+        rows = [
+            continued_protocol(row, stored.get((policy, actor.id, row["gym"]), {})) if row["gym"] in continued else row
+            for row in rows
+        ]
+        sink.protocols({"policy": policy, "checkpoint": actor.id, **row} for row in rows if row)
     for actor in playing:
         before = {(conversation.task, conversation.attempt) for conversation in _of(earlier, job, actor)}
         with _speaks(job, actor) as speak:

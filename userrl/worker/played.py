@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from userrl.run.fingerprint import Row
 from userrl.run.job import StageJob
 from userrl_core.records import Flag, Trajectory
 from userrl_core.sink import Sink
@@ -91,3 +92,10 @@ def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
             query, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR), starts=incarnations
         ).fetchall()
     return [Played(*row) for row in rows], True
+
+
+def stored_protocols(job: StageJob) -> dict[tuple[str, str | None, str], Row]:
+    """Return the protocols that the run has stored so far, by policy, checkpoint and gym."""
+    with open_warehouse(job.warehouse, run=job.run_id) as warehouse:
+        rows = warehouse.rows("FROM protocols WHERE run_id = $run", run=job.run_id)
+    return {(row["policy"], row["checkpoint"], row["gym"]): row for row in rows}

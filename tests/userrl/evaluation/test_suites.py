@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.published import published
 from userrl.evaluation.grid import Axes, Grid, horizons
 from userrl.evaluation.planned import PlannedEvaluation, plan_evaluation
 from userrl.run.families import other_families
+from userrl.run.fingerprint import settings
 from userrl.run.job import ProgressWriter, StageJob
 from userrl.run.request import EvaluateRequest
 from userrl.run.results import EvaluateResult
@@ -165,8 +167,11 @@ def test_a_grid_is_the_product_of_who_plays_who_answers_and_how_long(here: Path)
     assert len({plan_evaluation(cell.request).plan.run_id for cell in cells}) == 4
 
 
-def evaluate_until(job: StageJob, most: int | None) -> EvaluateResult | None:
-    """One start of an evaluation in this process; cut off after so many conversations, as a kill cuts it off."""
+def evaluate_until(job: StageJob, most: int | None, *, stores_protocols: bool = True) -> EvaluateResult | None:
+    """One start of an evaluation in this process; cut off after so many conversations, as a kill cuts it off.
+
+    stores_protocols: False for a start of a version that had no protocols.
+    """
 
     class CutOff(BaseException):
         pass
@@ -179,6 +184,10 @@ def evaluate_until(job: StageJob, most: int | None) -> EvaluateResult | None:
                 raise CutOff
             super().end(trajectory)
             self.ended += 1
+
+        def protocols(self, rows: Iterable[Mapping[str, Any]]) -> None:
+            if stores_protocols:
+                super().protocols(rows)
 
     progress = ProgressWriter(job.progress_file)
     with Counting.open(job.warehouse, job.run_id) as log:
@@ -218,6 +227,38 @@ def test_an_evaluation_that_was_cut_off_plays_only_what_is_missing(here: Path) -
     last = json.loads(job.progress_file.read_text().splitlines()[-1])
     assert last["step"] == last["total"] == 400
     assert {"per_second", "left_seconds", "dollars"} <= last.keys()
+
+
+def test_what_an_earlier_version_played_keeps_a_protocol_that_is_not_known(here: Path) -> None:
+    planned = plan("quick", gyms=["function"], tasks=3)
+    with planned.plan.begin() as run:
+        job = planned.job(run)
+        job.write()
+        assert evaluate_until(job, 1, stores_protocols=False) is None
+        assert evaluate_until(job, None) is not None
+        assert evaluate_until(job, None) is not None
+    with open_warehouse(here / "warehouse") as warehouse:
+        [row] = warehouse.rows("FROM evaluation_protocols(run := $run)", run=job.run_id)
+    assert (row["recorded"], row["user_model"], row["horizon"]) == (False, "rule", str(job.recipe.evaluate.horizon))
+    assert (row["agent_prompt"], row["gym_settings"], row["protocol_hash"]) == (None, None, None)
+
+
+def test_a_setting_that_changed_within_an_evaluation_is_not_known(here: Path) -> None:
+    planned = plan("quick", gyms=["function"], tasks=3)
+    stored = "SELECT * FROM protocols WHERE run_id = $run"
+    with planned.plan.begin() as run:
+        job = planned.job(run)
+        job.write()
+        assert evaluate_until(job, 1) is None
+        with open_warehouse(here / "warehouse") as warehouse:
+            [before] = warehouse.rows(stored, run=job.run_id)
+        with TurnLog.open(job.warehouse, job.run_id) as log:
+            log.protocols([{**before, "agent_prompt": "brief 0", "protocol_hash": "earlier"}])
+        assert evaluate_until(job, None) is not None
+    with open_warehouse(here / "warehouse") as warehouse:
+        [after] = warehouse.rows(stored, run=job.run_id)
+    assert {name for name in settings() if after[name] != before[name]} == {"agent_prompt"}
+    assert (after["agent_prompt"], after["protocol_hash"]) == (None, None)
 
 
 def test_gyms_that_were_trained_on_are_played_beside_what_was_played_and_resumed_like_it(here: Path) -> None:

@@ -15,7 +15,7 @@ from flows.cli.main import app
 from tests.makers import raises
 from tests.userrl_core.gyms.released_copy import write_copy
 from userrl.comparison.document import comparison_sentences
-from userrl.comparison.report import comparison_report, why_not_comparable
+from userrl.comparison.report import comparison_report, withheld_gyms
 from userrl.machine.home import warehouse_dir
 from userrl.protocols.suite import published_tables, still_different, suite_fingerprints
 from userrl.reports.sides import find_sides
@@ -225,8 +225,9 @@ def test_compare_subtracts_only_where_the_protocols_are_not_known_to_differ(home
         same, other = (
             comparison_report(warehouse, find_sides(warehouse, ["one", name])[0]) for name in ("same", "other")
         )
-    assert (why_not_comparable(same), len(same.comparison.paired) > 0) == ("", True)
-    assert (why_not_comparable(other), other.comparison.paired) == (named, ())
+    assert (withheld_gyms(same), len(same.comparison.paired) > 0) == ({}, True)
+    assert withheld_gyms(other) == {"turtle": ("user prompts", "gym settings")}
+    assert other.comparison.paired == ()
     assert any(f"the protocols differ ({named})" in sentence for sentence in comparison_sentences(other))
 
 
@@ -238,7 +239,7 @@ def test_a_model_is_compared_with_the_scripted_demonstrator(home: Path) -> None:
     )
     with open_warehouse(warehouse_dir()) as warehouse:
         report = comparison_report(warehouse, find_sides(warehouse, ["model", "script"])[0])
-    assert (why_not_comparable(report), len(report.comparison.paired) > 0) == ("", True)
+    assert (withheld_gyms(report), len(report.comparison.paired) > 0) == ({}, True)
 
 
 def test_a_gate_is_inconclusive_where_the_protocols_differ(home: Path) -> None:
@@ -248,6 +249,54 @@ def test_a_gate_is_inconclusive_where_the_protocols_differ(home: Path) -> None:
     gate = userrl.compare("one", "other", policy={"rules": [{"rule": "not worse by more than .02"}]}).gate
     assert gate is not None
     assert [(result.answer, "user prompts" in result.sentence) for result in gate.results] == [("INCONCLUSIVE", True)]
+
+
+def log_two_gyms(scores: tuple[float, ...] = (1.0, 1.0, 1.0)) -> None:
+    """Runs `one` and `other` at turtle and function; the user of turtle has other prompts."""
+    turtle, function = own("userrl-table3:ours", "turtle"), own("userrl-table3:ours", "function")
+    log_run("one", turtle)
+    log_run("one", function, gym="function")
+    log_run("other", turtle | {"user_prompts": "released 0"}, (1.0, 1.0, 1.0))
+    log_run("other", function, scores, gym="function")
+
+
+def test_a_difference_at_one_gym_withholds_that_gym_alone(home: Path) -> None:
+    log_two_gyms()
+    compared = userrl.compare("one", "other")
+    comparison = compared.report.comparison
+    assert {(item.row, item.interval.estimate) for item in comparison.paired} == {("all tasks", 0.5), ("function", 0.5)}
+    assert {item.row for item in comparison.scores} == {"all tasks", "function", "turtle"}
+    [overall] = [item for item in comparison.scores if (item.row, item.side) == ("all tasks", "one")]
+    assert overall.interval.units == 3, "the tasks of function"
+    assert (
+        "Scores of turtle are not subtracted, because the protocols differ (turtle: user prompts). 'all tasks' covers function "
+        "alone." in " ".join(str(compared).split())
+    )
+    assert compared.as_json()["withheld"] == {"turtle": ["user prompts"]}
+
+
+def test_a_rule_about_all_tasks_does_not_pass_where_a_gym_is_withheld(home: Path) -> None:
+    log_two_gyms()
+    rules = [{"rule": "not worse by more than .9", "population": gym} for gym in ("all tasks", "function", "turtle")]
+    gate = userrl.compare("one", "other", policy={"rules": rules}).gate
+    assert gate is not None
+    every, function, turtle = gate.results
+    assert [result.answer for result in gate.results] == ["INCONCLUSIVE", "PASS", "INCONCLUSIVE"]
+    assert every.decision.interval == function.decision.interval
+    assert (
+        "not tested at gyms whose protocols differ (turtle: user prompts), so all tasks do not pass" in every.sentence
+    )
+    assert turtle.sentence == "not tested: the protocols of the sides differ (turtle: user prompts)."
+    assert gate.exit_status == 4
+
+
+def test_a_rule_about_all_tasks_fails_on_the_gyms_that_can_be_compared(home: Path) -> None:
+    log_two_gyms((0.0, 0.0, 0.0))
+    gate = userrl.compare("one", "other", policy={"rules": [{"rule": "better by more than .9"}]}).gate
+    assert gate is not None
+    [result] = gate.results
+    assert (result.answer, gate.exit_status) == ("FAIL", 3)
+    assert "not tested at gyms whose protocols differ (turtle: user prompts)." in result.sentence
 
 
 def test_a_suites_text_lists_what_still_differs_from_its_table() -> None:

@@ -29,7 +29,7 @@ from analysis.measure.interval import finite
 from userrl.comparison.gate.clusters import ID_STEM, with_clusters
 from userrl.comparison.gate.costs import largest_cost, unknown_costs, with_costs, without_limit
 from userrl.comparison.gate.policy import GatePolicy, GateRule
-from userrl.comparison.report import ComparisonReport, different_settings, task_scores, why_not_comparable
+from userrl.comparison.report import ComparisonReport, different_settings, settings_by_gym, task_scores, withheld_gyms
 from userrl.machine.foreign_text import plain
 from userrl.reports.document import Block, Document, Heading, Items, Text
 from userrl_core.errors import ConfigError
@@ -48,7 +48,7 @@ class RuleResult:
 
     decision: from the data alone. answer: the decision, or what the policy counts an undecided rule as. left_out: tasks or
     seeds that only one side has. unit: tasks, clusters or seeds. about: the data of the unit, in words. cap: the largest cost
-    of a conversation of B that the test assumes.
+    of a conversation of B that the test assumes. withheld: gyms of the rule that are not tested, with the settings that differ.
     """
 
     rule: GateRule
@@ -59,6 +59,7 @@ class RuleResult:
     left_out: int = 0
     about: str = ""
     cap: float | None = None
+    withheld: str = ""
 
     @property
     def sentence(self) -> str:
@@ -73,6 +74,9 @@ class RuleResult:
             text = self._of_difference()
         if self.left_out:
             text += f"; {self.left_out} {self.unit.replace('clusters', 'tasks')} that only one side has are left out"
+        if self.withheld:
+            text += f"; not tested at gyms whose protocols differ ({self.withheld})"
+            text += ", so all tasks do not pass" if self.decision.answer == "INCONCLUSIVE" else ""
         if self.answer != self.decision.answer:
             text += f"; the policy counts an undecided rule as {self.answer}"
         more = would_decide(self.decision.needed, self.decision.interval.units) if self.decision.needed else ""
@@ -200,24 +204,31 @@ def _result(
     if rule.kind == "collapsed":
         decision = _collapsed(report, rule, level)
         return RuleResult(rule, level, _counted(policy, rule, decision), decision, "seeds")
-    populations = list(
-        dict.fromkeys(
-            [ALL, *sorted(set(table["gym"])), *sorted({tier for tier in table["tier"] if not tier.endswith(" ")})]
-        )
-    )
+    populations = _populations(table)
     if rule.population not in populations:
         raise ConfigError(
             "gate.bad_policy",
             f"The sides have no tasks '{rule.population}'{nearest(rule.population, populations)}. "
             f"A population is one of: {', '.join(populations)}.",
         )
-    if why := why_not_comparable(report):
+    withheld = withheld_gyms(report)
+    why, table = settings_by_gym(withheld), table.filter(~pl.col("gym").is_in(list(withheld)))
+    if table.filter("shared").is_empty() or rule.population not in _populations(table):
         open_rule = untested(f"the protocols of the sides differ ({why})", rule.number)
         return RuleResult(rule, level, _counted(policy, rule, open_rule), open_rule, "tasks")
     measured = _measured(warehouse, policy, rule, table)
     pair = _of_seeds if report.comparison.question == "recipes" else _of_tasks
     result = pair(report, policy, rule, measured)
+    if why and rule.population == ALL:
+        # A rule about all tasks does not pass on a part of them.
+        part = "INCONCLUSIVE" if result.decision.answer == "PASS" else result.decision.answer
+        result = replace(result, decision=replace(result.decision, answer=part), withheld=why)
     return replace(result, answer=_counted(policy, rule, result.decision))
+
+
+def _populations(table: pl.DataFrame) -> list[str]:
+    tiers = {tier for tier in table["tier"] if not tier.endswith(" ")}
+    return list(dict.fromkeys([ALL, *sorted(set(table["gym"])), *sorted(tiers)]))
 
 
 def _counted(policy: GatePolicy, rule: GateRule, decision: Decision) -> Answer:
@@ -338,8 +349,7 @@ def _reach(policy: GatePolicy, rule: GateRule) -> float:
 
 def _notes(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -> Iterator[str]:
     if different := different_settings(report):
-        named = "; ".join(f"{gym}: {', '.join(names)}" for gym, names in different.items())
-        yield f"Settings differ: {named}."
+        yield f"Settings differ: {settings_by_gym(different)}."
     for side in report.sides:
         yield from side.left_out
         if count := _unscored(warehouse, side, policy):
