@@ -25,9 +25,9 @@ SOURCES = {
 """Corrected citations, with the texts that former ids were computed from."""
 
 
-NEVER = ("data", "data_folder")
-"""How tasks were requested and where they were. The identity has the actual source of each gym instead
-(`gyms.NAME.published`).
+NEVER = ("data", "data_folder", "control")
+"""How tasks were requested and where they were: the identity has the actual source of each gym instead
+(`gyms.NAME.published`). And what is expected of the result, which changes nothing in a run.
 """
 
 

@@ -156,6 +156,8 @@ def _documents(name: str | Path, labels: tuple[str, ...] = ()) -> list[tuple[Pat
         )
     base = document.pop("extends", None)
     below = _documents(base, (*labels, label)) if base is not None else []
+    for _, below_document in below:
+        below_document.pop("control", None)  # it speaks of that recipe's own values
     return [*below, (path, document)]
 
 

@@ -167,7 +167,7 @@ class Merged:
             del self.origins[written_key], self._ranks[written_key]
 
 
-UNSAID = ("name", "source", "profile")
+UNSAID = ("name", "source", "control", "profile")
 """Keys that every recipe sets. Their replacement is not reported."""
 
 

@@ -102,6 +102,9 @@ class Recipe(Settings):
     source: str = "ours"
     """Paper, section and table that it follows."""
 
+    control: str = ""
+    """Why this recipe is expected to fail, for a negative control. A recipe that extends it does not inherit this."""
+
     profile: str | None = None
     """Profile of the loaded recipe."""
 

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import curricula
+from curricula import Recipe
 from flows.cli.training.recipe import parse_changes
 from lab.studies.registered import DATA, add_row, read_rows
 from userrl.machine.code_version import code_version
@@ -67,7 +68,7 @@ def run(name: str, seed: int, overrides: dict[str, Any]) -> bool:
     plan = plan_run(
         TrainRequest(recipe=name, profile="laptop", seed=seed, overrides=overrides, share_cold_start=True, wandb="off")
     )
-    values = plan.recipe.model_copy(update={"name": ""}).hash
+    values = values_of(plan.recipe)
     rows = [row for row in read_rows(RUNS) if row["values"] == values and row["seed"] == seed]
     if rows and not overrides:
         add_row(RUNS, KEY, {**rows[0], "recipe": name})
@@ -93,6 +94,11 @@ def run(name: str, seed: int, overrides: dict[str, Any]) -> bool:
     if not overrides:
         add_row(RUNS, KEY, row)
     return True
+
+
+def values_of(recipe: Recipe) -> str:
+    """Return the hash of a recipe without its name."""
+    return recipe.model_copy(update={"name": ""}).hash
 
 
 def scores(report: RunReport) -> dict[str, Any]:

@@ -2,7 +2,10 @@ import json
 
 from typer.testing import CliRunner
 
+import curricula
+from curricula.gains import gains
 from flows.cli.training.recipe import app, parse_changes
+from userrl_core.number_format import with_limits
 
 runner = CliRunner()
 
@@ -33,6 +36,27 @@ def test_list_names_recipes_and_profiles():
     assert {"equalized-r2g", "tarl", "scaling-inter-textcraft"} <= {row["name"] for row in listed["recipes"]}
     assert {"laptop", "qwen3-8b"} <= set(listed["profiles"])
     assert "Next: userrl recipe show" in runner.invoke(app, ["list"]).output
+
+
+def test_a_control_says_why_it_is_expected_to_fail_and_only_itself(tmp_path):
+    assert "control: expected to fail, because raw turn rewards" in runner.invoke(app, ["show", "naive-sum"]).output
+    (tmp_path / "mine.yaml").write_text("extends: naive-sum\ncredit: {shaping: equalized}\n")
+    assert "control: expected" not in runner.invoke(app, ["show", str(tmp_path / "mine.yaml")]).output
+    assert curricula.load("equalized-r2g-no-sft", profile="laptop").control
+    assert not curricula.load("equalized-r2g-no-sft").control
+
+
+def test_what_is_expected_of_a_recipe_is_no_part_of_its_identity():
+    recipe = curricula.load("naive-sum", profile="laptop")
+    other = recipe.model_copy(update={"control": ""})
+    assert (other.hash, other.former_hash) == (recipe.hash, recipe.former_hash)
+
+
+def test_the_list_has_the_gain_of_each_measured_recipe_or_that_it_is_a_control():
+    lines = {line.split()[0]: line for line in runner.invoke(app, ["list"]).output.splitlines() if " steps " in line}
+    for name, gain in gains().items():
+        expected = "control" if gain.control else with_limits(gain, 2, sign=True)
+        assert f" {gain.cpu_seconds / 60:.1f} min  {expected} " in lines[name]
 
 
 def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():

@@ -24,6 +24,8 @@ class RunReport(BaseModel):
     run: str
     recipe: str
     profile: str | None
+    control: str = ""
+    """Why a negative control was expected to fail. Empty for other recipes, and in earlier reports."""
     seed: int
     backend: str = "local"
     demonstrations: KeptDemonstrations | None = None

@@ -47,6 +47,8 @@ def card(report: RunReport) -> Iterator[Block]:
         yield Text(sentence, strong=True)
     for sentence in report.forgotten:
         yield Text(sentence, strong=True)
+    if report.control:
+        yield Text(f"Control: expected to fail, because {report.control}.")
 
 
 def facts(report: RunReport) -> Iterator[Block]:

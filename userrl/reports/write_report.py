@@ -97,6 +97,7 @@ def write_report(
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         data=data_used(plan.recipe),
         evaluated=evaluated,
+        control=plan.recipe.control,
         warnings=plan.recipe.warnings,
         warehouse=str(warehouse_dir()),
         folder=str(run.folder),

@@ -12,9 +12,11 @@ import typer
 
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
+from userrl_core.number_format import with_limits
 
 if TYPE_CHECKING:
     from curricula import Recipe
+    from curricula.gains import Gain
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show recipes and profiles.")
 
@@ -29,22 +31,40 @@ Profile = Annotated[
 
 @app.command(name="list")
 def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False) -> None:
-    """List every recipe with its steps and source, and every profile.
+    """List every recipe: RL steps, gyms, processor minutes, gain over the cold start, source; and every profile.
+
+    Minutes and gain were measured on the laptop profile: the last checkpoint's mean difference over seeds, with its 95 % limits.
 
     Example: userrl recipe list
     """
     import curricula
+    from curricula.gains import gains
 
-    recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
+    measured = gains()
+    recipes = [(curricula.load(name, check=False), measured.get(name)) for name in curricula.recipe_names()]
     if as_json:
-        rows = [{"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash} for r in recipes]
+        rows = [
+            {"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash, "control": r.control}
+            | {"laptop": gain and asdict(gain)}
+            for r, gain in recipes
+        ]
         typer.echo(plain_json({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
         return
-    width = max(len(recipe.name) for recipe in recipes)
-    for recipe in recipes:
-        typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}"))
-    typer.echo(f"\nProfiles: {', '.join(curricula.profile_names())}")
+    width = max(len(recipe.name) for recipe, _ in recipes)
+    for recipe, gain in recipes:
+        steps = f"{recipe.total_steps:>4} steps"
+        typer.echo(plain(f"{recipe.name:<{width}}  {steps}  {_measured(recipe, gain):<46}  {recipe.source}"))
+    typer.echo("\nMinutes of one core, and gain over the cold start [95 % limits over seeds]: laptop profile.")
+    typer.echo(f"Profiles: {', '.join(curricula.profile_names())}")
     typer.echo("Next: userrl recipe show equalized-r2g")
+
+
+def _measured(recipe: Recipe, gain: Gain | None) -> str:
+    """Return gyms, minutes and gain of a recipe, or that it is a control."""
+    if gain is None:
+        return "control" if recipe.control else ""
+    figures = "control" if recipe.control or gain.control else with_limits(gain, 2, sign=True)
+    return f"{', '.join(gain.gyms):<12}  {gain.cpu_seconds / 60:>4.1f} min  {figures}"
 
 
 @app.command(name="show")
@@ -123,6 +143,7 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
     return {
         "name": recipe.name,
         "hash": recipe.hash,
+        "control": recipe.control,
         "total_steps": recipe.total_steps,
         "stages": recipe.stage_table(),
         "resolved": recipe.resolved(),
@@ -145,6 +166,8 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
     inherited = (where := recipe.origin("source").where) not in ("default", "override", f"recipe {recipe.name}")
     yield f"your own; other values from {where}: {recipe.source}" if inherited else recipe.source
+    if recipe.control:
+        yield f"control: expected to fail, because {recipe.control}"
     yield ""
     yield from stage_lines(recipe)
     yield ""

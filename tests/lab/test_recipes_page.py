@@ -1,0 +1,41 @@
+"""The gains that `userrl recipe list` shows are those of data/recipes/runs.csv."""
+
+import csv
+import math
+
+import curricula
+from curricula.gains import FILE
+from lab.pages.data_tables import with_tables
+from lab.pages.recipes import PAGE, TABLE, made
+from lab.studies.all_recipes import RUNS, SEEDS, values_of
+from lab.studies.registered import read_rows
+
+
+def test_the_shipped_gains_and_the_table_are_made_from_the_runs():
+    for path, rows in zip((FILE, TABLE), made(read_rows(RUNS)), strict=True):
+        assert list(csv.reader(path.read_text().splitlines())) == [[str(cell) for cell in row] for row in rows]
+    assert with_tables(PAGE.read_text()) == PAGE.read_text()
+
+
+def test_every_reported_seed_is_fresh_and_every_run_says_where_it_came_from():
+    for row in read_rows(RUNS):
+        assert SEEDS[0] <= row["seed"] <= SEEDS[1]
+        assert all(row[column] for column in ("commit", "started", "machine"))
+
+
+def test_a_gain_is_the_mean_difference_over_seeds_with_students_limits():
+    last = {1201: 0.5, 1202: 0.6, 1203: 0.7, 1204: 0.8}
+    runs = [row | {"seed": seed, "last": last[seed]} for seed, row in zip(last, fabricated(4), strict=True)]
+    (_, shipped), _ = made(runs)
+    spread = 3.182446 * math.sqrt(0.05 / 3 / 4)  # Student's t with three degrees of freedom
+    assert shipped[:3] == ("warm-up", "errand wish", 4)
+    assert [float(value) for value in shipped[3:6]] == [0.35, round(0.35 - spread, 4), round(0.35 + spread, 4)]
+    assert made(runs[:3])[0][1:] == []  # too few seeds for limits
+
+
+def fabricated(count: int) -> list[dict[str, object]]:
+    """Return rows of `warm-up` with its present values."""
+    values = values_of(curricula.load("warm-up", profile="laptop", check=False))
+    cells = {f"{column}_by_gym": "errand=0.2 wish=0.4" for column in ("start", "best", "last")}
+    row = {"recipe": "warm-up", "values": values, "start": 0.3, "best": 0.5, "cpu_seconds": 50.0, **cells}
+    return [dict(row) for _ in range(count)]
