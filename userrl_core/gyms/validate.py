@@ -43,7 +43,9 @@ async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | Non
         return GoldValidation(False, None, str(error), playable=False)
     gold = getattr(gym_type, "gold", None)
     if gold is None:
-        return GoldValidation(False, None, f"Gym '{task.gym}' defines no gold solution.")
+        return GoldValidation(
+            False, None, f"Gym '{task.gym}' defines no gold solution. Give its class a method gold(task, config)."
+        )
     try:
         calls: list[InteractCall] = gold(task, settings)
         if not calls:
