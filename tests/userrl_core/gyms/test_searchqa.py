@@ -25,7 +25,9 @@ from userrl_core.gyms.searchqa.gym import plain
 from userrl_core.gyms.searchqa.tasks import SETS, generate
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
+from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
 
 WEB = Task(
     "searchqa", "w", "test", {"question": "Who?", "answers": ["Ada", "A. L."], "source": "web", "hops": ["Who?"]}
@@ -145,6 +147,29 @@ async def test_the_tiny_tier_says_one_article_and_nothing_else():
     assert (await gym.step(InteractCall("search", "unicorn"))).observation == "no"
     ended = await gym.step(InteractCall("answer", f"The {thing}."))
     assert (ended.observation, ended.reward, ended.terminated) == ("done", 1.0, True)
+
+
+async def test_an_article_of_the_sentence_tier_has_one_statement_and_its_tasks_say_so():
+    by_split = {split: tasks("searchqa", split, tier="sentence") for split in ("train", "validation", "test")}
+    every = [task for some in by_split.values() for task in some]
+    assert Counter(task.tier for task in every) == {f"sentence-{hops}": 552 for hops in (1, 2, 3)}
+    assert all(task.id.startswith("sentence-") for task in every)
+    assert all(len(article.split()) == 2 for task in every for article in task.payload["articles"].values())
+    assert not {task.id for task in every} & {task.id for task in tasks("searchqa", "train", tier="tiny")}
+    assert all(validate(task).ok for task in every[::50])
+    with raises("task.bad_option", "full, tiny or sentence"):
+        tasks("searchqa", "train", tier="short")
+    with raises("task.bad_option", "tiny or sentence"):
+        generate(1, 0, tier="full")
+
+
+async def test_the_demonstrator_follows_so_many_hops_and_then_acts_at_random():
+    some = [generate(1, seed, hops=3, tier="sentence")[0] for seed in range(20)]
+    limited = {"searchqa": {"demonstrator_hops": 2}}
+    played = await run_episodes(some, ScriptedPolicy(1.0), horizon=4, gym_config=limited)
+    assert all([turn.content for turn in one.turns][:2] == one.task.payload["hops"][:2] for one in played)
+    assert {one.score for one in played} == {0.0}
+    assert {one.score for one in await run_episodes(some, ScriptedPolicy(1.0), horizon=4)} == {1.0}
 
 
 async def test_a_wrong_answer_ends_the_episode():

@@ -13,17 +13,22 @@ from userrl_core.records import Task
 
 
 class SearchQADemonstrator:
-    """A player of one episode. With probability 1 - skill a turn searches for another thing, or answers with it."""
+    """A player of one episode. With probability 1 - skill a turn searches for another thing, or answers with it.
+
+    It follows the first `SearchQAConfig.demonstrator_hops` hops of a question. If there are more, all later turns are random.
+    """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: SearchQAConfig) -> None:
         self._answer, self._rng, self._skill = task.payload["answers"][0], rng, skill
         self._hops = list(task.payload["hops"])
+        self._unknown = max(len(self._hops) - config.demonstrator_hops, 0)
+        """Number of hops at the end that it cannot follow."""
         titles = [document.title for document in corpus().documents]
         self._things: Sequence[str] = WORDS if task.payload.get("short") else titles
 
     def act(self, observation: str) -> InteractCall:
         """Return the next call. The demonstrator knows the articles."""
-        if self._rng.random() >= self._skill:
+        if self._rng.random() >= self._skill or 0 < len(self._hops) <= self._unknown:
             return InteractCall(self._rng.choice(["search", "answer"]), self._rng.choice(self._things))
         if self._hops:
             return InteractCall("search", self._hops.pop(0))

@@ -7,7 +7,8 @@ The recipe's horizon limits the number of searches (4 in the paper; 5, 8, 10 in 
 Departures from the released server: no reward for the format of a message, which is the tool call's here. A failed
 search is a null reward (there a polite text). A search shows titles and texts, one a line, without tags.
 
-In the tiny tier, for models of laptop size, a task brings its own few articles, found by their titles only.
+In the tiny and sentence tiers, for models of laptop size, a task brings its own few articles, found by their titles only. An
+article of the sentence tier has one statement, so that reading it is copying its thing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 NO, DONE = "no", "done"
-"""The tiny tier's observation for an empty search or a wrong answer, and for a right answer."""
+"""The observation of the tiny and sentence tiers for an empty search or a wrong answer, and for a right answer."""
 
 
 class SearchQAConfig(GymConfig):
@@ -45,6 +46,9 @@ class SearchQAConfig(GymConfig):
     """Total reward of the first search for each hop, in equal shares (ours). A right answer pays what is left of 1, so that every
     right conversation earns the same in total.
     """
+
+    demonstrator_hops: int = 3
+    """Number of hops that the scripted demonstrator can follow. After these it acts at random."""
 
     web_timeout: float = Field(default=10.0, gt=0)
     """Time limit of one web search in seconds (ours)."""
@@ -108,7 +112,7 @@ class SearchQAGym(Gym[SearchQAConfig]):
         return f"Question: {self.task.payload['question']}"
 
     def brief(self) -> str:
-        """Return the thing and its relations word by word in the tiny tier; the opening in other tiers."""
+        """Return the thing and its relations word by word in the tiny and sentence tiers; the opening in others."""
         return str(self.task.payload["words"]) if self._short else self.opening()
 
     async def search(self, content: str) -> Reply:

@@ -1,4 +1,4 @@
-"""Tasks of SearchQA: our own questions, a tiny tier for models of laptop size, and the seven published question sets.
+"""Tasks of SearchQA: our own questions, two tiers for models of laptop size, and the seven published question sets.
 
 Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question",
 "golden_answers"}``. This is the format of FlashRAG's sets for Search-R1. At most 400 questions of a set are test
@@ -35,26 +35,32 @@ WORDS = tuple(
     "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
 )
 ASKED = ("owner", "maker", "guard", "heir")
-"""The relations of a thing in the tiny tier. Each article states two of these."""
+"""The relations of a thing in the tiny and sentence tiers."""
+STATEMENTS = {"tiny": 2, "sentence": 1}
+"""Number of statements in an article. With two, the question's relation says which one leads on."""
+TIERS = ("full", *STATEMENTS)
 
 
 def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequence[Task]:
-    """Return our questions of a split with the given numbers of hops. tier: ``full`` (our corpus) or ``tiny``.
+    """Return our questions of a split with the given numbers of hops.
 
-    Raises ConfigError for others.
+    tier: ``full`` (our corpus), ``tiny`` or ``sentence``. Raises ConfigError for others.
     """
     chosen = check_sizes(hops, HOPS[-1], "SearchQA has numbers of hops")
-    if tier not in ("full", "tiny"):
-        raise ConfigError("task.bad_option", f"SearchQA has no tier '{tier}'. Use full or tiny.")
-    pool = _corpus() if tier == "full" else tuple(chain.from_iterable(_tiny(number) for number in chosen))
-    tiers = {f"hops-{number}" for number in chosen}
-    return [task for task in pool if task.split == split and task.tier in tiers]
+    if tier not in TIERS:
+        raise ConfigError(
+            "task.bad_option", f"SearchQA has no tier '{tier}'. Use {', '.join(TIERS[:-1])} or {TIERS[-1]}."
+        )
+    pool = _corpus() if tier == "full" else tuple(chain.from_iterable(_own_articles(tier, number) for number in chosen))
+    return [task for task in pool if task.split == split and len(task.payload["hops"]) in chosen]
 
 
-def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
-    """Return n tasks of the tiny tier. Raises ConfigError for an unknown number of hops."""
+def generate(n: int, seed: int, *, hops: int = 2, tier: str = "tiny") -> list[Task]:
+    """Return n tasks of the tiny or the sentence tier. Raises ConfigError for an unknown tier or number of hops."""
     check_sizes([hops], HOPS[-1], "SearchQA has numbers of hops")
-    return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))
+    if tier not in STATEMENTS:
+        raise ConfigError("task.bad_option", f"SearchQA generates no tier '{tier}'. Use {' or '.join(STATEMENTS)}.")
+    return _draw(n, hops, tier, Random(f"searchqa/{hops}/{seed}"))
 
 
 def load_published(root: Path) -> list[Task]:
@@ -116,13 +122,13 @@ def _corpus() -> tuple[Task, ...]:
     return tuple(corpus_tasks)
 
 
-@lru_cache(maxsize=len(HOPS))
-def _tiny(hops: int) -> tuple[Task, ...]:
-    return tuple(_draw(PER_HOPS, hops, Random(f"searchqa/{hops}")))
+@lru_cache(maxsize=len(HOPS) * len(STATEMENTS))
+def _own_articles(tier: str, hops: int) -> tuple[Task, ...]:
+    return tuple(_draw(PER_HOPS, hops, tier, Random(f"searchqa/{hops}")))
 
 
-def _draw(n: int, hops: int, rng: Random) -> list[Task]:
-    """Draw n different tasks. Each is a chain of things; every article names the next thing and a distractor."""
+def _draw(n: int, hops: int, tier: str, rng: Random) -> list[Task]:
+    """Draw n different tasks. Each is a chain of things. Every article names the next thing, in the tiny tier also a distractor."""
     tasks_by_id: dict[str, Task] = {}
     while len(tasks_by_id) < n:
         entities = rng.sample(WORDS, 2 * hops + 1)
@@ -130,7 +136,7 @@ def _draw(n: int, hops: int, rng: Random) -> list[Task]:
         relations, articles = [], {}
         for entity, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):
             relation, another = rng.sample(ASKED, 2)
-            sentences = [f"{relation} {leads_to}", f"{another} {other}"]
+            sentences = [f"{relation} {leads_to}", f"{another} {other}"][: STATEMENTS[tier]]
             rng.shuffle(sentences)
             relations.append(relation)
             articles[entity] = " ".join(sentences)
@@ -145,5 +151,6 @@ def _draw(n: int, hops: int, rng: Random) -> list[Task]:
             "short": True,
         }
         digest = content_hash(payload)
-        tasks_by_id[digest] = Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{hops}")
+        task_id, task_tier = (digest, f"hops-{hops}") if tier == "tiny" else (f"{tier}-{digest}", f"{tier}-{hops}")
+        tasks_by_id[task_id] = Task("searchqa", task_id, split_of(digest), payload, tier=task_tier)
     return list(tasks_by_id.values())
