@@ -59,7 +59,7 @@ class UserAudit:
     @property
     def reader(self) -> str:
         """Who read the words: patterns if they read any of them, "" if no conversation's words were read."""
-        readers = {row.reader for row in self.rows if "coached" in row.user}
+        readers = {row.reader for row in self.rows if row.words_read}
         return PATTERNS if PATTERNS in readers else next(iter(readers), "")
 
     def verdicts(self, *, suspect: bool | None = None) -> dict[str, int]:
@@ -67,15 +67,16 @@ class UserAudit:
         chosen = [row for row in self.failed if suspect is None or bool(row.suspect) == suspect]
         return {name: sum(row.verdict == name for row in chosen) for name in VERDICTS}
 
-    def kinds(self) -> dict[str, tuple[int, int, Interval]]:
+    def kinds(self, *, words_read: bool | None = None) -> dict[str, tuple[int, int, Interval]]:
         """Return each kind of user error: findings, conversations with one, and their share with exact limits.
 
-        A kind counts only the conversations that can show it.
+        A kind counts only the conversations that can show it. words_read: only those whose words were read, or the others.
         """
-        names = {kind: None for row in self.rows for kind in row.user}
+        rows = [row for row in self.rows if words_read is None or row.words_read == words_read]
+        names = {kind: None for row in rows for kind in row.user}
         table = {}
         for kind in names:
-            visible = [row.user[kind] for row in self.rows if kind in row.user]
+            visible = [row.user[kind] for row in rows if kind in row.user]
             count = sum(bool(findings) for findings in visible)
             table[kind] = (sum(map(len, visible)), count, share_interval(count, len(visible)))
         return table

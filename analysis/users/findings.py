@@ -48,17 +48,17 @@ AGENT_ERRORS: Mapping[AgentError, str] = {
 }
 """The meaning of each error of an agent."""
 
-BY_WORDS: frozenset[UserError] = frozenset({"coached", "gave in", "unanswered", "untold"})
-"""Kinds that only words show. The others follow from the task's facts, and "stopped early" and "never stopped" from a fact (the
-conversation ended or went on) and words. Readers' labels of these two are too few to hold them to `MIN_PRECISION`.
-"""
+BY_WORDS: frozenset[UserError] = frozenset(
+    {"coached", "stopped early", "never stopped", "gave in", "unanswered", "untold"}
+)
+"""Kinds that words show, alone or with the fact that the conversation ended or went on. The others follow from the task's facts."""
 
-HAND_CHECKED: Mapping[str, tuple[int, int]] = {"unanswered": (6, 6), "gave in": (5, 5)}
-"""Kinds recognised by words: of the conversations with such a finding that a reader labelled, how many have the label user or
-both, and their number, on the labels that rules were changed by (`lab/checks/users_blame.py DATA dev`). On labels that were
-used once, "gave in" holds in 4 of 7, and on 30 earlier ones in 2 of 3 (data/users/README.md).
+LABELLED: Mapping[str, tuple[int, int]] = {"unanswered": (8, 8), "gave in": (6, 10), "stopped early": (2, 5)}
+"""Kinds recognised by words: how many findings readers confirmed, and how many they read, on conversations that no rule was
+changed by (data/users/README.md). Six of the eight of "unanswered" are the labels by which this kind first counted.
 """
 MIN_PRECISION = 0.7
+"""Share of the labelled findings that must be right for a kind to be certain."""
 PATTERNS = "patterns"
 """The reader of words of a home without the encoder."""
 
@@ -121,6 +121,11 @@ class Audited:
     reader: str = PATTERNS
 
     @property
+    def words_read(self) -> bool:
+        """Whether words were read. In games the task's facts alone show errors."""
+        return "coached" in self.user
+
+    @property
     def known(self) -> bool:
         """Whether the task holds the truth that an audit needs."""
         return self.agent is not None or bool(self.user)
@@ -164,6 +169,6 @@ def shows_certain_error(user: Mapping[str, Iterable[Finding]]) -> bool:
 
 
 def possible(kind: str) -> bool:
-    """Return whether a kind is only possible: recognised by words, and not confirmed by enough labels of a reader."""
-    right, checked = HAND_CHECKED.get(kind, (0, 0))
-    return kind in BY_WORDS and (not checked or right / checked < MIN_PRECISION)
+    """Return whether a kind is only possible: recognised by words, and readers' labels do not confirm it."""
+    right, labelled = LABELLED.get(kind, (0, 0))
+    return kind in BY_WORDS and (not labelled or right / labelled < MIN_PRECISION)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.users.audit import audit
-from analysis.users.findings import VERDICTS
+from analysis.users.findings import BY_WORDS, VERDICTS
 from lab.checks.users_turns import Marks, judged
 from tests.analysis.users.recorded import recorded
 from userrl.audits.acts import reader_of
@@ -110,6 +110,10 @@ def main() -> None:
         figures.append(
             (f"user named rightly, reader {reader}", sum(b in ("user", "both") for _, b in named), len(named), 0.0)
         )
+        for kind in sorted(BY_WORDS):
+            alarms = [key for key in keys if any(finding.harmful for finding in rows[key].user.get(kind, ()))]
+            right = sum(by_key[key].verdict in ("user", "both") for key in alarms)
+            figures.append((f"{kind} confirmed, reader {reader}", right, len(alarms), 0.0))
         print(f"reader {reader}\n\n{confusion(pairs)}\n")
     marks = judged(arguments.data, keys, arguments.judge)
     for reader, by_key in read.items():

@@ -54,7 +54,12 @@ async def test_an_honest_customer_shows_no_error_and_its_goal_is_settled():
 
 @pytest.mark.parametrize(
     ("fault", "expected"),
-    [("stopped early", "user"), ("gave in", "both"), ("refused", "agent"), ("untold", "user")],
+    [
+        ("stopped early", "neither seen"),
+        ("gave in", "agent"),
+        ("refused", "agent"),
+        ("untold", "user"),
+    ],
 )
 async def test_a_failure_is_attributed_to_the_side_that_certainly_caused_it(fault: str, expected: str):
     [task] = moving_tasks(1)
@@ -125,7 +130,7 @@ def test_a_customer_gave_in_only_by_agreeing_to_the_write_that_was_made(proposal
     opened = ("action", "How can I help?", "I want to change my booking.")
     done = ("action", "It is done.", "Thank you.")
     row = told(task, opened, ("action", proposal, reply), ("answer", write_of(task, date=WRONG_DATE), "{}"), done)
-    assert (bool(row.user["gave in"]), row.verdict) == (gave_in, "both" if gave_in else "agent")
+    assert (bool(row.user["gave in"]), row.verdict) == (gave_in, "agent")
 
 
 def test_an_extra_write_is_agreed_to_only_if_the_proposal_names_it():
@@ -150,7 +155,7 @@ async def test_a_wrong_write_is_named_with_its_argument():
 
 
 async def test_the_score_without_user_errors_leaves_out_certain_errors_whether_solved_or_not():
-    found, with_fault = await planted("stopped early")
+    found, with_fault = await planted("untold")
     assert found.score is not None
     assert found.without is not None
     assert found.score.estimate == pytest.approx(0.75)
@@ -159,14 +164,14 @@ async def test_the_score_without_user_errors_leaves_out_certain_errors_whether_s
 
 
 def test_a_kind_recognised_by_words_is_possible_and_moves_no_score_until_it_was_checked():
-    assert possible("untold")
-    assert not shows_certain_error({"untold": [Finding("untold", 1, "a write")]})
-    assert shows_certain_error({"gave in": [Finding("gave in", 1, "a write")]})
+    assert {kind for kind in BY_WORDS if not possible(kind)} == {"unanswered"}
+    assert not shows_certain_error({"gave in": [Finding("gave in", 1, "a write")]})
+    assert shows_certain_error({"unanswered": [Finding("unanswered", 1, "a write")]})
 
 
 async def test_a_task_that_no_attempt_solves_is_suspect():
     [task] = moving_tasks(1)
     found = audit([await converse(task, "refused"), await converse(task, "gave in")])
     assert found.suspects == {task.key: ("no attempt solves it",)}
-    assert found.verdicts(suspect=True) == {"user": 0, "agent": 1, "both": 1, "neither seen": 0}
+    assert found.verdicts(suspect=True) == {"user": 0, "agent": 2, "both": 0, "neither seen": 0}
     assert audit([await converse(task, "refused")]).suspects == {}

@@ -37,7 +37,7 @@ def test_147_conversations_are_stopped_by_the_user_and_three_of_them_too_early(a
 def test_every_failed_conversation_has_a_verdict(audited: UserAudit):
     assert len(audited.failed) == sum(not row.solved for row in audited.rows) == 116
     assert sum(audited.verdicts().values()) == 116
-    assert audited.verdicts() == {"user": 6, "agent": 82, "both": 28, "neither seen": 0}
+    assert audited.verdicts() == {"user": 4, "agent": 99, "both": 11, "neither seen": 2}
 
 
 def test_gold_writes_that_break_a_rule_make_a_task_suspect(audited: UserAudit):

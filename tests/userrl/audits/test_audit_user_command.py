@@ -13,13 +13,13 @@ import pytest
 
 import userrl
 from analysis.users.audit import UserAudit
-from analysis.users.findings import Audited
+from analysis.users.findings import Audited, Finding
 from flows.cli.measuring.audit import user
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
 from userrl.reports.document import Code, Document, Text
 from userrl.reports.users.audited import AuditedUsers, as_rows, audited_row, audited_users
-from userrl.reports.users.document import users_json
+from userrl.reports.users.document import users_blocks, users_json
 from userrl.reports.users.users_section import users_of
 from warehouse import TurnLog, open_warehouse
 
@@ -143,3 +143,22 @@ def test_a_stored_audit_keeps_who_read_the_words_and_one_of_patterns_is_as_it_wa
                             "policy": "", "user_name": ""})  # fmt: skip
         assert read == row
     assert json.loads(stored["user_errors"]) == {"coached": [], "read by": "encoder"}
+
+
+def test_an_error_of_the_audit_is_named_with_its_material_and_is_not_for_games() -> None:
+    desk = Audited("1", "tau/a", "tau", 1.0, True, True, 0, {"coached": [], "ungrounded": []}, [], None)
+    game = Audited(
+        "2", "wish/a", "wish", 1.0, True, True, 0, {"ungrounded": [Finding("ungrounded", 1, "red")]}, [], None
+    )
+    alone, mixed = (AuditedUsers("run", "evaluate", UserAudit.of(rows), {}, {}, {}) for rows in ((game,), (desk, game)))
+    assert users_json(alone)["user_errors"]["ungrounded"]["measured"] is None
+    assert users_json(mixed)["user_errors"]["ungrounded"]["measured"] == {
+        "hits": (14, 20), "false_alarms": (0, 15), "on": "bike desk", "for": "tau",
+    }  # fmt: skip
+    lines = Document("", tuple(users_blocks(mixed))).markdown().splitlines()
+    [at_the_desk], [in_the_game] = (
+        [line for line in lines if f"ungrounded in {gym}" in line] for gym in ("tau", "wish")
+    )
+    assert "not measured" in in_the_game
+    assert "not measured" not in at_the_desk
+    assert any("at a bike desk" in line for line in lines)

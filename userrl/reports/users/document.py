@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.measure.interval import Interval, corrected_share, share_interval
 from analysis.users.audit import UserAudit
-from analysis.users.error import error_of
+from analysis.users.error import MATERIAL, KindError, error_of
 from analysis.users.features import DIMENSIONS
 from analysis.users.findings import AGENT_ERRORS, USER_ERRORS, VERDICTS, possible
 from userrl.reports.document import Block, Code, Items, Line, TableBlock, Text
@@ -79,25 +79,15 @@ def _scores(total_audit: UserAudit) -> TableBlock:
 
 
 def _errors(audit: UserAudit) -> Iterator[Block]:
-    kinds = audit.kinds()
-    if kinds:
+    if any(row.user for row in audit.rows):
         yield TableBlock(
             ("error of the user", "conversations", "share", "finds", "false alarms", "share, corrected", "meaning"),
-            tuple(
-                (
-                    f"{kind} (possible)" if possible(kind) else kind,
-                    str(count),
-                    with_limits(share),
-                    *_own_error(kind, audit.reader, count, share),
-                    USER_ERRORS[kind],  # type: ignore[index]
-                )
-                for kind, (_, count, share) in kinds.items()
-            ),
+            tuple(_kinds(audit)),
             "Shares are of the conversations whose gym can show the error, with exact 95 % limits. A possible kind is recognised "
-            "by words, and too few of a reader's labels confirm it. It moves neither a verdict nor the score without user errors. "
-            "What the audit finds of planted errors, and its alarms in honest conversations that resemble them, were counted once "
-            "on words that it was not fitted to, at a bike desk. The corrected share takes both into account. Other gyms and users "
-            "may be harder.",
+            "by words, and readers' labels do not confirm it. It moves neither a verdict nor the score without user errors. "
+            f"What the audit finds of planted errors, and its alarms in honest conversations that resemble them, were counted once "
+            f"on words that it was not fitted to, at a {MATERIAL}. The corrected share takes both into account. Other users may be "
+            "harder. In games errors follow from the task's facts, and the audit's own error was not measured there.",
         )
     if agent := audit.agent_kinds():
         yield TableBlock(
@@ -111,8 +101,27 @@ def _errors(audit: UserAudit) -> Iterator[Block]:
         yield Items(goals)
 
 
-def _own_error(kind: str, reader: str, count: int, share: Interval) -> tuple[Line, Line, Line]:
-    error = error_of(kind, reader)
+def _kinds(audit: UserAudit) -> Iterator[tuple[Line, ...]]:
+    """Yield a row for each kind, and two where both conversations and games can show it."""
+    by_words, by_facts = audit.kinds(words_read=True), audit.kinds(words_read=False)
+    for kind, meaning in USER_ERRORS.items():
+        name = f"{kind} (possible)" if possible(kind) else kind
+        for kinds, error in ((by_words, error_of(kind, audit.reader)), (by_facts, None)):
+            if kind in kinds:
+                _, count, share = kinds[kind]
+                where = (
+                    ""
+                    if kind not in by_words or kind not in by_facts
+                    else f" in {_gyms(audit, kind, kinds is by_words)}"
+                )
+                yield name + where, str(count), with_limits(share), *_own_error(error, count, share), meaning
+
+
+def _gyms(audit: UserAudit, kind: str, words_read: bool) -> str:
+    return ", ".join(sorted({row.gym for row in audit.rows if kind in row.user and row.words_read == words_read}))
+
+
+def _own_error(error: KindError | None, count: int, share: Interval) -> tuple[Line, Line, Line]:
     if error is None:
         return "not measured", "not measured", "not measured"
     corrected = corrected_share(count, share.units, error.hits, error.false_alarms)
@@ -194,7 +203,7 @@ def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, 
         "verdicts_at_suspect_tasks": total_audit.verdicts(suspect=True),
         "user_errors": {
             kind: {"found": count, "conversations": having, "share": _numbers(share), "possible": possible(kind),
-                   "measured": None if (error := error_of(kind, total_audit.reader)) is None else asdict(error)}
+                   "measured": _measured(total_audit, kind)}
             for kind, (count, having, share) in total_audit.kinds().items()
         },
         "agent_errors": total_audit.agent_kinds(),
@@ -212,3 +221,12 @@ def users_json(users: AuditedUsers, *, conversations: bool = True) -> dict[str, 
 
 def _numbers(interval: Interval | None) -> dict[str, float | None] | None:
     return None if interval is None else interval.as_json()
+
+
+def _measured(audit: UserAudit, kind: str) -> dict[str, Any] | None:
+    """Return the audit's own error at a kind, on which material it was counted, and the gyms that it is for."""
+    from dataclasses import asdict
+
+    gyms = _gyms(audit, kind, words_read=True)
+    error = error_of(kind, audit.reader) if gyms else None
+    return None if error is None else {**asdict(error), "on": MATERIAL, "for": gyms}
