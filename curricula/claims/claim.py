@@ -47,8 +47,9 @@ _FRESH = 100
 _LANGUAGE_MODEL: Mapping[str, Any] = {"profile": "laptop-lm", "tokens": 100_000, "every": 2, "test_tasks": 90}
 """Changes of a check with the language model, whose runs are slow: 24 steps, three evaluations in their last fifth."""
 
-_LATER = ("interval", "test_tasks", "published")
-"""Fields that claims did not have at first. They enter the hash where they differ from their default; `published` never does."""
+_LATER = ("interval", "test_tasks", "pinned", "published")
+"""Fields that claims did not have at first. They enter the hash where they differ from their default; `pinned` and `published`
+never do."""
 
 Metric = Literal["score", "early", "collapsed", "cpu_seconds", "tokens", "time_weighted"]
 
@@ -142,6 +143,10 @@ class Claim(Settings):
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that all arms share: dotted keys into the recipe."""
 
+    pinned: dict[str, Any] = Field(default_factory=dict)
+    """Values that recipe and profile had when the claim was registered, and that they changed since: dotted keys. The hash has
+    them in the arms' recipes alone, so that the claim keeps its hash and its meaning."""
+
     same_cold_start: bool = True
     """Whether the arms of a seed start from the same weights; false if the cold starts differ on purpose."""
 
@@ -178,7 +183,7 @@ class Claim(Settings):
         }
         if self.test_tasks is not None:
             shared["evaluate.tasks"] = None if self.test_tasks == "all" else self.test_tasks
-        return {**shared, **self.overrides, **arm.overrides}
+        return {**shared, **self.pinned, **self.overrides, **arm.overrides}
 
     def recipe_of(self, arm: Arm) -> Recipe:
         """Return the arm's resolved recipe. Raises ConfigError where the recipe refuses it."""
@@ -191,7 +196,7 @@ class Claim(Settings):
         recipes = {name: self.recipe_of(arm).former_hash for name, arm in self.arms.items()}
         values = self.model_dump(mode="json")
         for name in _LATER:
-            if name == "published" or values[name] == type(self).model_fields[name].default:
+            if name in ("pinned", "published") or values[name] == type(self).model_fields[name].default:
                 del values[name]
         return content_hash({"claim": values, "recipes": recipes})[:16]
 

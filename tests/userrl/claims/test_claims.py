@@ -104,6 +104,15 @@ def test_a_home_with_the_published_registration_continues_it(home: Path) -> None
     assert claim.overrides_of(claim.arms["r2g"])["evaluate.tasks"] is None
 
 
+def test_pinned_values_keep_a_claim_s_hash_and_recipes_when_the_profile_changes(tmp_path: Path) -> None:
+    claim, arm = load_claim(written(tmp_path)), "r2g"
+    former = claim.recipe_of(claim.arms[arm]).algorithm.lr
+    assert claim.model_copy(update={"pinned": {"algorithm.lr": former}}).hash == claim.hash
+    changed = claim.model_copy(update={"pinned": {"algorithm.lr": 2 * former}})
+    assert changed.hash != claim.hash
+    assert changed.recipe_of(claim.arms[arm]).algorithm.lr == 2 * former
+
+
 def test_runs_of_other_code_are_listed_apart_and_in_no_verdict(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

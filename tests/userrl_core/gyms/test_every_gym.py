@@ -38,7 +38,7 @@ EDITIONS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "babyai": [{"tier": "tiny"}],
     "errand": [{"depths": tuple(range(1, 9))}],
     "function": [{"tier": "hard"}],
-    "math": [{"tier": tier} for tier in ("easy", "medium", "hard")],
+    "math": [{"tier": tier} for tier in ("step", "easy", "medium", "hard")],
     "searchqa": [{"tier": "tiny"}],
     "tau": [{"domain": "outfitter"}, {"domain": "outfitter", "tier": "tiny"}],
     "textcraft": [{"tier": "tiny"}],

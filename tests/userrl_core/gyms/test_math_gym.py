@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.makers import raises
-from userrl_core.gyms import load_published, make, tasks
+from userrl_core.gyms import generate, load_published, make, tasks
 from userrl_core.gyms.math.gym import read_integer
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
@@ -38,6 +38,27 @@ def test_stated_arithmetic_gives_the_stored_answer():
         a, b, c, *d = numbers
         expected = (a - b) * c if not d else a * b + c * d[0]
         assert task.payload["answer"] == expected, question
+
+
+def test_the_tier_of_one_step_adds_or_takes_one_or_two_without_a_carry():
+    found = [task for split in ("train", "validation", "test") for task in tasks("math", split, tier="step")]
+    for task in found:
+        a, sign, b = task.payload["question"].split()
+        answer = int(a) + int(b) if sign == "+" else int(a) - int(b)
+        assert (task.payload["answer"], task.tier, answer // 10, int(b) in (1, 2)) == (
+            answer,
+            "step",
+            int(a) // 10,
+            True,
+        )
+    assert len({task.id for task in found}) == len(found) == 2 * 90 * (9 + 8)
+
+
+def test_problems_without_a_tier_are_none_of_one_step():
+    assert {task.tier for task in every_task()} == {"easy", "medium", "hard"}
+    assert {task.tier for task in generate("math", 60, 1)} == {"easy", "medium", "hard"}
+    with raises("task.too_few", "step", "3060"):
+        generate("math", 3061, 1, tier="step")
 
 
 @pytest.mark.parametrize(

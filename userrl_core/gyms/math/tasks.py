@@ -1,6 +1,7 @@
-"""The math gym's tasks: generated problems with one integer answer, in three tiers (for TARL's mixed tasks, section 4.2).
+"""The math gym's tasks: generated problems with one integer answer, in four tiers (for TARL's mixed tasks, section 4.2).
 
-Every problem draws its numbers within one of a tier's families. The answer is computed, never parsed from the text.
+Every problem of easy, medium and hard draws its numbers within one of its tier's families. The tier of laptop size, step, adds
+1 or 2 to a number of three digits, or takes it away, without a carry. The answer is computed, never parsed from the text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -24,13 +26,17 @@ WHOLE = re.compile(r"-?(\d{1,3}(,\d{3})+|\d{1,15})")
 """Definition of a whole number: no fraction, no decimal point, no unit, no LaTeX except its dollar signs."""
 
 SET_SIZE, SET_SEED = 900, 20
-"""Size and seed of our task set."""
+"""Size and seed of our task set, without the tier step."""
+
+STEP = "step"
+"""The tier of one step: `346 + 2`, `718 - 1`. A model that reads digits one by one can solve a problem that it never saw."""
 
 
 def tasks(split: str, *, tier: str | None = None) -> Sequence[Task]:
-    """Return our problems of a split. tier: ``easy``, ``medium`` or ``hard``."""
+    """Return our problems of a split. tier: ``step``, ``easy``, ``medium`` or ``hard``; None: the last three."""
     _check_tier(tier)
-    return [task for task in _all() if task.split == split and tier in (None, task.tier)]
+    pool = _one_step() if tier == STEP else _all()
+    return [task for task in pool if task.split == split and tier in (None, task.tier)]
 
 
 def load_published(root: Path) -> list[Task]:
@@ -54,8 +60,13 @@ def load_published(root: Path) -> list[Task]:
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
-    """Return n different problems drawn with the seed. Raises ConfigError for an unknown tier or a too large n."""
+    """Return n different problems drawn with the seed, without a tier none of ``step``.
+
+    Raises ConfigError for an unknown tier or a too large n.
+    """
     _check_tier(tier)
+    if tier == STEP:
+        return draw_tasks(_one_step(), n, seed, "The tier step of the math gym")
     rng = Random(seed)
     generated: dict[str, Task] = {}
     for draws in itertools.count():
@@ -69,8 +80,8 @@ def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
             )
         name = tier or rng.choice(list(TIERS))
         question, answer = rng.choice(TIERS[name])(rng)
-        key = content_hash(["math", question])
-        generated[key] = Task("math", key, split_of(key), {"question": question, "answer": answer}, tier=name)
+        task = _task(question, answer, name)
+        generated[task.id] = task
     return list(generated.values())
 
 
@@ -79,9 +90,22 @@ def _all() -> list[Task]:
     return generate(SET_SIZE, SET_SEED)
 
 
+@lru_cache(maxsize=1)
+def _one_step() -> tuple[Task, ...]:
+    """All problems of the tier, each once."""
+    pairs = list(itertools.product(range(100, 1000), (1, 2)))
+    sums = [_task(f"{a} + {b}", a + b, STEP) for a, b in pairs if a % 10 + b < 10]
+    return (*sums, *(_task(f"{a} - {b}", a - b, STEP) for a, b in pairs if a % 10 >= b))
+
+
+def _task(question: str, answer: int, tier: str) -> Task:
+    key = content_hash(["math", question])
+    return Task("math", key, split_of(key), {"question": question, "answer": answer}, tier=tier)
+
+
 def _check_tier(tier: str | None) -> None:
-    if tier is not None and tier not in TIERS:
-        raise ConfigError("task.bad_option", f"The math gym has no tier '{tier}'. It has {', '.join(TIERS)}.")
+    if tier is not None and tier not in (STEP, *TIERS):
+        raise ConfigError("task.bad_option", f"The math gym has no tier '{tier}'. It has {', '.join((STEP, *TIERS))}.")
 
 
 def _sum_of_products(rng: Random) -> Problem:
