@@ -95,7 +95,8 @@ RULES: Mapping[str, AlarmRule] = {
         0.2,
         "below",
         unless_solved=True,
-        remedy="Mix in easier tasks, raise the horizon or algorithm.group, or compare credit rules with `userrl audit credit`.",
+        remedy="If the cold start seldom succeeds, raise demonstrations.episodes, so that only successes are kept. Otherwise mix "
+        "in easier tasks, raise the horizon or algorithm.group, or compare credit rules with `userrl audit credit`.",
     ),
     "kl": AlarmRule(
         "the policy is far from its start (KL in nats)",
