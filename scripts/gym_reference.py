@@ -61,7 +61,7 @@ def _summary() -> Iterator[str]:
 
 
 def _fewest(name: str) -> str:
-    turns = [gyms.min_turns(task) for task in gyms.tasks(name, "test")]
+    turns = [gyms.min_turns(task) for task in gyms.tasks(name, "test")] or [1]
     return f"{min(turns)}" if min(turns) == max(turns) else f"{min(turns)} to {max(turns)}"
 
 

@@ -34,6 +34,7 @@ ENTRY_POINT = "userrl.gyms"
 PACKAGED = {
     "agentgym": "userrl-gym-agentgym",
     "sciworld": "userrl-gym-sciworld",
+    "verifiers": "userrl-gym-verifiers",
     "voice": "userrl-gym-voice",
     "webshop": "userrl-gym-webshop",
 }

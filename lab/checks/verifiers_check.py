@@ -1,0 +1,127 @@
+"""A check that the gym `verifiers` gives the scores of verifiers' own evaluation for the same replies.
+
+    python -m lab.checks.verifiers_check [--venv .venv-verifiers] [--tasks 20] [--package 'verifiers==0.3.1']
+
+Creates an environment with verifiers (whose packages conflict with ours). Random replies are played in the gym on the
+environments that the tests play. verifiers' `evaluate` then gets the same replies from a client that repeats them. Exits with
+1 if a reward, a stop condition or the number of turns differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from lab.environments import python_with
+from userrl_core.gyms import make, tasks
+from userrl_core.interact import InteractCall
+from userrl_gym_verifiers.process import FOLDER, PYTHON
+
+ENVIRONMENTS = Path(__file__).parents[2] / "tests" / "userrl_core" / "gyms" / "verifiers_environments"
+CALLS: dict[str, list[InteractCall]] = {
+    "guess_number": [*(InteractCall("action", str(n)) for n in range(8)), InteractCall("action", "hm")],
+    "shy_buyer": [InteractCall("action", text) for text in ("which colour?", "hello", "red", "blue", "green")],
+    "price_desk": [
+        *(
+            InteractCall("answer", f'{{"name": "price", "arguments": {{"item": "{i}"}}}}')
+            for i in ("tea", "oil", "gold")
+        ),
+        InteractCall("answer", '{"name": "add", "arguments": {"a": 3, "b": 7}}'),
+        InteractCall("answer", '{"name": "add", "arguments": {"a": "x"}}'),
+        *(InteractCall("action", str(n)) for n in (6, 7, 10)),
+    ],
+}
+"""Replies of the agent for each environment, drawn at random."""
+EVALUATE = """
+import asyncio, json, sys
+import verifiers as vf
+from datasets import Dataset
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion
+
+name, folder, played = json.loads(sys.stdin.read())
+sys.path.insert(0, folder)
+
+class Repeats(vf.OpenAIChatCompletionsClient):
+    async def get_native_response(self, prompt, model, sampling_args, tools=None, **more):
+        question = next(message["content"] for message in prompt if message["role"] == "user")
+        number = sum(message["role"] == "assistant" for message in prompt)
+        choice = {"index": 0, "message": replies[question][number], "finish_reason": "stop"}
+        return ChatCompletion.model_validate(
+            {"id": "x", "object": "chat.completion", "created": 0, "model": model, "choices": [choice]})
+
+replies = {row["prompt"][-1]["content"]: messages for row, messages in played}
+environment = vf.load_environment(name)
+rows = [{key: row[key] for key in ("question", "prompt", "answer", "info") if key in row} for row, _ in played]
+environment.eval_dataset = Dataset.from_list([{"example_id": n, **row} for n, row in enumerate(rows)])
+client = Repeats(AsyncOpenAI(api_key="none"))
+outputs = asyncio.run(environment.evaluate(client, "agent", num_examples=len(rows), rollouts_per_example=1))["outputs"]
+ends = {o["example_id"]: [o["reward"], o["stop_condition"], o["metrics"]["num_turns"]] for o in outputs}
+print(json.dumps([ends[n] for n in range(len(rows))]))
+"""
+
+
+def main() -> int:
+    """Print a line for each environment."""
+    parser = argparse.ArgumentParser(description="Scores of the gym and of verifiers' own evaluation.")
+    parser.add_argument("--venv", type=Path, default=Path(".venv-verifiers"))
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--package", default="verifiers==0.3.1")
+    arguments = parser.parse_args()
+    python, wrong = python_with(arguments.venv, arguments.package).absolute(), 0
+    os.environ |= {PYTHON: str(python), FOLDER: str(ENVIRONMENTS)}
+    for name in CALLS:
+        got, expected = ends(name, arguments.tasks)
+        wrong += got != expected
+        values = len({end[0] for end in got})
+        verdict = "the same" if got == expected else f"DIFFERENT: {got} and {expected}"
+        print(f"{name}: {len(got)} rollouts, {values} different rewards, {verdict}", flush=True)
+    return int(wrong > 0)
+
+
+def ends(name: str, count: int) -> tuple[list[Any], list[Any]]:
+    """Return how the rollouts of an environment end in the gym and in verifiers' evaluation: reward, condition, turns.
+
+    Raises RuntimeError with its error output if the evaluation fails.
+    """
+    played = asyncio.run(in_the_gym(name, count))
+    request = json.dumps([name, os.environ[FOLDER], [(row, messages) for row, messages, _ in played]])
+    command = [os.environ[PYTHON], "-c", EVALUATE]
+    done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [end for _, _, end in played], json.loads(done.stdout.splitlines()[-1])
+
+
+async def in_the_gym(name: str, count: int) -> list[tuple[dict[str, Any], list[dict[str, Any]], list[Any]]]:
+    """Return for each task its row, the messages of the agent, and reward, stop condition and number of turns."""
+    rng = random.Random(7)
+    played = []
+    for task in list(tasks("verifiers", "train", env=name))[:count]:
+        gym = make("verifiers", task)
+        await asyncio.to_thread(gym.reset, 1)
+        messages: list[dict[str, Any]] = []
+        end: dict[str, Any] = {}
+        while not gym.done:
+            call = rng.choice(CALLS[name])
+            end = (await gym.step(call)).info
+            message: dict[str, Any] = {"role": "assistant", "content": call.content}
+            if call.choice == "answer":
+                asked = json.loads(call.content)
+                function = {"name": asked["name"], "arguments": json.dumps(asked["arguments"])}
+                tool_calls = [{"id": f"call_{len(messages)}", "type": "function", "function": function}]
+                message = {"role": "assistant", "content": None, "tool_calls": tool_calls}
+            messages.append(message)
+        await gym.aclose()
+        played.append((task.payload["row"], messages, [gym.score(), end["stop"], float(gym.turns)]))
+    return played
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
