@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from userrl_core.chats.message import model_messages
+from userrl_core.chats.message import MARKS, model_messages
 from userrl_core.chats.rows import messages_of, tools_of
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import BrokenFile, broken
@@ -25,6 +25,9 @@ from userrl_core.interact import InteractCall, parse_text, render_call, tool_sch
 from userrl_core.records import Flag, Message, Trajectory
 from userrl_core.replaced_file import replacing
 
+ABOUT = ("gym", "task", "score", "traj_id")
+"""The fields of a row that are kept beside its messages."""
+ROW = frozenset((*ABOUT, *MARKS, "messages", "conversations", "system", "tools", "functions"))
 DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "below_cut"]
 
 
@@ -136,7 +139,7 @@ def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
 def read_chats(path: Path, unread: Counter[str] | None = None) -> list[dict[str, Any]]:
     """Read a file of chats: ours, or in any form that `analysis.foreign.chats` reads.
 
-    unread: counts the fields of messages that are not read. Raises TaskError naming the file, the line and the problem.
+    unread: counts the fields that are not read. Raises TaskError naming the file, the line and the problem.
     """
     try:
         return [read_chat(row, where, unread) for where, row in items(path)]
@@ -149,11 +152,19 @@ def read_chats(path: Path, unread: Counter[str] | None = None) -> list[dict[str,
 
 
 def read_chat(row: Mapping[str, Any], where: str, unread: Counter[str] | None = None) -> dict[str, Any]:
-    """Return a row as a chat that is trained on: messages as a model reads them, and tools. Raises BrokenFile."""
+    """Return a row as a chat that is trained on: messages as a model reads them, and tools. Raises BrokenFile.
+
+    unread: counts the fields that are not read, of the row and of its messages.
+    """
+    for mark in MARKS:
+        if row.get(mark) not in (None, 1):  # true is equal to 1
+            broken(where, f"{mark} is {row[mark]!r} for the whole chat. Write it into each reply that it is meant for")
     messages = model_messages(messages_of(row, where), where, unread)
     if not messages:
         broken(where, "field 'messages' must be a list with at least one message")
-    about = {name: row[name] for name in ("gym", "task", "score", "traj_id") if name in row}
+    about = {name: row[name] for name in ABOUT if name in row}
+    if unread is not None:
+        unread.update(key for key, value in row.items() if key not in ROW and value not in (None, "", [], {}))
     chat = {**about, "messages": messages, "tools": tools_of(row, where)}
     try:
         json.dumps(chat, ensure_ascii=False).encode()

@@ -18,7 +18,7 @@ def read_conversations(
 ) -> list[dict[str, Any]]:
     """Return the chats of a file.
 
-    gyms: the gyms that the agent will play. unread: counts the fields of messages that are not read. Raises TaskError
+    gyms: the gyms that the agent will play. unread: counts the fields that are not read. Raises TaskError
     naming the file, the line and the problem. Also raises it when no reply that is trained on is a call that one of
     these gyms allows.
     """

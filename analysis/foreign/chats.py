@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ForeignConversation, scored
-from analysis.foreign.dialogue import Chat, divided, task_of_opening
-from userrl_core.chats.message import MARKS, is_read
+from analysis.foreign.conversation import ForeignConversation, other_fields, scored
+from analysis.foreign.dialogue import divided, task_of_opening
 from userrl_core.chats.rows import messages_of
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import count, mapping, name_of
 
 ROW = frozenset(("messages", "conversations", "system", "score", "reward", "model", "task_id", "usage"))
 """The fields of a row that import reads by name. It stores the others with the last turn."""
+USAGE = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens")
+"""The fields of ``usage`` of OpenAI and of Anthropic that are read, and the sum of both."""
 
 
 def read_chats(path: Path) -> Iterator[ForeignConversation]:
@@ -33,8 +34,6 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
     value = row["score"] if row.get("score") is not None else row.get("reward")
     score, reason = scored(value, where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
-    _keep_other_fields(chat, messages)
-    others = {key: value for key, value in row.items() if key not in ROW and value not in (None, "", [], {})}
     conversation = ForeignConversation(
         where,
         "chat",
@@ -45,25 +44,15 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
         score=score,
         policy=name_of(row.get("model")),
         reject_reason=reason,
-        prompt_tokens=count(usage.get("prompt_tokens"), where, "usage.prompt_tokens"),
-        completion_tokens=count(usage.get("completion_tokens"), where, "usage.completion_tokens"),
-        info={"row": others} if others else {},
+        prompt_tokens=_tokens(usage, ("prompt_tokens", "input_tokens"), where),
+        completion_tokens=_tokens(usage, ("completion_tokens", "output_tokens"), where),
         unread=chat.unread,
     )
+    conversation.keep(other_fields(row, ROW - {"reward"} if row.get("score") is not None else ROW))
+    conversation.count(usage, USAGE, "usage.")
     conversation.add_sum_of_calls()
     return conversation
 
 
-def _keep_other_fields(chat: Chat, messages: list[Any]) -> None:
-    """Store further fields of the agent's messages with their turns, and count those of all other messages."""
-    for turn, source in zip(chat.turns, chat.sources, strict=True):
-        other_fields = {
-            key: value
-            for key, value in source.items()
-            if not is_read(key, value) or (key in (*MARKS, "name") and value is not None)
-        }
-        if other_fields:
-            turn.info["message"] = other_fields
-    for message in messages:
-        if message["role"] != "assistant":
-            chat.unread.update(f"field {key}" for key, value in message.items() if not is_read(key, value))
+def _tokens(usage: Mapping[str, Any], keys: tuple[str, str], where: str) -> int | None:
+    return next((count(usage[key], where, f"usage.{key}") for key in keys if usage.get(key) is not None), None)

@@ -6,7 +6,7 @@ None means that the file does not say. It is stored as null and never as zero.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,15 +82,34 @@ class ForeignConversation:
     calls: list[ForeignCall] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        """Take the score from an attempt without messages: nobody computed it from a conversation."""
+        if not self.opening and not self.turns and self.reject_reason is None:
+            self.score, self.reject_reason = None, EMPTY
+
     @property
     def ending(self) -> str:
         """The stop reason; ``success`` for a full score."""
         return "success" if self.score is not None and self.score >= SUCCESS_SCORE - 1e-6 else self.stop_reason
 
+    def keep(self, others: Mapping[str, Any]) -> None:
+        """Store the fields of the conversation's row that have no column, as they are."""
+        if others:
+            self.info["row"] = dict(others)
+
+    def count(self, values: Mapping[str, Any], read: Collection[str], prefix: str) -> None:
+        """Count the fields of an inner object that are not read. prefix: the object's name and a dot."""
+        self.unread.update(f"field {prefix}{key}" for key in other_fields(values, read))
+
     def add_sum_of_calls(self) -> None:
         """Store the tokens of the whole conversation as one call of the agent, if the file gives them."""
         if self.prompt_tokens is not None or self.completion_tokens is not None:
             self.calls.append(ForeignCall("policy", self.policy, self.prompt_tokens, self.completion_tokens))
+
+
+def other_fields(values: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
+    """Return the fields with a value that are not among those that a reader reads by name."""
+    return {key: value for key, value in values.items() if key not in read and value not in (None, "", [], {})}
 
 
 def scored(value: Any, where: str, name: str, failure: str | None = None) -> tuple[float | None, str | None]:

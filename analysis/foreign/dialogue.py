@@ -3,49 +3,71 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.foreign.conversation import MESSAGE, ForeignTurn
-from userrl_core.chats.message import ChatMessage, read_message
+from userrl_core.chats.message import MARKS, ROLES, ChatMessage, is_read, read_message
 from userrl_core.chats.values import broken, mapping
 from userrl_core.seeding import content_hash
 
 
 @dataclass(slots=True)
 class Chat:
-    """A divided chat. sources: the message that each turn was made from. unread: parts of no stored form, by kind."""
+    """A divided chat. unread: number of parts by kind, and of fields by name, that have no stored form."""
 
     opening: list[dict[str, str]] = field(default_factory=list)
     turns: list[ForeignTurn] = field(default_factory=list)
-    sources: list[Mapping[str, Any]] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
 
 
-def divided(messages: Sequence[Any], where: str, *, prompt: int = 0) -> Chat:
-    """Divide messages at the agent's messages. prompt: messages at the beginning that are not the agent's own.
+def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Collection[str] = ()) -> Chat:
+    """Divide messages at the agent's messages. Further fields of the agent's messages are stored with their turns.
 
-    Raises BrokenFile for a message that is not an object or has no role.
+    prompt: messages at the beginning that are not the agent's own. read: fields that the caller reads itself. Raises
+    BrokenFile for a message that is not an object or has no role, and for a chat whose agent has a role that we do not know.
     """
     chat = Chat()
+    unknown_roles: dict[str, None] = {}
     replies: list[tuple[str, str]] = []
     for position, item in enumerate(messages):
         source = mapping(item, where, f"message {position + 1}")
         if not isinstance(source.get("role"), str):
             broken(where, f"message {position + 1} has no role")
+        turns = len(chat.turns)
         for message in read_message(source, where):
             chat.unread += message.unread
+            chat.unread.update({f"field {name}": number for name, number in message.fields.items()})
+            unknown_roles |= dict.fromkeys([message.role] * (message.role not in ROLES))
             if message.role == "assistant" and position >= prompt:
                 _observe(chat, replies)
                 chat.turns.append(_turn(message))
-                chat.sources.append(source)
             elif chat.turns:
                 replies.append((_speaker(message.role, source), message.spoken))
             else:
                 chat.opening.append({"role": message.role, "content": message.spoken, **_name(source)})
+        _keep_other_fields(chat, chat.turns[turns:], source, read)
     _observe(chat, replies)
+    if unknown_roles and not chat.turns:
+        broken(
+            where,
+            f"no message has the role assistant, and other roles are unknown: {', '.join(unknown_roles)}. Use {', '.join(ROLES)}",
+        )
     return chat
+
+
+def _keep_other_fields(
+    chat: Chat, turns: Sequence[ForeignTurn], source: Mapping[str, Any], read: Collection[str]
+) -> None:
+    """Store further fields of the agent's message with its first turn, and count those of another message."""
+    others = {key: value for key, value in source.items() if key not in read and not is_read(key, value)}
+    if not turns:
+        chat.unread.update(f"field {key}" for key in others)
+        return
+    others |= {key: source[key] for key in (*MARKS, "name") if source.get(key) is not None}
+    if others:
+        turns[0].info["message"] = others
 
 
 def task_of_opening(opening: Iterable[Mapping[str, str]]) -> str:
@@ -64,7 +86,7 @@ def _turn(message: ChatMessage) -> ForeignTurn:
 def _observe(chat: Chat, replies: list[tuple[str, str]]) -> None:
     """Store the replies to the last turn as its observation, and clear them."""
     if replies:
-        show_speakers = len(replies) > 1 or " " in replies[0][0]
+        show_speakers = len(replies) > 1 or replies[0][0] not in ROLES  # a name, or a role of another tool
         chat.turns[-1].observation = "\n".join(
             f"{speaker}: {text}" if show_speakers else text for speaker, text in replies
         )

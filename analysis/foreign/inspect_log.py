@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, scored
+from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, other_fields, scored
 from analysis.foreign.dialogue import divided
 from userrl_core.chats.stream import Archive, JsonStream
 from userrl_core.chats.values import NOT_FINITE, broken, count, mapping, name_of, number, sequence
@@ -20,10 +20,16 @@ HEADERS = ("header.json", "_journal/start.json")
 LETTERS: Mapping[str, float] = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 LIMITS: Mapping[str, str] = {"message": "horizon", "turn": "horizon", "token": "length", "context": "length"}
 """Our stop reasons for Inspect's limits; every other limit is an error."""
-SAMPLE_KEYS = frozenset(
+SAMPLE = ("id", "epoch", "input", "target", "messages", "scores", "model_usage", "working_time", "attachments")
+"""The fields of a sample that are read by name. The others are stored as they are, but for those of `LARGE`."""
+LARGE = ("events", "output")
+"""What a sample repeats: its messages once more, call by call. It may be far larger than the messages."""
+USAGE = frozenset(
     (
-        *("id", "epoch", "input", "choices", "target", "messages", "scores", "model_usage", "role_usage", "error"),
-        *("limit", "working_time", "total_time", "attachments", "output"),
+        *("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
+        "output_tokens",
+        "total_tokens",
+        "total_cost",
     )
 )
 _ATTACHMENT = "attachment://"
@@ -86,13 +92,14 @@ def _header(stream: JsonStream) -> dict[str, Any]:
 
 
 def _needed(stream: JsonStream) -> dict[str, Any]:
-    """Return the fields of a sample that are imported. Its events may be far larger and are skipped one by one."""
-    sample = {}
+    """Return the fields of a sample. Its large ones are skipped element by element, and have the value True."""
+    sample: dict[str, Any] = {}
     for key in stream.names():
-        if key in SAMPLE_KEYS:
-            sample[key] = stream.value()
-        else:
+        if key in LARGE and stream.peek() in ("[", "{"):
             stream.skip()
+            sample[key] = True
+        else:
+            sample[key] = stream.value()
     stream.finish()
     return sample
 
@@ -141,6 +148,8 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         info={"scores": scores} if scores else {},
         unread=chat.unread,
     )
+    conversation.keep(other_fields(row, (*SAMPLE, *LARGE)))
+    conversation.unread.update(f"field {key}" for key in LARGE if row.get(key))
     _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
     return conversation
 
@@ -162,6 +171,7 @@ def _usage(conversation: ForeignConversation, usage: Mapping[str, Any], about: _
     where = conversation.where
     for model, item in usage.items():
         entry = mapping(item, where, "model_usage")
+        conversation.count(entry, USAGE, "model_usage.")
         read = [
             count(entry.get(key), where, f"model_usage.{key}")
             for key in ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")

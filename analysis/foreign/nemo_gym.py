@@ -10,11 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, ForeignConversation, scored
+from analysis.foreign.conversation import ENDED, ForeignConversation, other_fields, scored
 from analysis.foreign.dialogue import divided, task_of_opening
 from userrl_core.chats.message import text_of
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import broken, count, mapping, name_of, sequence
+
+ROW = ("reward", "_ng_task_index", "_ng_rollout_index")
+ITEM = ("type", "role", "content", "summary", "name", "arguments", "output", "id", "call_id", "status")
+"""The fields of a rollout and of an item that are read by name. The others of a rollout are stored as they are."""
 
 
 def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
@@ -50,6 +54,14 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
             unread=chat.unread,
         )
+        inner = {
+            "responses_create_params": other_fields(params, ("input", "instructions", "model")),
+            "response": other_fields(response, ("output", "model", "usage")),
+        }
+        conversation.keep(other_fields(row | inner, ROW))
+        conversation.count(usage, ("input_tokens", "output_tokens", "total_tokens"), "usage.")
+        for item in (*(task_input if isinstance(task_input, list) else ()), *(response.get("output") or ())):
+            conversation.count(item, ITEM, "item.")
         conversation.add_sum_of_calls()
         yield conversation
 
@@ -77,11 +89,12 @@ def _messages(items: Any, where: str, name: str) -> list[dict[str, Any]]:
                 speaking = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": []}
                 messages.append(speaking)
             if kind == "message":
-                speaking["content"] = text_of(entry.get("content"))
+                speaking["content"] = entry.get("content")
             elif kind == "function_call":
                 speaking["tool_calls"].append(entry)
             else:
-                speaking["reasoning"] = text_of(entry.get("summary")) or text_of(entry.get("content"))
+                texts = (speaking["reasoning"], text_of(entry.get("summary")), text_of(entry.get("content")))
+                speaking["reasoning"] = "\n".join(filter(None, texts))
         elif not isinstance(kind, str):
             broken(where, f"an item of {name} has no type")
         else:  # a call of a built-in tool, such as web_search_call

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import EMPTY, ENDED, ForeignCall, ForeignConversation, scored
+from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, other_fields, scored
 from analysis.foreign.dialogue import divided
 from userrl_core.chats.stream import JsonStream, items
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
@@ -27,6 +27,12 @@ ENDINGS: Mapping[str, str] = {
 }
 """Our stop reasons for tau2's termination reasons; every other one is `ENDED`, or ``error`` if it is one."""
 
+BENCH = ("task_id", "trial", "reward", "info", "traj")
+SIMULATION = ("task_id", "trial", "seed", "messages", "reward_info", "termination_reason", "agent_cost", "user_cost")
+"""The fields of a result of tau-bench and of a simulation of tau2 that are read by name. The others are stored as they are."""
+MESSAGE = ("usage", "cost", "generation_time_seconds")
+USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+
 
 def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
     """Yield the conversations of a list of results, or of one result per line."""
@@ -37,7 +43,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
         messages = sequence(row["traj"], where, "traj")
         chat = divided(messages, where)
         failure = _failure(info.get("error") or info.get("traceback") or row.get("error"))
-        reward, reason = scored(row.get("reward"), where, "reward", failure or (None if messages else EMPTY))
+        reward, reason = scored(row.get("reward"), where, "reward", failure)
         conversation = ForeignConversation(
             where,
             "tau-bench",
@@ -52,6 +58,8 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
             unread=chat.unread,
         )
+        others = other_fields(info, ("task", "error", "reward_info", "source", "user_cost"))
+        conversation.keep(other_fields(row, BENCH) | ({"info": others} if others else {}))
         cost = number(info.get("user_cost"), where, "info.user_cost")
         if cost is not None:
             conversation.calls.append(ForeignCall("user", "", price=cost))
@@ -154,10 +162,10 @@ def _simulation(
         )
     messages = sequence(row.get("messages"), where, "messages")
     flat = [part for message in messages for part in _parts(message, where)]
-    chat = divided(flat, where)
+    chat = divided(flat, where, read=MESSAGE)
     task_id, ending = name_of(row["task_id"]), _ending(row)
     result = mapping(row.get("reward_info") or {}, where, "reward_info")
-    failure = f"the attempt failed: {ending}" if _not_the_agent(ending) else None if messages else EMPTY
+    failure = f"the attempt failed: {ending}" if _not_the_agent(ending) else None
     reward, reason = scored(result.get("reward"), where, "reward", failure)
     conversation = ForeignConversation(
         where,
@@ -176,6 +184,7 @@ def _simulation(
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
         unread=chat.unread,
     )
+    conversation.keep(other_fields(row, SIMULATION))
     _usage(conversation, flat, row, about)
     return conversation
 
@@ -196,6 +205,7 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
         if role not in ("assistant", "user"):
             continue
         usage = mapping(message.get("usage") or {}, where, "usage")
+        conversation.count(usage, USAGE, "usage.")
         prompt = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
         completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens")
         seconds = number(message.get("generation_time_seconds"), where, "generation_time_seconds")

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, NOT_A_NUMBER, ForeignCall, ForeignConversation, scored
+from analysis.foreign.conversation import (
+    ENDED,
+    NOT_A_NUMBER,
+    ForeignCall,
+    ForeignConversation,
+    other_fields,
+    scored,
+)
 from analysis.foreign.dialogue import Chat, divided, task_of_opening
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
@@ -24,6 +31,24 @@ STOPS: Mapping[str, str] = {
     "has_error": "error",
 }
 """Our stop reasons for verifiers' stop conditions; every other one is `ENDED`."""
+
+ROLLOUT = (
+    *(
+        "prompt",
+        "completion",
+        "answer",
+        "example_id",
+        "task",
+        "reward",
+        "token_usage",
+        "stop_condition",
+        "is_truncated",
+    ),
+    *("metrics", "info", "trajectory"),
+)
+TRACE = ("nodes", "task", "rewards", "metrics", "stop_condition", "calls")
+CALL_USAGE = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "total_tokens", "cost")
+"""The fields of a rollout and of a trace that are read by name. The others are stored as they are."""
 
 
 def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
@@ -77,6 +102,9 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
         unread=chat.unread,
     )
+    conversation.keep(other_fields(row, ROLLOUT))
+    conversation.count(usage, ("input_tokens", "output_tokens"), "token_usage.")
+    conversation.unread.update(["field trajectory"] * bool(row.get("trajectory")))
     conversation.add_sum_of_calls()
     return conversation
 
@@ -131,6 +159,11 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
         unread=chat.unread,
     )
+    conversation.keep(other_fields(row, TRACE))
+    conversation.count(task, ("data", "type", "key", "hash"), "task.")
+    for node_index in path:
+        conversation.count(nodes[node_index], ("message", "parent", "sampled"), "node.")
+    conversation.unread.update({"message of another branch": len(nodes) - len(path)})
     calls = sequence(row.get("calls"), where, "calls")
     _calls(conversation, calls, [node_index for node_index in path[prompt:] if _role(nodes[node_index]) == "assistant"])
     return conversation
@@ -179,6 +212,8 @@ def _calls(conversation: ForeignConversation, calls: list[Any], node_indices: li
     for item in calls:
         call = mapping(item, where, "a call")
         usage = mapping(call.get("usage") or {}, where, "usage")
+        conversation.count(call, ("node", "model", "usage", "time"), "call.")
+        conversation.count(usage, CALL_USAGE, "usage.")
         read = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
         cached = count(usage.get("cached_input_tokens"), where, "usage.cached_input_tokens")
         prompt = None if read is None else read + (cached or 0)

@@ -69,7 +69,7 @@ def facts(report: RunReport) -> Iterator[Block]:
         )
         yield Text(("Demonstrator: ", Code(demonstrations.policy), counts))
         if demonstrations.unread:
-            fields = ", ".join(f"{name} of {count:,} messages" for name, count in demonstrations.unread.items())
+            fields = ", ".join(f"{name} ({count:,})" for name, count in demonstrations.unread.items())
             yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")
     if report.data:
         kinds = dict.fromkeys(report.data.values())

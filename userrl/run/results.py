@@ -60,7 +60,7 @@ class KeptDemonstrations(BaseModel):
     mean_kept: float | None
     by_gym: dict[str, GymCount]
     unread: dict[str, int] = Field(default_factory=dict)
-    """Fields of given messages that are not read, with the number of messages."""
+    """Fields of given conversations that are not read, and how often they occur."""
 
 
 class DistillResult(Result, KeptDemonstrations):

@@ -7,8 +7,10 @@ and served models read messages here, so a call has one text in all three.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,12 @@ READ = frozenset(
     (*MARKS, *REASONING, "role", "content", "tool_calls", "function_call", "refusal", "audio", "name", "tool_call_id")
 ) | {"id", "type"}
 """The fields of a message that are read, and the ids that only connect messages."""
+PART = frozenset(("type", "id", "text", "refusal", "thinking", "reasoning"))
+CALL = frozenset(
+    ("type", "id", "call_id", "index", "function", "custom", "name", "arguments", "args", "input", "result")
+)
+RESULT = frozenset(("type", "id", "tool_use_id", "content"))
+"""The fields of parts, of calls and of tool results that are read, and the ids that only connect them."""
 TEXTS = frozenset((*REASONING, "refusal", "name"))
 """Fields that are read where they are text."""
 
@@ -38,7 +46,8 @@ class ChatMessage:
     """One message. A message of Anthropic may be several: its tool results are messages of the role ``tool``.
 
     thought: reasoning apart from the text. calls: name and arguments (JSON text) of each call. unread: number of parts
-    by kind that are not text. The text shows such a part as ``[kind]``.
+    by kind that are not text. The text shows such a part as ``[kind]``. fields: number of fields of parts and calls, by name,
+    that are not read.
     """
 
     role: str
@@ -46,6 +55,7 @@ class ChatMessage:
     thought: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
 
     @property
     def spoken(self) -> str:
@@ -71,11 +81,12 @@ def read_message(message: Mapping[str, Any], where: str) -> list[ChatMessage]:
     if isinstance(audio, dict):
         last.unread["audio"] += 1
         _add(last, "[audio]")
-    reasoning = next((str(message[key]) for key in REASONING if isinstance(message.get(key), str)), "")
-    last.thought = reasoning or last.thought
-    last.calls += [called(call, where) for call in sequence(message.get("tool_calls"), where, "tool_calls")]
+    reasoning = [str(message[key]) for key in REASONING if isinstance(message.get(key), str)]
+    last.thought = "\n".join(dict.fromkeys(filter(None, (*reasoning, last.thought))))
+    for call in sequence(message.get("tool_calls"), where, "tool_calls"):
+        _add_call(last, call, where)
     if message.get("function_call") is not None:
-        last.calls.append(called(message["function_call"], where))
+        _add_call(last, message["function_call"], where)
     return [part for part in messages if part.role != role or part.text or part.thought or part.calls] or messages[:1]
 
 
@@ -86,6 +97,9 @@ def text_of(content: Any) -> str:
 
 def called(call: Any, where: str) -> tuple[str, str]:
     """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
+    if isinstance(call, str):  # verifiers saves each call as JSON text
+        with suppress(ValueError, RecursionError):
+            call = json.loads(call)
     call = mapping(call, where, "a tool call")
     function = call.get("function") or call.get("custom")
     holder = function if isinstance(function, dict) else call
@@ -119,6 +133,8 @@ def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | N
         if unread is not None:
             unread.update(_unread(message, role))
         for part in read_message({**message, "role": role}, location):
+            if unread is not None:
+                unread.update(part.fields)
             plain.append(_plain(part, message, location, plain, trained=trained))
     return plain
 
@@ -189,7 +205,7 @@ def _of_parts(role: str, parts: Sequence[Any], where: str) -> list[ChatMessage]:
 
 def _result(part: Mapping[str, Any], where: str) -> ChatMessage:
     """Return a tool result of Anthropic. That it is an error is said by its text."""
-    result = ChatMessage("tool")
+    result = ChatMessage("tool", fields=_others(part, RESULT))
     for inner in _parts(part.get("content")):
         _read_part(result, inner, where)
     return result
@@ -203,18 +219,31 @@ def _read_part(message: ChatMessage, part: Any, where: str) -> None:
         text = next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None)
         thought = next((part[key] for key in ("thinking", "reasoning") if isinstance(part.get(key), str)), None)
         if kind in ("tool_use", "server_tool_use"):
-            message.calls.append(called(part, where))
+            _add_call(message, part, where)
             message.unread.update(["result of a tool_use"] * bool(part.get("result")))
         elif kind in ("reasoning", "thinking") and (thought or text) is not None:
             message.thought = "\n".join(filter(None, (message.thought, thought or text)))
+            message.fields += _others(part, PART)
         elif text is not None:
             _add(message, text)
+            message.fields += _others(part, PART)
         else:
             message.unread[kind] += 1
             _add(message, f"[{kind}]")
     else:
         message.unread["part"] += 1
         _add(message, compact_json(part))
+
+
+def _add_call(message: ChatMessage, call: Any, where: str) -> None:
+    message.calls.append(called(call, where))
+    if isinstance(call, dict):
+        function = call.get("function")
+        message.fields += _others(call, CALL) + _others(function if isinstance(function, dict) else {}, CALL)
+
+
+def _others(values: Mapping[str, Any], read: Collection[str]) -> Counter[str]:
+    return Counter(key for key, value in values.items() if key not in read and value not in (None, "", [], {}))
 
 
 def _add(message: ChatMessage, text: str) -> None:

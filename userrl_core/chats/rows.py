@@ -26,6 +26,8 @@ _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 def messages_of(row: Mapping[str, Any], where: str) -> list[Any]:
     """Return the messages of a row, in OpenAI's or Anthropic's form. Raises BrokenFile for a row that is no chat."""
     turns, messages = row.get("conversations"), row.get("messages")
+    if turns and messages:
+        broken(where, "it has both 'messages' and 'conversations'. Keep one")
     if isinstance(turns, list):
         messages = _of_sharegpt(turns, where)
     elif not isinstance(messages, list):

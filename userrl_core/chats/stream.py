@@ -12,11 +12,9 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
-
-import orjson
 
 from userrl_core.chats.values import BrokenFile, broken
 from userrl_core.errors import ConfigError
@@ -38,6 +36,22 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """The escape of half of a character. Two halves that follow each other are a character."""
 
 
+class RepeatedKeyError(ValueError):
+    """An object of a JSON text has a key twice. Other parsers keep the last value and say nothing."""
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKeyError(f"an object has the key '{next(key for key in keys if keys.count(key) > 1)}' twice")
+    return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+"""The standard library's decoder, because orjson reads integers beyond 64 bits as floats and cannot notice a repeated key."""
+
+
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each line's place (``FILE, line 3``) and its JSON object. Empty lines are skipped."""
     with path.open("rb") as file:
@@ -51,10 +65,7 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not line.strip():
                 continue
             where = f"{path}, line {number}"
-            try:
-                value = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                value = _with_nan(line, where, _problem(error))
+            value = _of_line(line, where)
             if not isinstance(value, dict):
                 broken(where, "the line is not a JSON object")
             yield where, value
@@ -92,8 +103,8 @@ def _spread(start: bytes) -> bool:
     """Return True if a file starts with an object that does not end on its first line."""
     line, newline, _ = start.partition(b"\n")
     try:
-        orjson.loads(line)
-    except orjson.JSONDecodeError:
+        _DECODER.decode(line.decode())
+    except (ValueError, RecursionError):
         return bool(newline) and line.startswith(b"{")
     return False
 
@@ -132,7 +143,7 @@ class JsonStream:
         self._file, self._name = file, name
         self._tally = tally or Tally()
         self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors)
-        self._scan = json.JSONDecoder().raw_decode
+        self._scan = _DECODER.raw_decode
         self._text, self._at, self._ended = "", 0, False
         self._line, self._line_at = 1, 0
 
@@ -171,7 +182,7 @@ class JsonStream:
             except RecursionError:
                 broken(self.where, "it is nested too deeply")
             except ValueError as error:
-                broken(self.where, f"it is not JSON ({str(error).split(';')[0]})")
+                broken(self.where, _problem(error))
             else:
                 # A number at the end of the buffer may continue after it.
                 if end < len(self._text) or not self._more():
@@ -199,12 +210,16 @@ class JsonStream:
 
     def names(self) -> Iterator[str]:
         """Yield each key of the object that comes next. The caller reads or skips the value before it continues."""
+        seen: set[str] = set()
         self._take("{")
         while self.peek() != "}":
             key = self.value()
             self._tally.count(self._name)
             if not isinstance(key, str):
                 broken(self.where, "a key of an object is not text")
+            if key in seen:
+                broken(self.where, f"an object has the key '{key}' twice")
+            seen.add(key)
             self._take(":")
             yield key
             if self.peek() != "}":
@@ -351,22 +366,24 @@ class _BoundedMember:
         return block
 
 
-def _with_nan(line: bytes, where: str, problem: str) -> Any:
-    """Return the value of a line that may hold NaN and Infinity, as Python writes them. problem: why it is not JSON."""
+def _of_line(line: bytes, where: str) -> Any:
+    """Return the value of a line, which may hold NaN and Infinity, as Python writes them. Raises BrokenFile."""
     try:
-        value = json.loads(line.decode())
+        text = line.decode()
+        value = _DECODER.decode(text)
+    except UnicodeDecodeError:
+        broken(where, "it is not UTF-8 text")
     except RecursionError:
         broken(where, "it is nested too deeply")
-    except ValueError:
-        broken(where, problem)
-    check_characters(value, where)
+    except ValueError as error:
+        broken(where, _problem(error))
+    if _HALF.search(text):
+        check_characters(value, where)
     return value
 
 
-def _problem(error: orjson.JSONDecodeError) -> str:
-    detail = error.msg.split(": line")[0]
-    return (
-        "it is nested too deeply"
-        if {"recursion", "depth"} & {*detail.lower().split()}
-        else f"it is not JSON ({detail})"
-    )
+def _problem(error: ValueError) -> str:
+    if isinstance(error, RepeatedKeyError):
+        return str(error)
+    detail = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
+    return f"it is not JSON ({detail.removesuffix(' starting at')})"

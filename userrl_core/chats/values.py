@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any, NoReturn
-
-import orjson
 
 from userrl_core.errors import ConfigError
 
@@ -71,13 +70,11 @@ def count(value: Any, where: str, name: str, *, maximum: int = 2**31 - 1) -> int
 
 
 def name_of(value: Any) -> str:
-    """Return an identifier as text: a string or a number of the file; "" for anything else."""
-    return value if isinstance(value, str) else "" if value is None or isinstance(value, bool) else str(value)
+    """Return an identifier as text: a string, or the JSON text of another value; "" for null, true and false."""
+    return value if isinstance(value, str) else "" if value is None or isinstance(value, bool) else compact_json(value)
 
 
 def compact_json(value: Any) -> str:
-    """Return the JSON text of a value that was read from JSON."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (TypeError, ValueError):  # a lone surrogate, or an integer beyond 64 bits
-        return str(value).encode("utf-8", "replace").decode()
+    """Return the JSON text of a value that was read from JSON. NaN and large integers stay as they were read."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode()  # without lone surrogates

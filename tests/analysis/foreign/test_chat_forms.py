@@ -249,7 +249,7 @@ def test_what_an_import_cannot_store_is_named_with_its_number(
     ]
     path = written(tmp_path / "chats.jsonl", {"messages": messages, "score": 1.0})
     import_(path)
-    line = "Not stored: image_url (2), redacted_thinking (1), field time (1)."
+    line = "Not stored: image_url (2), field time (1), redacted_thinking (1)."
     assert line in capsys.readouterr().out
     (again,) = userrl.import_logs(path)
     assert line in str(again)

@@ -51,7 +51,12 @@ def refused(path: Path, home: Path, code: str, *facts: str, format: str = "auto"
         ('{"messages": [], "usage": {"prompt_tokens": -1}}', "line 3: usage.prompt_tokens is not a whole number"),
         ("[1, 2]", "line 3: the line is not a JSON object"),
         ('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 3: it is nested too deeply"),
-        ('{"a": "\udcff"}', "line 3: it is not JSON"),
+        ('{"a": "\udcff"}', "line 3: it is not UTF-8 text"),
+        ('{"messages": [], "score": 0, "score": 1}', "line 3: an object has the key 'score' twice"),
+        (
+            '{"messages": [{"role": "user", "content": "Hi", "content": "Ho"}]}',
+            "line 3: an object has the key 'content' twice",
+        ),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_kept(tmp_path: Path, home: Path, line: str, fact: str) -> None:
@@ -174,13 +179,17 @@ def test_an_archive_that_inflates_too_far_is_refused(
 
 @pytest.mark.parametrize(
     ("filling", "members"),
-    [('"events": [' + "{}," * 200_000 + "{}]", 1), ('"events": [' + "{}," * 60_000 + "{}]", 2), ('"a":1,' * 120_000 + '"a":1', 1)],
-)  # fmt: skip
+    [
+        ('"events": [' + "{}," * 200_000 + "{}]", 1),
+        ('"events": [' + "{}," * 60_000 + "{}]", 2),
+        (",".join(f'"{number}":1' for number in range(120_000)), 1),
+    ],
+)
 def test_millions_of_empty_values_are_not_read(tmp_path: Path, home: Path, filling: str, members: int) -> None:
     samples = {f"s{n}": f'{{"id": {n}, "epoch": 1, "messages": [], {filling}}}' for n in range(members)}
     refused(archive(tmp_path / "empty.eval", **samples), home, "import.too_large", "more than 100,000 values", "member")
     document = tmp_path / "empty.json"
-    document.write_text(f'{{"eval": {{}}, {filling}, "events": [{"{}," * 60_000 + "{}"}]}}')
+    document.write_text(f'{{"eval": {{}}, {filling}, "stats": [{"{}," * 60_000 + "{}"}]}}')
     refused(document, home, "import.too_large", "more than 100,000 values", format="inspect")
 
 

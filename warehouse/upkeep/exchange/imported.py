@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,14 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
             broken(item.where, f"attempt {attempt + 1} at task {item.task_id} occurs twice in the file")
         attempt_keys.add((*task, attempt))
         unread += item.unread
+        if not item.turns:  # the last turn would hold them
+            unread.update(f"field {key}" for key in {**item.info, **item.info.get("row", {})} if key != "row")
         try:
             log.imported(
                 _trajectory(item, format, policy, attempt),
                 [_turn(item, number) for number in range(len(item.turns))],
                 _calls(item),
-                item.payload,
+                _in_words(item.payload),
             )
         except (RecursionError, TypeError):
             broken(item.where, "it is nested too deeply")
@@ -124,8 +127,17 @@ def _turn(item: ForeignConversation, number: int) -> dict[str, Any]:
         "prompt_tokens": turn.prompt_tokens,
         "completion_tokens": turn.completion_tokens,
         "policy_seconds": turn.seconds,
-        "info": encode.text(info) if info else None,
+        "info": encode.text(_in_words(info)) if info else None,
     }
+
+
+def _in_words(value: Any) -> Any:
+    """Return a value of JSON in which numbers that are not finite are words (``nan``, ``inf``): encoded, they would be null."""
+    if isinstance(value, Mapping):
+        return {key: _in_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_in_words(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _calls(item: ForeignConversation) -> list[dict[str, Any]]:

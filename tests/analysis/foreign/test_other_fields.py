@@ -1,0 +1,165 @@
+"""What a file has besides the fields that a reader knows is stored, named with its number, or refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import userrl
+from analysis.foreign.conversation import ForeignConversation
+from tests.analysis.foreign.test_formats import read, written
+from tests.makers import raises
+from userrl_core.distill import read_chats
+
+ASKED = {"role": "user", "content": "Hi"}
+SAID = {"role": "assistant", "content": "Yes?"}
+TALK = [ASKED, SAID]
+SAMPLE = {"id": 1, "messages": TALK, "output": {"model": "m"}, "events": [{"event": "state"}], "model_usage": {}}
+ROWS: dict[str, Any] = {
+    "chats": {"messages": TALK, "score": 1},
+    "sharegpt": {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]},
+    "tau-bench": {"task_id": 1, "reward": 1, "traj": TALK},
+    "verifiers": {"prompt": TALK[:1], "completion": TALK[1:], "reward": 1},
+    "traces": {"nodes": [{"message": SAID, "sampled": True}], "rewards": {"r": 1}},
+    "nemo-gym": {"responses_create_params": {"input": "Hi"}, "response": {"output": [SAID]}, "reward": 1},
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_fields_of_a_row_that_no_reader_knows_are_stored_as_they_are(tmp_path: Path, row: dict[str, Any]) -> None:
+    others = {"lab": {"name": "x"}, "seconds": 3.5, "passed": False}
+    (chat,) = read(written(tmp_path / "log.jsonl", row | others | {"note": None}))
+    assert chat.info["row"].items() >= others.items()
+    assert "note" not in chat.info["row"]
+
+
+def test_fields_of_a_simulation_and_of_its_messages_are_stored_or_counted(tmp_path: Path) -> None:
+    messages = [
+        ASKED | {"turn_idx": 1},
+        SAID | {"raw_data": {"id": "r"}, "usage": {"prompt_tokens": 2, "audio_tokens": 1}},
+    ]
+    simulation = {"task_id": "1", "messages": messages, "duration": 60.5}
+    path = written(tmp_path / "log.json", {"info": {}, "tasks": [], "simulations": [simulation]})
+    (chat,) = read(path)
+    assert chat.info["row"] == {"duration": 60.5}
+    assert chat.turns[0].info == {"message": {"raw_data": {"id": "r"}}}
+    assert chat.unread == {"field turn_idx": 1, "field usage.audio_tokens": 1}
+
+
+def test_metadata_of_a_sample_is_stored_and_its_events_are_counted(tmp_path: Path) -> None:
+    sample = SAMPLE | {"metadata": {"difficulty": "hard"}, "choices": ["a", "b"], "uuid": "u"}
+    path = written(tmp_path / "log.json", {"eval": {"task": "t", "model": "m"}, "samples": [sample]})
+    (chat,) = read(path)
+    assert chat.info["row"] == {"metadata": {"difficulty": "hard"}, "choices": ["a", "b"], "uuid": "u"}
+    assert chat.unread == {"field events": 1, "field output": 1}
+
+
+def test_messages_of_other_branches_and_fields_of_nodes_are_counted(tmp_path: Path) -> None:
+    nodes = [
+        {"message": ASKED},
+        {"message": SAID, "parent": 0, "sampled": True},
+        {"message": SAID, "parent": 0, "sampled": True, "token_ids": [1]},
+    ]
+    (chat,) = read(written(tmp_path / "traces.jsonl", {"nodes": nodes, "rewards": {"r": 1}}))
+    assert chat.unread == {"field node.token_ids": 1, "message of another branch": 1}
+
+
+def test_fields_of_parts_and_calls_are_counted_for_import_and_training(tmp_path: Path) -> None:
+    reply = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "It is", "annotations": [{"url": "x"}]}],
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", "strict": True}}],
+    }
+    result = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "c", "content": "no", "is_error": True}],
+    }
+    path = written(tmp_path / "chats.jsonl", {"messages": [ASKED, reply, result]})
+    assert read(path)[0].unread == {"field annotations": 1, "field strict": 1, "field is_error": 1}
+    unread: Counter[str] = Counter()
+    read_chats(path, unread)
+    assert unread == {"annotations": 1, "strict": 1, "is_error": 1}
+
+
+def test_training_counts_fields_of_a_row_and_refuses_a_mark_for_a_whole_chat(tmp_path: Path) -> None:
+    unread: Counter[str] = Counter()
+    read_chats(written(tmp_path / "chats.jsonl", {"messages": TALK, "rejected": TALK, "score": 1, "weight": 1}), unread)
+    assert unread == {"rejected": 1}
+    for mark in ({"weight": 0}, {"train": False}, {"weight": 0.5}):
+        with raises("chats.invalid", "line 1: ", "for the whole chat"):
+            read_chats(written(tmp_path / "chats.jsonl", {"messages": TALK, **mark}))
+
+
+def test_fields_of_a_conversation_without_a_turn_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    (run,) = userrl.import_logs(
+        written(tmp_path / "chats.jsonl", {"messages": [ASKED], "score": 1, "annotator": "bob"})
+    )
+    assert run.not_stored == {"field annotator": 1}
+
+
+def test_a_second_score_and_anthropic_s_usage_are_read(tmp_path: Path) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cache_read_input_tokens": 2}
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": TALK, "score": 0.5, "reward": 1, "usage": usage}))
+    assert (chat.score, chat.info["row"], chat.prompt_tokens, chat.completion_tokens) == (0.5, {"reward": 1}, 3, 4)
+    assert chat.unread == {"field usage.cache_read_input_tokens": 1}
+
+
+def test_all_reasoning_of_a_message_is_kept(tmp_path: Path) -> None:
+    part = {"type": "thinking", "thinking": "c"}
+    reply = {"role": "assistant", "content": [part], "reasoning_content": "a", "reasoning": "b", "thinking": "a"}
+    assert read(written(tmp_path / "chats.jsonl", {"messages": [ASKED, reply]}))[0].turns[0].thought == "a\nb\nc"
+
+
+def read_row(folder: Path, row: str) -> ForeignConversation:
+    (folder / "log.jsonl").write_text(row + "\n")
+    return read(folder / "log.jsonl")[0]
+
+
+def test_large_integers_and_nan_keep_their_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    call = '{"function": {"name": "f", "arguments": {"n": 18446744073709551617}}}'
+    messages = f'[{{"role": "user", "content": "Hi"}}, {{"role": "assistant", "tool_calls": [{call}]}}]'
+    row = f'{{"messages": {messages}, "task_id": 18446744073709551617, "at": -9223372036854775809, "loss": NaN}}'
+    chat = read_row(tmp_path, row)
+    assert (chat.task_id, chat.turns[0].content) == ("18446744073709551617", '{"n":18446744073709551617}')
+    (run,) = userrl.import_logs(tmp_path / "log.jsonl")
+    with userrl.warehouse() as warehouse:
+        (turn,) = warehouse.rows("FROM turns WHERE run_id = $run", run=run.run)
+    assert json.loads(turn["info"])["row"] == {"at": "-9223372036854775809", "loss": "nan"}
+
+
+def test_calls_that_verifiers_saved_as_text_are_calls(tmp_path: Path) -> None:
+    call = json.dumps({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}})
+    row = {"prompt": "Hi", "completion": [{"role": "assistant", "content": "", "tool_calls": [call]}], "reward": 1}
+    assert read(written(tmp_path / "results.jsonl", row))[0].turns[0].choice == "f"
+
+
+@pytest.mark.parametrize("roles", [("human", "ai"), ("User", "Assistant"), ("user", "model")])
+def test_a_chat_whose_agent_has_an_unknown_role_is_refused(tmp_path: Path, roles: tuple[str, str]) -> None:
+    messages = [{"role": role, "content": "x"} for role in roles]
+    with raises("import.broken_file", "no message has the role assistant", roles[1]):
+        read(written(tmp_path / "chats.jsonl", {"messages": messages, "score": 1}))
+
+
+def test_another_role_beside_the_agent_is_shown_by_its_name(tmp_path: Path) -> None:
+    messages = [*TALK, {"role": "environment", "content": "rain"}]
+    assert (
+        read(written(tmp_path / "chats.jsonl", {"messages": messages}))[0].turns[0].observation == "environment: rain"
+    )
+
+
+def test_a_row_with_messages_and_conversations_is_refused(tmp_path: Path) -> None:
+    row = {"messages": TALK, **ROWS["sharegpt"]}
+    with raises("import.broken_file", "line 1: it has both 'messages' and 'conversations'"):
+        read(written(tmp_path / "chats.jsonl", row))
+
+
+@pytest.mark.parametrize("row", [{"messages": []}, {"prompt": [], "completion": []}])
+def test_a_score_of_no_messages_is_no_score(tmp_path: Path, row: dict[str, Any]) -> None:
+    (chat,) = read(written(tmp_path / "log.jsonl", row | {"reward": 1}))
+    assert (chat.score, chat.reject_reason) == (None, "the attempt has no messages")
