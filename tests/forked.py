@@ -9,7 +9,6 @@ the other does. `test_verl_algorithms.py` and `test_doctor_trainer.py` start eve
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import fcntl
 import gc
@@ -24,11 +23,11 @@ import struct
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from tests.fork_end import end_after
 from tests.places import ROOT
 from userrl_core.fork_server import ROOM, write_tag
 from userrl_core.processes import TAGS
@@ -132,10 +131,11 @@ def serve(listening: socket.socket, program: str) -> None:
             os.close(descriptor)
 
 
-def _become(link: socket.socket, asked: dict[str, Any], descriptors: list[int]) -> None:
+def _become(link: socket.socket, asked: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """Be the process that was asked for, to its end."""
-    code = 1
-    try:
+
+    def work() -> None:
+        nonlocal link
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         link = _place(link, descriptors, asked["places"])
@@ -146,22 +146,8 @@ def _become(link: socket.socket, asked: dict[str, Any], descriptors: list[int]) 
             write_tag(tag)
         threading.Thread(target=_end_with, args=(link,), daemon=True).start()
         _run(asked["words"])
-        code = 0
-    except SystemExit as end:
-        if end.code is not None and not isinstance(end.code, int):
-            print(end.code, file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # what an interpreter does with what nobody caught
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(BaseException):
-            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of an interpreter
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        with contextlib.suppress(OSError):
-            link.send(STATUS.pack(code))
-        os._exit(code)
+
+    end_after(work, lambda code: link.send(STATUS.pack(code)) and None)
 
 
 def _end_with(link: socket.socket) -> None:

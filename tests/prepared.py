@@ -24,13 +24,13 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from tests.fork_end import end_after
 from tests.places import ROOT
 from userrl.machine.home import quiet
 from userrl_core.fork_server import AVAILABLE, ROOM, write_tag
@@ -206,11 +206,11 @@ def _serve(requests: socket.socket, *, is_first: bool) -> None:
             os.close(descriptor)
 
 
-def _become(request: Mapping[str, Any], descriptors: Sequence[int], *, is_first: bool) -> None:
+def _become(request: Mapping[str, Any], descriptors: Sequence[int], *, is_first: bool) -> NoReturn:
     """Be the process that was asked for, to its end."""
-    global _server
-    code = 1
-    try:
+
+    def work() -> None:
+        global _server
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
             finalizer.atexit = False  # the prepared process removes its temporary folders itself
@@ -238,21 +238,8 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int], *, is_first:
         if request["with_parent"]:
             die_with_parent()
         _run(request["words"])
-        code = 0
-    except SystemExit as end:
-        if end.code is not None and not isinstance(end.code, int):
-            print(end.code, file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # what an interpreter does with what nobody caught
-        traceback.print_exc()
-    finally:
-        try:
-            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of an interpreter
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+
+    end_after(work)
 
 
 def _place(descriptors: Sequence[int], places: Sequence[int]) -> None:

@@ -25,7 +25,8 @@ from tests.docs.test_documents import commands
 from tests.migrated import migrate
 from tests.places import ROOT
 from tests.ports import free_port
-from tests.sweeps.rig import TINY, small_space, wait_for
+from tests.sweeps.rig import TINY, small_space
+from tests.waits import wait_for
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -209,5 +210,5 @@ def test_ctrl_c_cancels_what_runs_and_leaves_no_process(terminal: Terminal) -> N
     assert terminal.process.wait(60) == 130
     wait_for(lambda: "stopped." in terminal.text, 10, "the last line")
     assert "Traceback" not in terminal.text
-    assert terminal.processes() == []
+    wait_for(lambda: not terminal.processes(), 60, "the end of every process")
     assert server_state(terminal.port) == "free"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from tests.flows.small import result, start
+from tests.waits import runs
 from userrl.run.results import RESULTS, TrainResult
 from userrl_core.json_files import read_json
 from warehouse import open_warehouse
@@ -96,8 +98,9 @@ def test_a_branch_killed_in_its_middle_is_resumed_to_the_weights_of_an_uninterru
         assert process.poll() is None
         time.sleep(0.1)
     for child in psutil.Process(process.pid).children(recursive=True):
-        if any("rl-3-longer" in word for word in child.cmdline()):
-            child.send_signal(signal.SIGKILL)
+        if runs(child, "rl-3-longer"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGKILL)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     again, _ = result(fork(tmp_path))

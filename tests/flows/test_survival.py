@@ -4,12 +4,12 @@ import contextlib
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.flows.small import OVERRIDES, result, start
+from tests.waits import wait_for
 from userrl_core.json_files import GrowingLines
 from userrl_core.processes import tagged
 from warehouse import open_warehouse
@@ -22,22 +22,24 @@ def stage_folder(home: Path, stage: str) -> Path:
     return run / "stages" / stage
 
 
-def killed_in(run, home, stage, *, step):
-    """Kill a run with -9 once its stage has written this step, and return the tag of the stage's process."""
+def killed_in(run, home, stage, *, step, with_stage=False):
+    """Kill a run with -9 once its stage has written this step, and return the tag of the stage's process.
+
+    with_stage: kill the stage with -9 as well, which otherwise gets TERM and may finish what it does.
+    """
     wait_for(lambda: (home / "runs").is_dir() and any((home / "runs").iterdir()))
     progress = stage_folder(home, stage) / "progress.jsonl"
     wait_for(lambda: any(line["step"] >= step for line in lines(progress)))
     token = json.loads((stage_folder(home, stage) / "child.json").read_text())["token"]
+    if with_stage:
+        run.send_signal(signal.SIGSTOP)  # or it would start the stage again
+        stage_processes = tagged(token)
+        assert stage_processes
+        for process in stage_processes:
+            process.kill()
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     return token
-
-
-def wait_for(condition, seconds=900.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
 
 
 def lines(path: Path) -> list[dict]:

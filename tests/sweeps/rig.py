@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from flows.server.password import CLIENT, locked, password
 from tests.migrated import migrate
 from tests.places import ROOT
 from tests.ports import free_port as free_port
+from tests.waits import wait_for
 
 REPOSITORY = ROOT
 
@@ -59,15 +60,6 @@ def small_space(folder: Path, name: str = "tiny", **fields: Any) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(values))
     return path
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 400.0, what: str = "it") -> Any:
-    """What the condition gives once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
-        time.sleep(0.2)
-    return found
 
 
 class Machine:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweeps.rig import TINY, Machine, small_space, wait_for
+from tests.sweeps.rig import TINY, Machine, small_space
+from tests.waits import wait_for
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -11,7 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.space import load_space
 from sweeps.study import open_study
-from tests.sweeps.rig import TINY, Machine, results, run_status, small_space, wait_for
+from tests.sweeps.rig import TINY, Machine, results, run_status, small_space
+from tests.waits import wait_for
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -20,8 +20,9 @@ from optuna.trial import TrialState
 from sweeps.space import load_space
 from sweeps.study import open_study
 from tests.sweeps.postgres import MISSING, cluster, programs
-from tests.sweeps.rig import TINY, Machine, results, small_space, wait_for
+from tests.sweeps.rig import TINY, Machine, results, small_space
 from tests.sweeps.team import MEMBERS, join, lose, submitted
+from tests.waits import wait_for
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.makers import raises
-from tests.userrl_core.test_processes import wait_for
+from tests.waits import wait_for
 from userrl_core import processes
 from userrl_core.fork_server import AVAILABLE, Fork, ForkServer
 

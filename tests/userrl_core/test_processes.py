@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.makers import raises
+from tests.waits import wait_for
 from userrl_core.processes import RECORD, TAGS, ProcessDied, is_alive, last_words, reap, run, spawn, tagged
 
 PARENT = """
@@ -25,13 +25,6 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_n
 pathlib.Path(os.environ["READY"]).write_text(str(os.getpid()))
 time.sleep(600)
 """
-
-
-def wait_for(condition, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
 
 
 def python(code):

@@ -28,6 +28,7 @@ from tests.ports import free_port
 from tests.userrl.crossplay.played_study import small_report, stored, written
 from tests.userrl.evaluation.demonstrated import demonstrated
 from tests.userrl_core.training.toys import TINY, chats
+from tests.waits import runs
 from tests.warehouse.makers import play
 from userrl.audits.check_labels import check_labels
 from userrl.audits.scan import scan_run
@@ -139,7 +140,7 @@ def served(home: Path) -> Iterator[str]:
         time.sleep(0.1)
     yield base
     process.terminate()
-    assert process.wait(20) is not None
+    assert process.wait(SECONDS) is not None
     assert "Traceback" not in (home / "view.txt").read_text()
 
 
@@ -164,10 +165,9 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.sees("equalized-r2g")
     viewer.click("r1", "a")
     viewer.sees("The group with the largest difference in score of each gym and stage:")
-    groups = viewer.until(
-        lambda: [row.text.split() for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    viewer.until(
+        lambda: [row.text.split()[1] for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")] == ["travel"]
     )
-    assert [row[1] for row in groups] == ["travel"]
     viewer.click("The agent's choices over training")
     viewer.sees("Shares of turns, from step 1 to step ")
     viewer.sees("action: an action, or a message to the user; search: a look-up;")
@@ -218,8 +218,7 @@ def test_a_click_on_a_named_query_shows_its_rows_above_the_list(viewer: Viewer) 
     viewer.open("/ask")
     viewer.click("stop_reasons", "button")
     viewer.sees("Link to this query")
-    rows, names = (viewer.element(part).location["y"] for part in ("tbody", "[aria-level='2']"))
-    assert rows < names
+    viewer.until(lambda: viewer.element("tbody").location["y"] < viewer.element("[aria-level='2']").location["y"])
 
 
 def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
@@ -455,6 +454,7 @@ def test_a_page_of_another_site_runs_no_sql_and_frames_nothing(viewer: Viewer, n
         f'<img src="{viewer.base}/ask?{urlencode({"q": f"{SLOW} -- {n}"})}" onerror="document.title += 1">'
         for n in range(6)
     )
+    viewer.until(lambda: not sandboxes_of(viewer))  # of an earlier test
     page = f"<title></title>{pictures}<iframe id=framed src='{viewer.base}/'></iframe>"
     with foreign_site(page) as port:
         viewer.driver.get(f"http://{name}:{port}/")
@@ -493,10 +493,10 @@ def sandboxes_of(viewer: Viewer) -> list[psutil.Process]:
     """Return the processes in which the page's server runs SQL."""
     port = viewer.base.rpartition(":")[2]
     words = " ".join(["view", "--port", port])
-    (server,) = (
-        p for p in psutil.process_iter(["cmdline"]) if f" {words} " in f" {' '.join(p.info['cmdline'] or [])} "
-    )
-    return [child for child in server.children(recursive=True) if "warehouse.query.sandboxed" in child.cmdline()]
+    servers = [p for p in psutil.process_iter(["cmdline"]) if f" {words} " in f" {' '.join(p.info['cmdline'] or [])} "]
+    # A child of the server has its command line for a moment, between fork and exec.
+    server = min(servers, key=lambda process: process.create_time())
+    return [child for child in server.children(recursive=True) if runs(child, "warehouse.query.sandboxed")]
 
 
 @pytest.mark.parametrize("path", ["/trajectory/{0}", "/group/{0}", "ask"])

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from flows.server.own_server import server_state
 from flows.server.shared_server import SharedServer
 from tests.makers import raises
 from tests.ports import free_port
+from tests.waits import wait_for
 from userrl.machine.slots import alone, held
 from userrl_core.processes import is_alive
 
@@ -87,15 +87,6 @@ def server(home):
     return int((home / "pid").read_text())
 
 
-def gone(pid, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while is_alive(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_the_server_outlives_the_command_that_started_it_and_ends_with_the_last(launch, tmp_path):
     first = launch()
     assert begun(first) == "started"
@@ -107,7 +98,7 @@ def test_the_server_outlives_the_command_that_started_it_and_ends_with_the_last(
     assert held(SharedServer(1).file("keeper"))
     leave(second)
     assert not held(SharedServer(1).file("keeper"))  # it waited for the end
-    assert gone(pid, 1.0)
+    wait_for(lambda: not is_alive(pid))
 
 
 def test_the_server_outlives_a_killed_command_and_ends_when_the_last_is_killed(launch, tmp_path):
@@ -124,7 +115,8 @@ def test_the_server_outlives_a_killed_command_and_ends_when_the_last_is_killed(l
     assert psutil.pid_exists(pid)
     os.kill(second.pid, signal.SIGKILL)
     second.wait()
-    assert gone(pid)
+    wait_for(lambda: not is_alive(pid))
+    wait_for(lambda: not held(SharedServer(1).file("keeper")))  # which ends after the server
     again = launch()
     assert begun(again) == "started"
     leave(again)
@@ -142,7 +134,7 @@ def test_a_killed_supervisor_takes_its_server_along(launch, tmp_path):
     supervisor = psutil.Process(pid).parent()
     assert supervisor is not None
     supervisor.kill()
-    assert gone(pid)
+    wait_for(lambda: not is_alive(pid))
     leave(first)
 
 

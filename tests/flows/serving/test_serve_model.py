@@ -60,7 +60,7 @@ def base_url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         child.terminate()
-        child.wait(30)
+        child.wait(300)
 
 
 def ask(base_url: str, **body: Any) -> dict[str, Any]:

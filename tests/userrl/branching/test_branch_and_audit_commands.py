@@ -18,6 +18,7 @@ from flows.cli.measuring.audit import credit
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
 from tests.userrl_core.training.toys import TINY, chats
+from tests.waits import runs
 from userrl.branching.apart import PROGRAM, branch_apart
 from userrl.branching.branch import BranchRequest
 from userrl.run.run import find
@@ -147,4 +148,4 @@ def test_a_refusal_and_a_time_limit_of_the_process_that_plays_on_are_one_sentenc
     request = BranchRequest(trajectory=conversation(home), turn=1, k=64, policy=str(folder))
     with raises("branch.too_slow", "0.2", "--turn"):
         asyncio.run(branch_apart(request, 0.2))
-    assert not [process for process in psutil.Process().children(recursive=True) if PROGRAM in process.cmdline()]
+    assert not [process for process in psutil.Process().children(recursive=True) if runs(process, PROGRAM)]

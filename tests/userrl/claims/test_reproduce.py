@@ -18,6 +18,7 @@ import pytest
 
 from tests.flows.small import environment
 from tests.userrl.claims.test_claims import TINY, written
+from tests.waits import runs
 from userrl_core.json_files import GrowingLines
 from warehouse import open_warehouse
 
@@ -122,7 +123,7 @@ def test_a_term_to_the_whole_group_ends_it_in_order_and_leaves_no_process(
     begun.append(begin(home, claim, apart=True))
     wait_for(lambda: any(home.glob("runs/*/stages/sft/progress.jsonl")), begun[-1])
     below = psutil.Process(begun[-1].pid).children(recursive=True)
-    assert not any("uvicorn" in " ".join(each.cmdline()) for each in below)  # runs of a claim need no Prefect server
+    assert not any(runs(each, "uvicorn") for each in below)  # runs of a claim need no Prefect server
     os.killpg(begun[-1].pid, signal.SIGTERM)  # as `timeout` does, and a terminal's Ctrl-C
     said, _ = begun[-1].communicate(timeout=60)
     assert begun[-1].returncode == 128 + signal.SIGTERM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -80,8 +81,12 @@ def checkpoint(folder: Path) -> Checkpoint:
 
 def players() -> list[psutil.Process]:
     """The processes that play for this one. Each leads a session."""
-    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if os.getsid(child.pid) == child.pid]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):  # a child of another test may end meanwhile
+            if child.status() != psutil.STATUS_ZOMBIE and os.getsid(child.pid) == child.pid:
+                found.append(child)
+    return found
 
 
 def person(when_asked: Any = lambda: None) -> Console:

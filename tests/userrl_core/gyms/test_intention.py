@@ -121,12 +121,12 @@ def test_reply_and_judgement_run_concurrently() -> None:
 
         async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
             self.replying.set()
-            await asyncio.wait_for(self.judging.wait(), 5)
+            await asyncio.wait_for(self.judging.wait(), 60)
             return "both ran"
 
         async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
             self.judging.set()
-            await asyncio.wait_for(self.replying.wait(), 5)
+            await asyncio.wait_for(self.replying.wait(), 60)
             return [0]
 
     async def play() -> str:

@@ -16,10 +16,12 @@ import psutil
 import pytest
 
 from tests.makers import raises
+from tests.waits import runs, wait_for
 from userrl_core.gyms import make, min_turns, tasks
 from userrl_core.gyms.registry import unavailable
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.processes import is_alive
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 from userrl_gym_webshop.site import site
@@ -175,10 +177,6 @@ def test_chromium_ends_with_the_process_that_started_it_even_when_that_is_killed
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid, profile = done.stdout.split()
-    try:
-        left = [psutil.Process(int(pid))]
-    except psutil.NoSuchProcess:
-        left = []
-    psutil.wait_procs(left, timeout=20)
-    assert not [p for p in psutil.process_iter(["cmdline"]) if profile in " ".join(p.info["cmdline"] or ())]
+    wait_for(lambda: not is_alive(int(pid)))
+    wait_for(lambda: not any(runs(process, profile) for process in psutil.process_iter()))  # its helpers end after it
     shutil.rmtree(profile, ignore_errors=True)
