@@ -20,12 +20,16 @@ ROOMS = ("userrl_core", "analysis", "warehouse", "curricula", "sweeps", "userrl"
 AROUND = ("scripts", "lab", "examples")
 DECLARING = ("pyproject.toml", "prefect.yaml", "Makefile")
 """Files that name code which is looked up by its name."""
-BY_CONVENTION = ("gym.py", "demonstrator.py")
+BY_CONVENTION = ("gym.py", "demonstrator.py", "released_user.py")
 """Names in a gym's folder that the registry looks up."""
 OUTSIDE = {
     "ReleasedEnv": "what moves here from the released environments imports it",
+    "import_": "the command `import`, which is found by its name",
     "list_commands": "asked for by click",
+    "format_commands": "asked for by click",
     "read_logs": "asked for by Optuna",
+    "append_logs": "asked for by Optuna",
+    "_repr_markdown_": "asked for by notebooks",
     "_cap_text_prompt_length": "verl calls it for every opening",
 }
 WORD = re.compile(r"\w+")
