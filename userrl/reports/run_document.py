@@ -45,6 +45,7 @@ def run_document(report: RunReport, warehouse: Warehouse) -> Document:
         *section(TITLE, beside_simulated(warehouse, report.run)),
         *section("Users", users_of(warehouse, report.run)),
         *_dynamics(report, warehouse),
+        *section("Task curriculum", _curriculum(report, warehouse)),
         *_ends(report, warehouse),
         *_cost(report, warehouse, measured),
         *run_summary.replaced(report),
@@ -209,6 +210,40 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     )
     if judge := judge_of(warehouse, report.run):
         yield Text(judge_reliability(judge, report.run))
+
+
+def _curriculum(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
+    """Yield which tasks a task curriculum drew when, beside their pass rates. A run without estimates yields nothing."""
+    rows = warehouse.rows("FROM curriculum(run := $run)", run=report.run)
+    if all(row["estimate"] is None for row in rows):
+        return
+    by_tier: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for row in rows:
+        by_tier.setdefault(f"{row['gym']} {row['tier']}".strip(), {})[row["stage"], row["step"]] = row
+    steps = list(dict.fromkeys((row["stage"], row["step"]) for row in rows))
+    titles = {
+        "draw_share": "share of the step's tasks",
+        "success": "pass rate of what was drawn",
+        "estimate": "estimated pass rate",
+    }
+    drawn = []
+    for column, title in titles.items():
+        nothing = {column: 0.0 if column == "draw_share" else None}
+        lines = [
+            Line(
+                f"{branch} {tier}".strip(),
+                _along([(*step, of_tier.get(step, nothing)[column]) for step in steps], branch),
+                smooth=column != "estimate",
+            )
+            for branch in list(report.branches) or [""]
+            for tier, of_tier in by_tier.items()
+        ]
+        drawn.append(Panel(title, [line for line in lines if line.points]))
+    yield Figure(
+        partial(panels, drawn, columns=3, height=2.6),
+        "Tasks by gym and tier. Raw values, and for the first two a Gaussian average with a sigma of 2 steps.",
+        panel_lines(drawn),
+    )
 
 
 def _along(rows: Sequence[tuple[str, int, float | None]], branch: str) -> list[tuple[float, float]]:

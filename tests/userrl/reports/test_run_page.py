@@ -81,6 +81,54 @@ def test_stages_and_horizons_are_marked_in_the_curves(run: tuple[str, str]) -> N
     assert "rl-2: 8 turns" in html
 
 
+def test_what_a_task_curriculum_drew_stands_beside_its_pass_rates(tmp_path: Path, run: tuple[str, str]) -> None:
+    with TurnLog.open(tmp_path, "r1", run_fields={"recipe": "mine"}) as log:
+        for step, (easy, hard) in enumerate([(3, 1), (2, 2), (0, 4)], 1):
+            for tier, count, solved in (("depth-1", easy, True), ("depth-3", hard, False)):
+                for task in range(count):
+                    stop = "success" if solved else "horizon"
+                    play(
+                        log,
+                        [float(solved)],
+                        gym="errand",
+                        tier=tier,
+                        task=f"{tier} {task}",
+                        step=step,
+                        stop_reason=stop,
+                    )
+            log.metrics(
+                {"sampler/errand.depth-1/pass_rate": 0.9, "sampler/errand.depth-3/pass_rate": 0.1 * step},
+                stage="rl-1",
+                step=step,
+            )
+    report = RunReport(
+        run="r1",
+        recipe="mine",
+        profile=None,
+        seed=0,
+        table={},
+        horizon=8,
+        test_tasks=0,
+        warehouse=str(tmp_path),
+        folder=str(tmp_path),
+    )
+    with open_warehouse(tmp_path) as warehouse:
+        document = run_document(report, warehouse)
+    lines = document.text().partition("## Task curriculum")[2].splitlines()
+    told = {
+        line.split("→")[0].split()[-1] + " → " + line.split("→")[1].strip(): line.split()[0]
+        for line in lines
+        if "→" in line
+    }
+    assert told == {
+        "0.750 → 0.000 errand depth-1": "share", "0.250 → 1.000 errand depth-3": "share",
+        "1.000 → 1.000 errand depth-1": "pass", "0.000 → 0.000 errand depth-3": "pass",
+        "0.900 → 0.900 errand depth-1": "pass", "0.100 → 0.300 errand depth-3": "pass",
+    }  # fmt: skip
+    assert "share of the step" in document.html()
+    assert "Task curriculum" not in run[0], "a run without estimates"
+
+
 def test_entropy_is_that_of_all_replies_and_not_zero_where_no_group_differs(tmp_path: Path) -> None:
     drawn = [
         page(tmp_path / name, further)[1].replace(str(tmp_path / name), "")
