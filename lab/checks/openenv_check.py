@@ -3,49 +3,29 @@
     python -m lab.checks.openenv_check [GYM ...] [--venv .venv-openenv] [--episodes 3]
 
 Creates an environment with openenv-core (whose packages conflict with ours), and serves each gym with ``userrl
-serve-gym``. The package's ``GenericEnvClient`` plays it with the scripted demonstrator's messages. Exits with 1 if an
-observation, a reward or an end differs. A gym that this machine cannot play is named and skipped.
+serve-gym``. The gym `openenv` plays it through the package's ``GenericEnvClient``, with the scripted demonstrator's messages.
+Exits with 1 if an observation, a reward or an end differs. A gym that this machine cannot play is named and skipped.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import os
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from lab.checks.served_gym import served_gym
 from lab.environments import python_with
 from userrl_core.gyms import make, tasks
-from userrl_core.gyms.registry import demonstrator_class, names, unavailable
-from userrl_core.interact import render_call
+from userrl_core.gyms.registry import demonstrator_class, gym_class, names, unavailable
+from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import Task
+from userrl_gym_openenv.gym import PYTHON
 
 PACKAGE = "openenv-core==0.3.0"
 TURNS = 8
-
-CLIENT = """
-import asyncio, json, sys
-from openenv.core import GenericEnvClient
-
-async def play(address, scripts):
-    seen = []
-    async with GenericEnvClient(base_url=address) as env:
-        for number, messages in enumerate(scripts):
-            results = [await env.reset(data_idx=number, seed=3)]
-            for message in messages:
-                results.append(await env.step({"message": message}))
-            seen.append([[result.observation["text"], result.reward, result.done] for result in results])
-        steps = (await env.state())["step_count"]
-        assert steps == len(scripts[-1]), steps
-    return seen
-
-address, scripts = json.loads(sys.stdin.read())
-print(json.dumps(asyncio.run(play(address, scripts))))
-"""
 
 
 def main() -> int:
@@ -55,13 +35,13 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=Path(".venv-openenv"))
     parser.add_argument("--episodes", type=int, default=3)
     arguments = parser.parse_args()
-    python, wrong = python_with(arguments.venv, PACKAGE), 0
-    for gym in arguments.gyms or [gym for gym in names() if gym != "agentgym"]:
-        if sentence := unavailable(gym):
+    os.environ[PYTHON], wrong = str(python_with(arguments.venv, PACKAGE).absolute()), 0
+    for gym in arguments.gyms or names():
+        if sentence := unavailable(gym) or ("It plays on a server itself." if gym_class(gym).elsewhere else ""):
             print(f"{gym}: left out. {sentence}", flush=True)
             continue
         played = [asyncio.run(in_process(gym, task)) for task in list(tasks(gym, "test"))[: arguments.episodes]]
-        client_replies = over_openenv(python, gym, [messages for messages, _ in played])
+        client_replies = asyncio.run(over_openenv(gym, [messages for messages, _ in played]))
         expected = [replies for _, replies in played]
         wrong += client_replies != expected
         turns = sum(len(messages) for messages, _ in played)
@@ -87,12 +67,20 @@ async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]
     return messages, replies
 
 
-def over_openenv(python: Path, gym: str, messages: list[list[str]]) -> list[list[list[Any]]]:
-    """Send the same messages with OpenEnv's client to a server of the gym."""
+async def over_openenv(gym: str, messages: list[list[str]]) -> list[list[list[Any]]]:
+    """Play the same messages on a server of the gym, through the gym `openenv`."""
+    episodes = []
     with served_gym(gym) as address:
-        scripts = json.dumps([address, messages])
-        played = subprocess.run([python, "-c", CLIENT], input=scripts, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(played.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        for number, script in enumerate(messages):
+            task = Task("openenv", f"{gym}_{number}", "test", {"reset": {"data_idx": number, "seed": 3}}, tier=gym)
+            remote = make("openenv", task, servers=(address,), text="text")
+            replies: list[list[Any]] = [[await asyncio.to_thread(remote.reset, 3), None, False]]
+            for message in script:
+                result = await remote.step(InteractCall("action", message))
+                replies.append([result.observation, result.reward, result.terminated])
+            await remote.aclose()
+            episodes.append(replies)
+    return episodes
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ ENTRY_POINT = "userrl.gyms"
 
 PACKAGED = {
     "agentgym": "userrl-gym-agentgym",
+    "openenv": "userrl-gym-openenv",
     "sciworld": "userrl-gym-sciworld",
     "verifiers": "userrl-gym-verifiers",
     "voice": "userrl-gym-voice",

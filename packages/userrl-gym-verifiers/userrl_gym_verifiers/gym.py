@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 
 from userrl_core.errors import UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.other_python import Program, result
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
-from userrl_gym_verifiers.process import Process, missing, result, running
+from userrl_gym_verifiers.process import missing, running
 
 
 class VerifiersConfig(GymConfig):
@@ -50,7 +51,7 @@ class VerifiersGym(Gym[VerifiersConfig]):
 
     def __init__(self, task: Task, user: Any = None, config: VerifiersConfig | None = None) -> None:
         super().__init__(task, user, config)
-        self._process: Process | None = None
+        self._process: Program | None = None
         self._session, self._calls = 0, 0
         self._tools: list[dict[str, Any]] = []
         self._paid = 0.0
@@ -80,7 +81,7 @@ class VerifiersGym(Gym[VerifiersConfig]):
         """Begin the rollout and return its prompt. Raises UserError if the environment fails, or never asks for a reply."""
         payload = self.task.payload
         self._process = running(payload["env"], payload["args"])
-        self._session, answer = self._process.open(payload["row"])
+        self._session, answer = self._process.open(row=payload["row"])
         first = result(self._process, answer, self.config.timeout)
         if "score" in first:
             raise self._failed("ended before the agent's first reply")

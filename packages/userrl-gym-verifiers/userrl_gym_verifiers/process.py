@@ -1,170 +1,37 @@
-"""Our end of an environment's process: started once per environment, shared by all episodes of this process.
-
-``USERRL_VERIFIERS_PYTHON`` is the Python that has verifiers and the environment, ``USERRL_VERIFIERS_FOLDER`` a folder with
-environments that are not installed. Both belong to the machine: a recipe names an environment, never a program.
+"""An environment's process: ``USERRL_VERIFIERS_PYTHON`` is the Python that has verifiers and the environment,
+``USERRL_VERIFIERS_FOLDER`` a folder with environments that are not installed. Both belong to the machine.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import itertools
 import json
 import os
-import subprocess
-import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from userrl_core.errors import UserError
-from userrl_core.served.bounded import MAX_BYTES
+from userrl_core.gyms import other_python
+from userrl_core.gyms.other_python import Program
 
 PYTHON, FOLDER = "USERRL_VERIFIERS_PYTHON", "USERRL_VERIFIERS_FOLDER"
-LOAD = 600.0
-"""Seconds that an environment may take to load: it may build its data set."""
-_LOCK = threading.Lock()
-_RUNNING: dict[tuple[int, str, str], Process] = {}
 
 
 def missing() -> str:
     """Return what this machine lacks, in one sentence; "" if an environment can be started."""
-    python = os.environ.get(PYTHON, "")
-    if python and os.access(python, os.X_OK):
-        return ""
-    is_wrong = f"{python} is not a program" if python else "it is not set"
-    return f"Gym 'verifiers' needs a Python with verifiers: install 'verifiers<0.4' in a venv and set ${PYTHON} ({is_wrong})."
+    return other_python.missing("verifiers", PYTHON, "verifiers<0.4")
 
 
-def running(identifier: str, arguments: Mapping[str, Any]) -> Process:
+def running(identifier: str, arguments: Mapping[str, Any]) -> Program:
     """Return the process of an environment, started if necessary. Raises UserError if the environment does not load."""
     if sentence := missing():
         raise UserError("gym.not_installed", sentence)
-    known_by = os.getpid(), identifier, json.dumps(arguments, sort_keys=True)
-    with _LOCK:
-        process = _RUNNING.get(known_by)
-        if process is None or process.failure or process.retired:
-            process = _RUNNING[known_by] = Process(identifier, known_by[2])
-    process.ready(LOAD)
-    return process
-
-
-class Process:
-    """A running environment. Its sessions are numbered; each has at most one request under way."""
-
-    def __init__(self, identifier: str, arguments: str) -> None:
-        self.name = identifier
-        self.failure = ""
-        """Why nothing more can be asked, as a sentence."""
-        self.retired = False
-        """Whether a request was not answered in time. New sessions get another process."""
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, Future[dict[str, Any]]] = {}
-        self._open: set[int] = set()
-        self._lock = threading.Lock()
-        self._said: collections.deque[str] = collections.deque(maxlen=1)
-        program, folder = str(Path(__file__).with_name("rollouts.py")), os.environ.get(FOLDER, "")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        self._process = subprocess.Popen(
-            [os.environ[PYTHON], program, identifier, arguments, folder and str(Path(folder).resolve())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**kept, "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"},
-        )
-        self._ready = self._waiting[0] = Future()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def ready(self, seconds: float) -> None:
-        """Wait until the environment is loaded. Raises UserError if it does not load."""
-        result(self, self._ready, seconds)
-
-    def open(self, row: Mapping[str, Any]) -> tuple[int, Future[dict[str, Any]]]:
-        """Begin a rollout, and return its session and its first answer."""
-        number = next(self._numbers)
-        self._open.add(number)
-        return number, self.ask(number, row=dict(row))
-
-    def ask(self, number: int, **request: Any) -> Future[dict[str, Any]]:
-        """Send a request of a session, and return its answer to come."""
-        answer: Future[dict[str, Any]] = Future()
-        with self._lock:
-            if self.failure:
-                answer.set_result({"ended": self.failure})
-            else:
-                self._waiting[number] = answer
-                self._send({"session": number, **request})
-        return answer
-
-    def late(self, seconds: float) -> UserError:
-        """Return the error of a request without an answer, after which new sessions get another process."""
-        self.retired = True
-        return UserError("gym.program_failed", f"Environment '{self.name}' did not answer within {seconds:g} seconds.")
-
-    def close(self, number: int) -> None:
-        """End a session. The last one of a retired process ends the process."""
-        with self._lock:
-            self._waiting.pop(number, None)
-            if number in self._open and not self.failure:
-                self._send({"session": number})
-            self._open.discard(number)
-        if self.retired and not self._open:
-            self._process.kill()
-
-    def _send(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended, which `_read` tells everybody
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def _read(self) -> None:
-        """Hand each answer to whoever waits for it, until the process ends or sends what cannot be read."""
-        assert self._process.stdout is not None
-        with self._process.stdout as answers:
-            reason = self._read_from(answers)
-        self._process.kill()
-        status = self._process.wait()
-        self._listener.join(1.0)  # its last words
-        reason = reason or f"ended with status {status}{f' ({self._said[0]})' if self._said else ''}"
-        with self._lock:
-            self.failure = f"The process of environment '{self.name}' {reason}."
-            left, self._waiting = self._waiting, {}
-        for answer in left.values():
-            answer.set_result({"ended": self.failure})
-
-    def _read_from(self, answers: IO[bytes]) -> str:
-        while line := answers.readline(MAX_BYTES + 1):
-            if len(line) > MAX_BYTES:
-                return f"sent an answer of more than {MAX_BYTES >> 20} MB"
-            try:
-                answer = json.loads(line)
-                waiting = self._waiting.pop(answer["session"], None)
-            except (ValueError, KeyError, TypeError):
-                return "sent what is not an answer"
-            if waiting is not None and not waiting.cancelled():
-                waiting.set_result(answer)
-        return ""
-
-    def _listen(self) -> None:
-        """Keep the last line that the environment writes to its error output, for a sentence about its end."""
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            while line := lines.readline(4096):
-                if text := line.decode(errors="replace").strip():
-                    self._said.append(text[:300])
-
-
-def result(process: Process, answer: Future[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Return an answer, waiting at most so long. Raises UserError without one in time, and for an error of the environment."""
-    try:
-        got = answer.result(seconds)
-    except TimeoutError:
-        raise process.late(seconds) from None
-    if "error" in got:
-        raise UserError("gym.program_failed", f"Environment '{process.name}' failed: {str(got['error'])[:300]}")
-    if "ended" in got:
-        raise UserError("gym.program_failed", got["ended"])
-    return got
+    folder = os.environ.get(FOLDER, "")
+    return other_python.running(
+        f"environment '{identifier}'",
+        os.environ[PYTHON],
+        Path(__file__).with_name("rollouts.py"),
+        identifier,
+        json.dumps(arguments, sort_keys=True),
+        folder and str(Path(folder).resolve()),
+    )

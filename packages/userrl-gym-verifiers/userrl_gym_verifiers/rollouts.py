@@ -19,6 +19,8 @@ import sys
 import threading
 from typing import Any, TextIO
 
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"  # they would be the last words of a process that ends
+
 import verifiers as vf
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion

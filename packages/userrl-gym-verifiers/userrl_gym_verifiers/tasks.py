@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError, UserError
+from userrl_core.gyms.other_python import LOAD, result
 from userrl_core.records import Task
 from userrl_core.seeding import Split, content_hash, split_of, validation_of
-from userrl_gym_verifiers.process import LOAD, result, running
+from userrl_gym_verifiers.process import running
 
 AT_ONCE = 500
 """Rows of one answer."""

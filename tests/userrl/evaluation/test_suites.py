@@ -41,7 +41,9 @@ from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 
-PLAYED_HERE = {name for name in names() if name not in ("agentgym", "verifiers", "webshop") and not unavailable(name)}
+PLAYED_HERE = {
+    name for name in names() if name not in ("agentgym", "openenv", "verifiers", "webshop") and not unavailable(name)
+}
 """Every gym but the one whose episodes a server plays, the one in a browser, and those that lack a package or Java."""
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ import pytest
 from lab.checks import verifiers_check
 from tests.makers import raises
 from tests.places import ROOT
-from userrl_core.gyms import make, tasks
+from tests.userrl_core.gyms.prepared_program import Answers, Says, prepared_program
+from userrl_core.gyms import make, other_python, tasks
 from userrl_core.gyms.registry import unavailable
-from userrl_core.interact import InteractCall, render_call
+from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
-from userrl_core.records import PolicyReply, Task
+from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 from userrl_gym_verifiers import process
 
@@ -36,65 +36,11 @@ ENDED: dict[str, Any] = {
     "messages": [], "rewards": [0.25, None], "score": 1.0, "failure": "", "stop": "done", "metrics": {"n": 2.0}
 }  # fmt: skip
 SAY = InteractCall("action", "2")
-PROGRAM = """#!{python}
-import json, os, sys, time
-prepared = json.loads({prepared!r})
-answer = lambda number, sent: print(json.dumps({{"session": number, **sent}}), flush=True)
-answer(0, prepared.get("ready", {{"ready": True}}))
-given = {{}}
-for line in sys.stdin:
-    request = json.loads(line)
-    number = request["session"]
-    if "rows" in request:
-        split, first, count = request["rows"]
-        answer(0, {{"rows": prepared[split][first : first + count]}})
-    elif "row" in request or "message" in request:
-        with open({log!r}, "a") as log:
-            log.write(json.dumps(request) + chr(10))
-        sent = prepared["answers"][given.get(number, 0)]
-        given[number] = given.get(number, 0) + 1
-        if sent == "exit":
-            print("Killed: out of memory", file=sys.stderr, flush=True)
-            os._exit(9)
-        if isinstance(sent, str):
-            sys.stdout.write(eval(sent) + chr(10))
-            sys.stdout.flush()
-        elif sent is not None:
-            answer(number, sent)
-"""
-Answers = Callable[..., Path]
-
-
-class Says(ScriptedPolicy):
-    """An agent that says the same in every turn."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(1.0)
-        self._text = text
-
-    def session(self, gym: Any, seed: int) -> Any:
-        return self
-
-    async def act(self, new: Any) -> PolicyReply:
-        return PolicyReply(text=render_call(InteractCall("action", self._text)))
 
 
 @pytest.fixture
 def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
-    """Puts a program with these answers in the place of the environment's Python; returns the file of its requests."""
-
-    def install(*sent: Any, **prepared: Any) -> Path:
-        program, log = tmp_path / "python", tmp_path / "requests"
-        prepared = json.dumps({"answers": sent, **prepared})  # JSON, which has NaN and Infinity in Python
-        program.write_text(PROGRAM.format(python=sys.executable, prepared=prepared, log=str(log)))
-        program.chmod(0o755)
-        monkeypatch.setenv(process.PYTHON, str(program))
-        return log
-
-    monkeypatch.setattr(process, "_RUNNING", running := {})
-    yield install
-    for started in running.values():
-        started._process.kill()
+    yield from prepared_program(process.PYTHON, tmp_path, monkeypatch)
 
 
 def row(number: int = 0) -> Task:
@@ -177,7 +123,7 @@ async def test_after_a_hang_or_an_exit_the_next_episode_has_a_process_of_its_own
     answers(OPENED, HOSTILE[way][0])
     episodes = {"horizon": 1, "gym_config": {"verifiers": {"timeout": 0.5}}}
     await run_episodes([row()], Says("2"), **episodes)
-    (first,) = process._RUNNING.values()
+    (first,) = other_python._RUNNING.values()
     answers(OPENED, ENDED)
     (trajectory,) = await run_episodes([row()], Says("2"), **episodes)
     assert trajectory.score == 1.0
@@ -188,7 +134,7 @@ async def test_many_conversations_share_one_process_and_do_not_touch_one_another
     answers(OPENED, {**GOING_ON, "rewards": [0.5]}, ENDED)
     trajectories = await run_episodes([row(number) for number in range(40)], Says("2"), horizon=4, concurrency=40)
     assert {tuple(turn.reward for turn in trajectory.turns) for trajectory in trajectories} == {(0.5, 0.5)}
-    assert len(process._RUNNING) == 1
+    assert len(other_python._RUNNING) == 1
 
 
 async def test_an_environment_that_ends_at_once_or_does_not_load_is_said(answers: Answers) -> None:
@@ -197,7 +143,7 @@ async def test_an_environment_that_ends_at_once_or_does_not_load_is_said(answers
     with raises("gym.program_failed", "ended before the agent's first reply"):
         await asyncio.to_thread(gym.reset, 1)
     await gym.aclose()
-    process._RUNNING.clear()
+    other_python._RUNNING.clear()
     answers(ready={"error": "ValueError: no key"})
     with raises("task.bad_option", "Environment 'sums' failed: ValueError: no key"):
         tasks("verifiers", "train", env="sums", args={"n": 1})
@@ -224,7 +170,7 @@ def test_one_data_set_alone_is_split_by_its_rows(answers: Answers) -> None:
 def test_without_the_python_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(process.PYTHON, raising=False)
     assert unavailable("verifiers") == (
-        "Gym 'verifiers' needs a Python with verifiers: install 'verifiers<0.4' in a venv and set "
+        "Gym 'verifiers' runs in a Python of its own: install 'verifiers<0.4' in a venv and set "
         "$USERRL_VERIFIERS_PYTHON (it is not set)."
     )
     monkeypatch.setenv(process.PYTHON, "/nowhere/python")
@@ -260,7 +206,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.skip(HOW)
     monkeypatch.setenv(process.PYTHON, REAL)
     monkeypatch.setenv(process.FOLDER, str(verifiers_check.ENVIRONMENTS))
-    monkeypatch.setattr(process, "_RUNNING", running := {})
+    monkeypatch.setattr(other_python, "_RUNNING", running := {})
     yield
     for started in running.values():
         started._process.kill()

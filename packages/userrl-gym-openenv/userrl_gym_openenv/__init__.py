@@ -1,0 +1,1 @@
+"""A gym for any running OpenEnv server, through OpenEnv's own client."""
