@@ -123,7 +123,7 @@ def test_what_a_task_curriculum_drew_stands_beside_its_pass_rates(tmp_path: Path
     assert told == {
         "0.750 → 0.000 errand depth-1": "share", "0.250 → 1.000 errand depth-3": "share",
         "1.000 → 1.000 errand depth-1": "pass", "0.000 → 0.000 errand depth-3": "pass",
-        "0.900 → 0.900 errand depth-1": "pass", "0.100 → 0.300 errand depth-3": "pass",
+        "0.900 → 0.900 errand depth-1": "estimated", "0.100 → 0.300 errand depth-3": "estimated",
     }  # fmt: skip
     assert "share of the step" in document.html()
     assert "Task curriculum" not in run[0], "a run without estimates"
