@@ -109,3 +109,24 @@ def test_a_damaged_checkpoint_is_not_reused(uninterrupted):
     assert "rl-1: reused" in said
     assert "rl-2: finished earlier, but its files are gone or changed; done again" in said
     assert weights(home, "rl-2") == expected
+
+
+def test_a_task_curriculum_killed_in_an_rl_step_goes_on_to_the_same_tasks_and_weights(tmp_path):
+    stages = [{**OVERRIDES["stages"][0], "steps": 20}]
+    overrides = {**OVERRIDES, "curriculum": {"kind": "thompson"}, "stages": stages}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    result(start(whole, overrides=overrides))
+    run = start(killed, overrides=overrides)
+    killed_in(run, killed, "rl-1", step=5, with_stage=True)
+    assert not (stage_folder(killed, "rl-1") / "result.json").exists()
+
+    result(start(killed, overrides=overrides))
+
+    again = [line["step"] for line in lines(stage_folder(killed, "rl-1") / "progress.jsonl")]
+    assert min(again[again.index(5) + 1 :]) > 1, "not from the stage's beginning"
+    assert weights(killed, "rl-1") == weights(whole, "rl-1")
+    drawn = "select step, task_id, attempt, score from trajectories where phase = 'train' order by all"
+    assert ask(killed, drawn) == ask(whole, drawn)
+    estimated = "select step, gym, tier, draw_share, success, estimate from curriculum() order by all"
+    assert ask(killed, estimated) == ask(whole, estimated)
+    assert ask(whole, "select count(estimate) = count(*) from curriculum()") == [(True,)]
