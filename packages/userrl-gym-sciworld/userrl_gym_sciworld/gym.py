@@ -9,16 +9,27 @@ Needs the extra ``envs`` and Java.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Literal
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_gym_sciworld.simulator import load, missing, release
 
 
-class SciWorldGym(Gym[GymConfig]):
+class SciWorldConfig(GymConfig):
+    """Settings of SciWorld."""
+
+    rooms: Literal["full", "names"] = "full"
+    """full: the simulator's description of a room. names (ours, for models of laptop size): the room, its things and its doors by
+    name alone, also in the brief opening.
+    """
+
+
+class SciWorldGym(Gym[SciWorldConfig]):
     """One task of SciWorld."""
 
     name = "sciworld"
+    config_type = SciWorldConfig
     metric = "Score"
     reward_range = (-1.0, 1.0)
     goal = (
@@ -44,18 +55,23 @@ class SciWorldGym(Gym[GymConfig]):
         self._simulator = load(self.task.payload["task"], self.task.payload["variation"])
         self._score = 0.0
         self.points = 0
-        return f"{self._simulator.getTaskDescription()}\n{self._simulator.step('look around')}"
+        self._room = self._shown(str(self._simulator.step("look around")))
+        return f"{self._simulator.getTaskDescription()}\n{self._room}"
 
     def brief(self) -> str:
-        """Return the task only."""
-        return str(self._simulator.getTaskDescription())
+        """Return the task only, with the first room if rooms are shown by names."""
+        task = " ".join(str(self._simulator.getTaskDescription()).split())
+        return f"{task}\n{self._room}" if self.config.rooms == "names" else str(self._simulator.getTaskDescription())
+
+    def _shown(self, text: str) -> str:
+        return text if self.config.rooms == "full" else names_in_room(text)
 
     async def action(self, content: str) -> Reply:
         """Carry out one action."""
         return await asyncio.to_thread(self._act, " ".join(content.split()))
 
     def _act(self, text: str) -> Reply:
-        observation = str(self._simulator.step(text))
+        observation = self._shown(str(self._simulator.step(text)))
         self.points = score = round(100 * self._simulator.getScore())
         before, self._score = self._score, max(score, 0) / 100
         done = bool(self._simulator.getCompleted()) or score < 0
@@ -67,3 +83,17 @@ class SciWorldGym(Gym[GymConfig]):
         simulator: Any = self.__dict__.pop("_simulator", None)
         if simulator is not None:
             release(simulator)
+
+
+_ROOM = re.compile(r"This (?:room|outside location) is called the (.+?)\.")
+_THING = re.compile(r"\t(?:an?|the|A door to the) (?:substance called )?([^.,(\n]+)")
+
+
+def names_in_room(text: str) -> str:
+    """Return a room's description as names alone: the room, its things, its doors. Another text stays as it is."""
+    room = _ROOM.match(text)
+    if room is None:
+        return text
+    things, _, doors = text.partition("You also see:")
+    thing_names, door_names = ([name.strip() for name in _THING.findall(part)] for part in (things, doors))
+    return f"{room[1]}: {', '.join(name for name in thing_names if name not in ('agent', 'air'))}; to {', '.join(door_names)}"

@@ -43,9 +43,16 @@ PER_KIND = 40
 
 
 def tasks(
-    split: str, *, families: Iterable[str] = tuple(FAMILIES), kinds: Iterable[str] | None = None
+    split: str,
+    *,
+    families: Iterable[str] = tuple(FAMILIES),
+    kinds: Iterable[str] | None = None,
+    variations: int = PER_KIND,
 ) -> Sequence[Task]:
-    """Return our tasks of a split, families and kinds. Raises ConfigError for an unknown one."""
+    """Return our tasks of a split, families and kinds: at most so many variations of a kind.
+
+    Raises ConfigError for an unknown family or kind.
+    """
     chosen_families, chosen_kinds = list(families), None if kinds is None else list(kinds)
     known_kinds = [kind for family in FAMILIES.values() for kind in family]
     for names, of, noun in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known_kinds, "kind")):
@@ -59,7 +66,7 @@ def tasks(
         if task.split == split
         and task.tier in chosen_families
         and (chosen_kinds is None or task.payload["task"] in chosen_kinds)
-        and task.payload["variation"] < PER_KIND
+        and task.payload["variation"] < variations
     ]
 
 

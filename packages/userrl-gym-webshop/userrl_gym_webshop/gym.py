@@ -8,6 +8,8 @@ Departures from WebArena: the shop is our own small one, and every episode has a
 change it (the paper leaves those tasks out). The observation is the whole page, regardless of scrolling. `type`
 replaces a field's content. The browser reaches only the shop. A failing browser gives a null reward.
 
+In the short tier, for models of laptop size, the shop has 16 products and a page is one line (`short.py`).
+
 Needs Chromium.
 """
 
@@ -19,11 +21,16 @@ from typing import Any, ClassVar
 
 from userrl_core.errors import UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
+from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 from userrl_gym_webshop.browser import Tab, browser, path
+from userrl_gym_webshop.short import ShortShop
 from userrl_gym_webshop.site import site
+from userrl_gym_webshop.store import Store
 from userrl_gym_webshop.tree import Element, read, shown
 
+NO = "no"
+"""The short tier's observation for an impossible action."""
 HOME = "http://shop"
 """The shop's address as shown to the agent. The real one differs from run to run."""
 
@@ -59,6 +66,7 @@ class WebShopGym(Gym[GymConfig]):
 
     def __init__(self, task: Task, user: Any = None, config: GymConfig | None = None) -> None:
         super().__init__(task, user, config)
+        self._short: ShortShop | None = None
         self._tabs: list[Tab] = []
         self._at = 0
         self._context = self._home = ""
@@ -78,15 +86,33 @@ class WebShopGym(Gym[GymConfig]):
         """Return the bounds: reached or not."""
         return RewardBounds(0.0, 1.0)
 
+    @classmethod
+    def gold(cls, task: Task, config: GymConfig) -> list[InteractCall]:
+        """Follow the plan in the short tier. Elsewhere only the browser knows an element's number."""
+        if not task.payload.get("short"):
+            return []
+        shop, calls = ShortShop(Store()), []
+        for name, *parts in task.payload["plan"]:
+            arguments = parts if name == "stop" else [shop.number(parts[1]), *parts[2:]]
+            shop.act(name, arguments)
+            calls.append(InteractCall("action", " ".join([name, *(f"[{argument}]" for argument in arguments)])))
+        return calls
+
     def opening(self) -> str:
         """Return the home page and the objective. Raises UserError if the browser fails."""
+        if self.task.payload.get("short"):
+            self._store = Store()
+            self._short = ShortShop(self._store)
+            return f"{self._short.shown()}\nOBJECTIVE: {self.task.payload['objective']}"
         self._home, self._store = site().enter()
         self._context = browser().context()
         self._tabs = [browser().tab(self._context, f"{self._home}/")]
         return f"{self._seen()}\nOBJECTIVE: {self.task.payload['objective']}"
 
     def brief(self) -> str:
-        """Return the objective only."""
+        """Return the objective only; in the short tier in a few words, with the home page."""
+        if self._short is not None:
+            return f"{self.task.payload['words']}\n{self._short.shown()}"
         return str(self.task.payload["objective"])
 
     async def action(self, content: str) -> Reply:
@@ -95,6 +121,10 @@ class WebShopGym(Gym[GymConfig]):
         name, parts = (match[1], _PARTS.findall(match[2])) if match else ("", [])
         if name == "stop":
             return self._stop(parts[0] if parts else "")
+        if self._short is not None:
+            if name == "goto":
+                parts = [part.removeprefix(HOME) for part in parts if part.startswith(HOME)]
+            return Reply(self._short.shown() if self._short.act(name, parts) else NO)
         return await asyncio.to_thread(self._act, name, parts)
 
     def _stop(self, answer: str) -> Reply:
@@ -153,6 +183,8 @@ class WebShopGym(Gym[GymConfig]):
         return "That is not possible; take one of the actions, such as click [1] or stop [answer]."
 
     def _page(self) -> str:
+        if self._short is not None:
+            return HOME + self._short.path
         address = self._tabs[self._at].address
         return HOME + address.removeprefix(self._home) if address.startswith(self._home) else "about:blank"
 

@@ -7,61 +7,90 @@ A step of a plan is ``(action, role, name of the element, text)``; the demonstra
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
-from userrl_core.seeding import content_hash, validation_of
+from userrl_core.seeding import content_hash, split_of, validation_of
+from userrl_gym_webshop.short import short_catalogue
 from userrl_gym_webshop.store import KINDS, Product, Store, catalogue, money
 
 TRAINED, TESTED = 372, 50
 """Numbers of training and testing queries (AgentGym-RL B.1)."""
 VALIDATION = 0.05
+SHORT = 400
+"""Number of tasks of the short tier."""
 TOWNS = ("Oslo", "Porto", "Ghent", "Turin", "Cork", "Basel", "Malmo", "Graz")
 PEOPLE = ("Ada Berg", "Ben Sato", "Cleo Diaz", "Dan Weiss")
+SHORT_NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo")
 Step = tuple[str, ...]
 
 
-def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
-    """Return our tasks of a split. kinds: only these kinds. Raises ConfigError for an unknown kind."""
-    unknown = [kind for kind in kinds if kind not in MAKERS]
+def tasks(split: str, *, tier: str = "full", kinds: Sequence[str] = ()) -> Sequence[Task]:
+    """Return our tasks of a split. tier: ``full`` or ``short``. kinds: only these kinds.
+
+    Raises ConfigError for an unknown tier or kind.
+    """
+    makers = _makers(tier)
+    unknown = [kind for kind in kinds if kind not in makers]
     if unknown:
-        raise ConfigError("task.bad_option", f"WebShop has no kind '{unknown[0]}'. It has {', '.join(MAKERS)}.")
-    return [task for task in _all() if task.split == split and (not kinds or task.tier in kinds)]
+        of = " in its short tier" if tier == "short" else ""
+        raise ConfigError("task.bad_option", f"WebShop has no kind '{unknown[0]}'{of}. It has {', '.join(makers)}.")
+    pool = _all() if tier == "full" else _short()
+    return [task for task in pool if task.split == split and (not kinds or task.tier.removeprefix("short-") in kinds)]
 
 
-def generate(n: int, seed: int) -> list[Task]:
-    """Return n tasks. They may be among our own."""
-    return list(_drawn(n, Random(f"webshop/{seed}")).values())
+def generate(n: int, seed: int, *, tier: str = "full") -> list[Task]:
+    """Return n tasks of a tier. They may be among our own. Raises ConfigError for an unknown tier."""
+    return list(_drawn(n, Random(f"webshop/{seed}"), _makers(tier)).values())
+
+
+def _makers(tier: str) -> Mapping[str, Callable[[Random], Made]]:
+    if tier not in ("full", "short"):
+        raise ConfigError("task.bad_option", f"WebShop has no tier '{tier}'. Use full or short.")
+    return MAKERS if tier == "full" else SHORT_MAKERS
+
+
+@lru_cache(maxsize=1)
+def _short() -> tuple[Task, ...]:
+    drawn = _drawn(SHORT, Random("webshop/short"), SHORT_MAKERS).values()
+    return tuple(dataclasses.replace(task, split=split_of(content_hash(task.payload))) for task in drawn)
 
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[Task, ...]:
-    ordered_tasks = sorted(_drawn(TRAINED + TESTED, Random("webshop")).values(), key=lambda task: content_hash(task.id))
+    ordered_tasks = sorted(
+        _drawn(TRAINED + TESTED, Random("webshop"), MAKERS).values(), key=lambda task: content_hash(task.id)
+    )
     test, rest = ordered_tasks[:TESTED], ordered_tasks[TESTED:]
     train = (dataclasses.replace(task, split=validation_of(content_hash(task.payload), VALIDATION)) for task in rest)
     return (*(dataclasses.replace(task, split="test") for task in test), *train)
 
 
-def _drawn(n: int, rng: Random) -> dict[str, Task]:
+Made = tuple[str, dict[str, Any], list[Step]]
+
+
+def _drawn(n: int, rng: Random, makers: Mapping[str, Callable[[Random], Made]]) -> dict[str, Task]:
+    """Draw n different tasks. Those of the short tier say so in their ids and tiers."""
     tasks_by_id: dict[str, Task] = {}
     while len(tasks_by_id) < n:
-        kind = rng.choice(list(MAKERS))
-        objective, end, plan = MAKERS[kind](rng)
-        payload = {
+        kind = rng.choice(list(makers))
+        objective, end, plan = makers[kind](rng)
+        payload: dict[str, Any] = {
             "objective": objective,
             "end": {"state": Store().state(), **end},
             "plan": [list(step) for step in plan],
         }
+        prefix = ""
+        if makers is SHORT_MAKERS:
+            prefix = "short-"
+            payload |= {"short": True, "words": objective.lower().rstrip(".?")}
         digest = content_hash(payload)
-        tasks_by_id[digest] = Task("webshop", digest, "train", payload, tier=kind)
+        tasks_by_id[prefix + digest] = Task("webshop", prefix + digest, "train", payload, tier=prefix + kind)
     return tasks_by_id
-
-
-Made = tuple[str, dict[str, Any], list[Step]]
 
 
 def _to(product: Product) -> Iterator[Step]:
@@ -134,3 +163,68 @@ MAKERS: dict[str, Callable[[Random], Made]] = {
     "account": _account,
 }
 """Kinds of tasks, which are their tiers."""
+
+
+def _short_product(rng: Random) -> Product:
+    return rng.choice(list(short_catalogue().values()))
+
+
+def _short_to(product: Product) -> Iterator[Step]:
+    yield ("click", "link", product.category)
+    yield ("click", "link", product.name)
+
+
+def _short_fact(rng: Random) -> Made:
+    product = _short_product(rng)
+    fact = rng.choice(["price", "weight"])
+    answer = str(product.price if fact == "price" else product.weight)
+    return f"{fact.title()} {product.name}?", {"answer": answer}, [*_short_to(product), ("stop", answer)]
+
+
+def _short_open(rng: Random) -> Made:
+    product = _short_product(rng)
+    page = f"http://shop/product/{product.id}"
+    return f"Open {product.name}.", {"page": page}, [*_short_to(product), ("stop", "")]
+
+
+def _short_cart(rng: Random) -> Made:
+    product, count = _short_product(rng), rng.randint(1, 5)
+    store = Store(cart={product.id: count})
+    plan: list[Step] = [*_short_to(product), ("type", "textbox", "count", str(count)), ("stop", "")]
+    return f"Take {count} {product.name}.", {"state": store.state()}, plan
+
+
+def _short_order(rng: Random) -> Made:
+    product, count, town = _short_product(rng), rng.randint(1, 5), rng.choice(TOWNS)
+    store = Store(cart={product.id: count})
+    store.order(town.lower())
+    plan: list[Step] = [
+        *_short_to(product),
+        ("type", "textbox", "count", str(count)),
+        ("click", "link", "checkout"),
+        ("type", "textbox", "town", town.lower()),
+        ("stop", ""),
+    ]
+    return f"Order {count} {product.name} {town}.", {"state": store.state()}, plan
+
+
+def _short_account(rng: Random) -> Made:
+    name, town = rng.choice(SHORT_NAMES), rng.choice(TOWNS)
+    store = Store(name=name.lower(), town=town.lower())
+    plan: list[Step] = [
+        ("click", "link", "account"),
+        ("type", "textbox", "name", name.lower()),
+        ("type", "textbox", "town", town.lower()),
+        ("stop", ""),
+    ]
+    return f"Account {name} {town}.", {"state": store.state()}, plan
+
+
+SHORT_MAKERS: dict[str, Callable[[Random], Made]] = {
+    "fact": _short_fact,
+    "open": _short_open,
+    "cart": _short_cart,
+    "order": _short_order,
+    "account": _short_account,
+}
+"""Kinds of tasks of the short tier."""

@@ -19,6 +19,7 @@ from tests.makers import raises
 from tests.waits import runs, wait_for
 from userrl_core.gyms import make, min_turns, tasks
 from userrl_core.gyms.registry import unavailable
+from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.processes import is_alive
@@ -111,6 +112,68 @@ def test_without_chromium_it_is_refused_in_one_sentence(tmp_path: Path) -> None:
         check=True,
     )
     assert found.stdout == "WebShop is driven through Chromium, and there is none here; install chromium.\n"
+
+
+SHORT_KINDS = ("fact", "open", "cart", "order", "account")
+
+
+def test_every_task_of_the_short_tier_is_solved_by_its_gold_solution() -> None:
+    every = [one for split in ("train", "validation", "test") for one in tasks("webshop", split, tier="short")]
+    assert Counter(one.tier for one in every) == {
+        "short-fact": 32,
+        "short-open": 16,
+        "short-cart": 79,
+        "short-account": 63,
+        "short-order": 210,
+    }
+    assert all(one.id.startswith("short-") for one in every)
+    assert all(validate(one).ok for one in every)
+    with raises("task.bad_option", "'cheapest' in its short tier"):
+        tasks("webshop", "train", tier="short", kinds=["cheapest"])
+    with raises("task.bad_option", "'tiny'"):
+        generate(1, 0, tier="tiny")
+
+
+async def test_a_page_of_the_short_tier_is_one_line_and_the_shop_s_rules_hold_there() -> None:
+    one = next(one for one in tasks("webshop", "train", tier="short", kinds=["order"]))
+    gym = make("webshop", one)
+    gym.reset(seed=0)
+    assert gym.brief() == f"{one.payload['words']}\n1 lamps 2 mugs 3 bags 4 clocks 5 cart 6 account"
+
+    async def act(action: str) -> str:
+        return (await gym.step(InteractCall("action", action))).observation
+
+    assert await act("click [3]") == "1 sack 2 satchel 3 tote 4 pouch"
+    assert (await act("click [2]")).endswith(" 3 count")
+    assert (await act("type [3] [2] [0]")).endswith(" 3 count")
+    for impossible in (
+        "type [1] [2]",
+        "click [9]",
+        "type [3]",
+        "goto [http://shop/product/99]",
+        "goto [file:///]",
+        "new_tab",
+    ):
+        assert await act(impossible) == "no"
+    assert await act("type [3] [2]") == "1 2 satchel 2 checkout"
+    assert (await act("go_back")).endswith(" 3 count")
+    assert await act("goto [http://shop/cart]") == "1 2 satchel 2 checkout"
+    assert await act("click [2]") == "1 town"
+    assert await act("type [1] [cork]") == "1 1 orders"
+    ended = await gym.step(InteractCall("action", "stop []"))
+    reached = one.payload["words"] == "order 2 satchel cork"
+    assert (ended.reward, ended.terminated) == (float(reached), True)
+
+
+@pytest.mark.parametrize("skill", [1.0, 0.7])
+async def test_the_demonstrator_solves_the_short_tier_and_begins_anew_after_a_random_turn(skill: float) -> None:
+    some = [one for kind in SHORT_KINDS for one in tasks("webshop", "train", tier="short", kinds=[kind])[:8]]
+    played = await run_episodes(some, ScriptedPolicy(skill), horizon=15, concurrency=4)
+    if skill == 1.0:
+        assert {one.score for one in played} == {1.0}
+        assert [len(one.turns) for one in played] == [min_turns(one.task) for one in played]
+    else:
+        assert sum(one.score or 0.0 for one in played) > len(played) / 2
 
 
 @pytest.mark.slow
