@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -17,9 +17,36 @@ M = TypeVar("M", bound=BaseModel)
 def validated(kind: type[M], values: Mapping[str, Any], label: str) -> M:
     """Return the model of these values. Raises ConfigError in one sentence that begins with ``label`` if they do not fit."""
     try:
-        return kind.model_validate(dict(values))
+        model = kind.model_validate(dict(values))
     except ValidationError as error:
         raise _config_error(error, f"{label[0].upper()}{label[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
+
+    number = next(_truth_values(values, model), None)
+    if number is not None:
+        raise ConfigError(
+            "recipe.invalid_value",
+            f"{label[0].upper()}{label[1:]}: {number[1:]} is a truth value (true, yes or on in YAML). Give a number.",
+        )
+    return model
+
+
+def _truth_values(given: Any, read: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys, each after a dot, whose given truth value was read as a number: pydantic takes true as 1."""
+    if isinstance(given, bool):
+        if isinstance(read, (int, float)) and not isinstance(read, bool):
+            yield key
+    elif isinstance(given, Mapping):
+        fields = (
+            {info.alias or name: getattr(read, name) for name, info in type(read).model_fields.items()}
+            if isinstance(read, BaseModel)
+            else read
+        )
+        if isinstance(fields, Mapping):
+            for name in given.keys() & fields.keys():
+                yield from _truth_values(given[name], fields[name], f"{key}.{name}")
+    elif isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
+        for index, (given_item, read_item) in enumerate(zip(given, read, strict=False)):
+            yield from _truth_values(given_item, read_item, f"{key}.{index}")
 
 
 def _config_error(error: ValidationError, sentence: str) -> ConfigError:

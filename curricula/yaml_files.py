@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +19,9 @@ MAX_NODES = 10_000
 """Most values of a file with its aliases expanded, or of overrides. Our longest file, resolved, has 4,067 bytes and
 506 values.
 """
+MERGE = "tag:yaml.org,2002:merge"
+"""The tag of the key ``<<``, which adds the keys of an anchor."""
+_BASE_8 = re.compile(r"[-+]?0[0-9_]+$")
 HERE = Path(__file__).resolve().parent
 What = Literal["recipe", "profile", "suite", "claim"]
 
@@ -103,6 +107,17 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     return document
 
 
+def value_of(text: str, key: str) -> Any:
+    """Return the value of a word ``key=value`` of the command line, by the rules of a file. Raises ConfigError."""
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or "it is not YAML"
+        raise ConfigError(
+            "argument.malformed", f"The value of '{key}' cannot be read as YAML: {text} ({problem})."
+        ) from error
+
+
 def check_size(overrides: Mapping[str, Any]) -> None:
     """Raise ConfigError for overrides that are larger than a file may be, or not text."""
     number, inside = 0, [overrides]
@@ -130,7 +145,9 @@ def _torn(text: str) -> bool:
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
-    """Return a safe loader that refuses a repeated key. YAML would silently keep the last value."""
+    """Return a safe loader that refuses a repeated key, of which YAML would silently keep the last value, and a number of
+    base 8 or 60 (``012``, ``1:30``), which nobody means.
+    """
 
     class Strict(yaml.SafeLoader):
         def get_single_node(self) -> yaml.Node | None:
@@ -140,14 +157,28 @@ def _loader() -> type[yaml.SafeLoader]:
             return node
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        keys = [loader.construct_object(key) for key, _ in node.value]
+        keys = [None if key.tag == MERGE else loader.construct_object(key) for key, _ in node.value]
         for index, key in enumerate(keys):
-            if key in keys[:index]:
+            if node.value[index][0].tag != MERGE and key in keys[:index]:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"'{key}' is given twice", node.value[index][0].start_mark
                 )
         return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
+    def number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float:
+        is_float = node.tag.endswith(":float")
+        value = loader.construct_yaml_float(node) if is_float else loader.construct_yaml_int(node)
+        if ":" in node.value or (not is_float and _BASE_8.match(node.value)):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"YAML reads {node.value} as the number {value}. Write {value}, or quotes for text",
+                node.start_mark,
+            )
+        return value
+
+    for kind in ("int", "float"):
+        Strict.add_constructor(f"tag:yaml.org,2002:{kind}", number)
     Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     return Strict
 

@@ -310,6 +310,12 @@ def test_a_step_penalty_makes_rewards_negative_and_released_r2g_is_refused():
         curricula.load("equalized-r2g", "laptop-quick", overrides)
 
 
+def test_the_keys_of_an_anchor_are_merged(write):
+    text = "stages:\n  - &first {steps: 3, horizon: 8, mix: {travel: 1}}\n  - {<<: *first, horizon: 10}\n"
+    recipe = load(write(f"extends: equalized-r2g\n{text}"))
+    assert [(stage.steps, stage.horizon) for stage in recipe.stages] == [(3, 8), (3, 10)]
+
+
 def test_a_recipe_of_ones_own(write):
     path = write("name: mine\nextends: equalized-r2g\nsource: ours\ncredit: {gamma: 0.7}\n")
     recipe = load(path)
@@ -321,6 +327,20 @@ def test_a_recipe_of_ones_own(write):
     ("text", "code", "fact"),
     [
         ("name: mine\nname: yours\n", "file.unreadable", "'name' is given twice"),
+        ("extends: grpo\nevaluate: {tasks: 012}\n", "file.unreadable", "line 2: YAML reads 012 as the number 10"),
+        ("extends: grpo\nevaluate: {tasks: 1:30}\n", "file.unreadable", "YAML reads 1:30 as the number 90"),
+        ("extends: grpo\ncredit: {gamma: 0:0.5}\n", "file.unreadable", "YAML reads 0:0.5 as the number 0.5"),
+        ("extends: grpo\nevaluate: {tasks: yes}\n", "recipe.invalid_value", "evaluate.tasks is a truth value"),
+        (
+            "extends: grpo\nstages: [{steps: 4, horizon: true, mix: {travel: 1}}]\n",
+            "recipe.invalid_value",
+            "stages.0.horizon is a truth value",
+        ),
+        (
+            "extends: grpo\nstages: [{steps: 4, horizon: 8, mix: {travel: on}}]\n",
+            "recipe.invalid_value",
+            "stages.0.mix.travel is a truth value",
+        ),
         ("- a\n- b\n", "file.unreadable", "no mapping"),
         ("name: [1\n", "file.unreadable", "YAML"),
         ("name: mine\nextends: mine.yaml\n", "file.missing", "mine.yaml"),

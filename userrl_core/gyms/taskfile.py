@@ -8,10 +8,14 @@ from typing import Any
 
 import orjson
 
+from userrl_core.chats.stream import rows
+from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import TaskError
+from userrl_core.json_files import portable
 from userrl_core.records import Task
 from userrl_core.replaced_file import replacing
 
+DEFAULTS = {"source": "ours", "tier": ""}
 _SPLITS = ("train", "validation", "test")
 
 
@@ -28,34 +32,33 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
 def read_tasks(path: Path) -> list[Task]:
     """Return all tasks of a file. Raises TaskError for the first line that is not a task."""
     try:
-        lines = path.read_bytes().splitlines()
+        return [_task(row, where) for where, row in rows(path)]
     except OSError as error:
         raise TaskError(
             "task.file_unreadable", f"{path} cannot be read ({error.strerror or type(error).__name__})."
         ) from None
-    return [_task(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
+    except BrokenFile as error:
+        raise TaskError("task.file_unreadable", error.fact) from None
 
 
-def _task(line: bytes, path: Path, number: int) -> Task:
-    try:
-        row: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise TaskError(
-            "task.file_unreadable", f"{path}, line {number}: this line is not valid JSON ({error.msg})."
-        ) from None
-    if not isinstance(row, dict):
-        raise TaskError(
-            "task.invalid_field", f"{path}, line {number}: this line is a {type(row).__name__}, not an object."
-        )
-    for name in ("gym", "id", "split"):
-        if not isinstance(row.get(name), str) or not row[name]:
-            raise TaskError("task.invalid_field", f"{path}, line {number}: field '{name}' is missing or not a text.")
+def _task(row: dict[str, Any], where: str) -> Task:
+    for name in ("gym", "id", "split", "source", "tier"):
+        value = row.get(name, DEFAULTS.get(name))
+        if not isinstance(value, str) or not (value or name == "tier"):
+            raise TaskError("task.invalid_field", f"{where}: field '{name}' is missing or not a text.")
     if row["split"] not in _SPLITS:
         raise TaskError(
             "task.invalid_field",
-            f"{path}, line {number}: field 'split' is '{row['split']}'. Use one of {', '.join(_SPLITS)}.",
+            f"{where}: field 'split' is '{row['split']}'. Use one of {', '.join(_SPLITS)}.",
         )
-    if not isinstance(row.get("payload"), dict):
-        raise TaskError("task.invalid_field", f"{path}, line {number}: field 'payload' is missing or not an object.")
-    source, tier = str(row.get("source", "ours")), str(row.get("tier", ""))
-    return Task(row["gym"], row["id"], row["split"], row["payload"], source, tier)
+    payload = row.get("payload")
+    if not isinstance(payload, dict):
+        raise TaskError("task.invalid_field", f"{where}: field 'payload' is missing or not an object.")
+    if portable(payload) != payload:
+        raise TaskError("task.invalid_field", f"{where}: a number of 'payload' is not finite, or is beyond 64 bits.")
+    unknown = [key for key in row if key not in Task.__slots__]
+    if unknown:
+        raise TaskError(
+            "task.invalid_field", f"{where}: there is no field '{unknown[0]}'. What a gym reads is in 'payload'."
+        )
+    return Task(**(DEFAULTS | row))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from curricula.yaml_files import value_of
 from flows.cli.arguments import Json, RunName, parse_user
 from flows.cli.terminal import plain_json
 from userrl_core.errors import ConfigError
@@ -46,5 +46,5 @@ def _changes(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         name, dot, field = key.partition(".")
         if not equals or not dot or not field:
             raise ConfigError("argument.malformed", f"Write a changed rule as tau.check_outputs=true, not '{text}'.")
-        changes.setdefault(name.strip(), {})[field.strip()] = yaml.safe_load(value)
+        changes.setdefault(name.strip(), {})[field.strip()] = value_of(value, key)
     return changes

@@ -119,7 +119,7 @@ def _train(name: str, profile: str | None, changes: list[str]) -> str:
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
     """Parse ``key=value`` words into overrides. Values are read as YAML. Raises ConfigError for a word without ``=``."""
-    import yaml
+    from curricula.yaml_files import value_of
 
     overrides: dict[str, Any] = {}
     for change in changes:
@@ -128,10 +128,7 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
             raise ConfigError(
                 "argument.malformed", f"'{change}' is not a change. Write key=value, such as algorithm.lr=1e-4."
             )
-        try:
-            overrides[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError("argument.malformed", f"The value of '{key}' cannot be read as YAML: {value}.") from error
+        overrides[key] = value_of(value, key)
     return overrides
 
 

@@ -192,11 +192,25 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl"]
 
 
+TASK = '{"gym": "g", "id": "i", "split": "train", "payload": {}}'
+
+
+def test_a_file_of_tasks_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TASK + "\r\n", encoding="utf-8-sig")
+    assert read_tasks(tmp_path / "t.jsonl") == [Task("g", "i", "train", {})]
+
+
 @pytest.mark.parametrize(
     ("line", "code", "fact"),
     [
         ("{", "task.file_unreadable", "line 1"),
-        ("[]", "task.invalid_field", "line 1: this line is a list"),
+        ("[]", "task.file_unreadable", "line 1: the line is not a JSON object"),
+        (TASK[:-1] + ', "id": "j"}', "task.file_unreadable", "line 1: an object has the key 'id' twice"),
+        (TASK[:-1] + ', "tier": null}', "task.invalid_field", "field 'tier'"),
+        (TASK[:-1] + ', "source": 7}', "task.invalid_field", "field 'source'"),
+        (TASK[:-1] + ', "weight": 2}', "task.invalid_field", "there is no field 'weight'"),
+        (TASK.replace("{}", '{"n": 18446744073709551617}'), "task.invalid_field", "beyond 64 bits"),
+        (TASK.replace("{}", '{"n": NaN}'), "task.invalid_field", "not finite"),
         ('{"gym": "g", "id": "i", "payload": {}}', "task.invalid_field", "field 'split'"),
         ('{"gym": "g", "id": "i", "split": "dev", "payload": {}}', "task.invalid_field", "field 'split' is 'dev'"),
         ('{"gym": "g", "id": "i", "split": "train", "payload": []}', "task.invalid_field", "field 'payload'"),
