@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from userrl_core.gyms.intention.gym import Detail, Exchange
-from userrl_core.records import Message, ModelCall, Task
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
 from userrl_core.served.quoting import DATA_RULE, quote
 
 REPLY_TEMPERATURE = 0.7
@@ -50,23 +50,19 @@ class Response(BaseModel):
     response: str = Field(min_length=1)
 
 
-class LLMIntentionUser:
+class LLMIntentionUser(ServedUser):
     """A served user with the options of `ChatServer`. `reply` raises UserError, `covered` raises JudgeError."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
+        super().__init__(**options)
         self._request = str(task.payload["task"])
         self._category = str(task.payload["category"])
-        self._server = ChatServer(**options)
-        self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """Return the user's answer, based on the request and the conversation only."""
         past = "".join(f"You were asked:\n{quote(e.question)}\nYou said:\n{quote(e.answer)}\n" for e in conversation)
         prompt = f"{self._topic()}\n{past}Now you are asked:\n{quote(question)}"
-        answer = await client_for(self._server).complete(
-            _messages(_REPLY, prompt), role="user", ledger=self.ledger, schema=Response, temperature=REPLY_TEMPERATURE
-        )
-        return str(answer.parsed.response)
+        return (await self._ask(_REPLY, prompt, "user", Response, REPLY_TEMPERATURE)).response
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the details that the question asks for, as indices from 0."""
@@ -75,25 +71,15 @@ class LLMIntentionUser:
             f"{i}. {d.description} (importance: {names[d.importance]})" for i, d in enumerate(remaining, 1)
         )
         prompt = f"{self._topic()}\nDetails left open:\n{detail_lines}\n\nThe question:\n{quote(question)}"
-        answer = await client_for(self._server).complete(
-            _messages(_JUDGE, prompt),
-            role="judge",
-            ledger=self.ledger,
-            schema=_coverage(len(remaining)),
-            temperature=0.0,
-        )
-        return [number - 1 for number in answer.parsed.covered]
+        judgement = await self._ask(_JUDGE, prompt, "judge", _coverage(len(remaining)), 0.0)
+        return [number - 1 for number in judgement.covered]
 
     def _topic(self) -> str:
         return f"Category: {self._category}\nRequest: {self._request}\n"
 
 
-def _coverage(count: int) -> type[BaseModel]:
+def _coverage(count: int) -> Any:
     """Return the judgement's schema. It accepts only numbers on the list, so that a reply with another number is retried."""
     number: Any = Literal[tuple(range(1, count + 1))]
     fields: dict[str, Any] = {"analysis": (str, ...), "covered": (list.__class_getitem__(number), ...)}
     return create_model("Coverage", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def _messages(system: str, prompt: str) -> list[Message]:
-    return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]

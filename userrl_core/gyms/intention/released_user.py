@@ -16,9 +16,9 @@ from typing import Any
 from userrl_core.gyms.intention.gym import Detail, Exchange
 from userrl_core.gyms.intention.tasks import FOLDER
 from userrl_core.gyms.released_texts import Source, Template, published_root, rows_by_id
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, read_text, spoken
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, read_text, spoken
 
 EXCHANGES = 3
 """Latest exchanges that a prompt repeats (released code)."""
@@ -65,23 +65,22 @@ def read_texts(root: Path) -> IntentionTexts:
     )
 
 
-class ReleasedIntentionUser:
+class ReleasedIntentionUser(ServedUser):
     """A served user with the released prompts. texts: the folder of published data; further options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         root = published_root(texts)
         self._texts = read_texts(root)
-        self._server = ChatServer(**options)
         self._task = _released_task(task, root)
         self._said: list[tuple[str, str]] = []
-        self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """Return the user's answer. Raises UserError."""
         self._said = [(_as_action(e.question), e.answer) for e in conversation][-EXCHANGES:]
         t, lines = self._texts, self._said
         past = "".join(t.reply_line.fill(prev_q=q, prev_r=r) for q, r in lines)
-        answer: str = await self._ask(
+        return await self._ask_in_words(
             t.reply_system,
             t.reply.format(
                 task=self._task,
@@ -89,10 +88,9 @@ class ReleasedIntentionUser:
                 question=spoken(question),
                 conversation_history=t.reply_before + past if past else t.reply_first,
             ),
-            _reply,
             "user",
+            _reply,
         )
-        return answer
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the indices of the details that the question asks for. Raises JudgeError."""
@@ -106,7 +104,7 @@ class ReleasedIntentionUser:
             question=spoken(question),
             conversation_history=t.judge_before + past if past else t.judge_first,
         )
-        indices = await self._ask(t.judge_system, prompt, _indices, "judge")
+        indices = await self._ask_in_words(t.judge_system, prompt, "judge", _indices)
         return [index for index in indices if index < len(remaining)]
 
     def _detail(self, number: int, detail: Detail) -> str:
@@ -117,10 +115,6 @@ class ReleasedIntentionUser:
             "detail['inquiry']": detail.inquiry,
         }
         return "".join(template.fill(**values) for template in self._texts.judge_details)
-
-    async def _ask(self, system: str, prompt: str, read: Any, role: Any) -> Any:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-        return await ask(self._server, messages, read, role=role, ledger=self.ledger)
 
 
 def _released_task(task: Task, root: Path) -> dict[str, Any]:

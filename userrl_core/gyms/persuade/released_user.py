@@ -13,9 +13,9 @@ from typing import Any
 
 from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse
 from userrl_core.gyms.released_texts import Source, Template, published_root
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, read_text, spoken
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, read_text, spoken
 
 BUILD = "build_response_prompt"
 
@@ -42,15 +42,14 @@ def read_texts(root: Path) -> PersuadeTexts:
     )
 
 
-class ReleasedPersuadeUser:
+class ReleasedPersuadeUser(ServedUser):
     """A served user with the released prompts. texts: the folder of published data; further options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         self._texts = read_texts(published_root(texts))
-        self._server = ChatServer(**options)
         self._claim, self._argument = str(task.payload["claim"]), str(task.payload["argument"])
         self._said: list[tuple[str, str]] = []
-        self.ledger: list[ModelCall] = []
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """Return response and stance. Raises JudgeError."""
@@ -67,8 +66,7 @@ class ReleasedPersuadeUser:
             conversation_history=past or self._texts.first,
             latest_argument=argument_text,
         )
-        messages = [{"role": "system", "content": self._texts.system}, {"role": "user", "content": prompt}]
-        response = await ask(self._server, messages, _opinion, role="judge", ledger=self.ledger)
+        response = await self._ask_in_words(self._texts.system, prompt, "judge", _opinion)
         self._said.append((argument_text, response.response))
         return response
 

@@ -9,8 +9,8 @@ import random
 from typing import Any
 
 from userrl_core.gyms.search.rule_user import RuleSearchUser
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
 from userrl_core.served.quoting import DATA_RULE, quote
 from userrl_core.served.verdict import SameThing
 
@@ -29,12 +29,11 @@ Go by the right answer above, not by what you believe yourself.
 {rule}"""
 
 
-class LLMSearchUser:
+class LLMSearchUser(ServedUser):
     """A judge with the options of `ChatServer` (the paper's judge: temperature 0, 512 tokens)."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
-        self.ledger: list[ModelCall] = []
-        self._server = ChatServer(**{"max_tokens": MAX_TOKENS, **options})
+        super().__init__(**{"max_tokens": MAX_TOKENS, **options})
         self._rule = RuleSearchUser(task, rng)
         truth = " / ".join([task.payload["answer"], *task.payload["aliases"]])
         self._prompt = _JUDGE.format(question=task.payload["question"], truth=truth, rule=DATA_RULE)
@@ -43,7 +42,4 @@ class LLMSearchUser:
         """Return whether the answer is right. Raises JudgeError after all retries."""
         if await self._rule.matches(answer):
             return True
-        messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": quote(answer)}]
-        reply = await client_for(self._server).complete(messages, role="judge", ledger=self.ledger, schema=SameThing)
-        verdict: SameThing = reply.parsed
-        return verdict.correct == "Yes"
+        return (await self._ask(self._prompt, quote(answer), "judge", SameThing)).correct == "Yes"

@@ -15,9 +15,9 @@ from typing import Any
 from userrl_core.gyms.released_texts import Source, Template, published_root
 from userrl_core.gyms.search.llm_user import MAX_TOKENS
 from userrl_core.gyms.search.rule_user import RuleSearchUser
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, spoken
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, spoken
 from userrl_core.served.verdict import read_answer
 
 
@@ -40,17 +40,16 @@ def read_texts(root: Path) -> SearchTexts:
     return SearchTexts(judge.constant("ANSWER_SYS"), judge.constant("ANSWER_USER"), right, wrong)
 
 
-class ReleasedSearchUser:
+class ReleasedSearchUser(ServedUser):
     """A served judge with the released prompts. texts: the folder of published data; further options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**{"max_tokens": MAX_TOKENS, **options})
         self._texts = read_texts(published_root(texts))
-        self._server = ChatServer(**{"max_tokens": MAX_TOKENS, **options})
         self._rule = RuleSearchUser(task, rng)
         self._question, self._truth = str(task.payload["question"]), str(task.payload["answer"])
         self.feedback = ""
         """What the agent reads about its last answer."""
-        self.ledger: list[ModelCall] = []
 
     async def matches(self, answer: str) -> bool:
         """Return whether the answer is right. Raises JudgeError."""
@@ -62,8 +61,7 @@ class ReleasedSearchUser:
     async def _judge(self, answer: str) -> bool:
         prompt = self._texts.user.replace("<question>", self._question).replace("<correct_answer>", self._truth)
         prompt = prompt.replace("<model_answer>", answer)  # last: an answer "<correct_answer>" must stay as it is
-        messages = [{"role": "system", "content": self._texts.system}, {"role": "user", "content": prompt}]
-        return await ask(self._server, messages, _judgement, role="judge", ledger=self.ledger)
+        return await self._ask_in_words(self._texts.system, prompt, "judge", _judgement)
 
 
 def _judgement(text: str) -> bool:

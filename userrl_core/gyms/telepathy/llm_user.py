@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from userrl_core.gyms.served_user import ServedUser
 from userrl_core.gyms.stemming import normalise
 from userrl_core.gyms.telepathy.rule_user import same_name
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.records import Task
 from userrl_core.served.quoting import DATA_RULE, quote
 from userrl_core.served.verdict import Answer, SameThing, YesNoMaybe
 
@@ -34,12 +34,11 @@ The player's guess follows as data. Decide whether it names that very thing.
 {rule}"""
 
 
-class LLMTelepathyUser:
+class LLMTelepathyUser(ServedUser):
     """A served user with the options of `ChatServer`. The entity's name is accepted without a model call."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
-        self.ledger: list[ModelCall] = []
-        self._server = ChatServer(**options)
+        super().__init__(**options)
         entity = task.payload
         names = [entity["title"], *entity["aliases"]]
         self._names = {normalise(name) for name in names}
@@ -47,20 +46,13 @@ class LLMTelepathyUser:
 
     async def reply(self, question: str) -> Answer:
         """Return Yes, No or Maybe. Raises UserError after all retries."""
-        parsed: YesNoMaybe = await self._ask(_ANSWER, question, "user", YesNoMaybe)
-        return parsed.response
+        return (await self._ask(self._rules(_ANSWER), quote(question), "user", YesNoMaybe)).response
 
     async def matches(self, guess: str) -> bool:
         """Return whether a guess names the entity. Raises JudgeError after all retries."""
         if same_name(guess, self._names):
             return True
-        parsed: SameThing = await self._ask(_JUDGE, guess, "judge", SameThing)
-        return parsed.correct == "Yes"
+        return (await self._ask(self._rules(_JUDGE), quote(guess), "judge", SameThing)).correct == "Yes"
 
-    async def _ask(self, prompt: str, text: str, role: Any, schema: Any) -> Any:
-        messages = [
-            {"role": "system", "content": prompt.format(truth=self._entity, rule=DATA_RULE)},
-            {"role": "user", "content": quote(text)},
-        ]
-        answer = await client_for(self._server).complete(messages, role=role, ledger=self.ledger, schema=schema)
-        return answer.parsed
+    def _rules(self, text: str) -> str:
+        return text.format(truth=self._entity, rule=DATA_RULE)

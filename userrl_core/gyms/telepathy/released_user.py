@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.gyms.released_texts import Source, published_root
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, read_text, spoken
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, read_text, spoken
 from userrl_core.served.verdict import Answer, read_answer
 
 
@@ -36,34 +36,29 @@ def read_texts(root: Path) -> TelepathyTexts:
     return TelepathyTexts(*map(source.constant, ("ACTION_SYS", "ACTION_USER", "ANSWER_SYS", "ANSWER_USER")))
 
 
-class ReleasedTelepathyUser:
+class ReleasedTelepathyUser(ServedUser):
     """A served user with the released prompts. texts: the folder of published data; further options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         self._texts = read_texts(published_root(texts))
-        self._server = ChatServer(**options)
         self._entity = str(task.payload["description"] or task.payload["title"])
         self.feedback = ""
         """What the agent reads about its last guess."""
-        self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str) -> Answer:
         """Return Yes, No or Maybe. Raises UserError."""
         prompt = self._filled(self._texts.question, "<user_question>", spoken(question))
-        return await self._ask(self._texts.question_system, prompt, _answer, "user")  # type: ignore[no-any-return]
+        return await self._ask_in_words(self._texts.question_system, prompt, "user", _answer)
 
     async def matches(self, guess: str) -> bool:
         """Return whether a guess names the entity. Raises JudgeError."""
         prompt = self._filled(self._texts.guess, "<user_guess>", spoken(guess, "answer"))
-        right, self.feedback = await self._ask(self._texts.guess_system, prompt, _judgement, "judge")
-        return bool(right)
+        right, self.feedback = await self._ask_in_words(self._texts.guess_system, prompt, "judge", _judgement)
+        return right
 
     def _filled(self, prompt: str, mark: str, text: str) -> str:
         return prompt.replace("<target_entity>", self._entity).replace(mark, text)
-
-    async def _ask(self, system: str, prompt: str, read: Any, role: Any) -> Any:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-        return await ask(self._server, messages, read, role=role, ledger=self.ledger)
 
 
 def _answer(text: str) -> Answer:

@@ -17,10 +17,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from userrl_core.gyms.population import direction
+from userrl_core.gyms.served_user import ServedUser
 from userrl_core.gyms.travel.rule_user import TravelPersona
 from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement, World
-from userrl_core.records import Message, ModelCall, Task
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.records import Task
 from userrl_core.served.quoting import DATA_RULE, quote
 
 _JUDGE = f"""You judge one message that a travel assistant sent to a traveller. You are given the trip, the wishes that the
@@ -98,16 +98,15 @@ class _Query(BaseModel):
         return self
 
 
-class LLMTravelUser:
+class LLMTravelUser(ServedUser):
     """A served user with the options of `ChatServer`. Judging raises JudgeError, speaking raises UserError."""
 
     def __init__(
         self, task: Task, rng: random.Random, *, population: str | Mapping[str, Any] | None = None, **options: Any
     ) -> None:
+        super().__init__(**options)
         self.persona = None if population is None else TravelPersona(task.id, population)
         self._world = World.of(task.payload)
-        self._server = ChatServer(**options)
-        self.ledger: list[ModelCall] = []
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
@@ -139,24 +138,19 @@ class LLMTravelUser:
             f"{self._trip()}\nYour remark, about the {preference.aspect.replace('_', ' ')}: {preference.implicit}\n\n"
             f"{_talk(history)}The assistant {relation}:\n{quote(utterance)}"
         )
-        return str((await self._ask(_REVEAL, prompt, "user", Response)).response)
+        return (await self._ask(_REVEAL, prompt, "user", Response)).response
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         """Reply with one speaking call without a preference."""
         prompt = f"{self._trip()}\n{_talk(history)}The assistant says:\n{quote(utterance)}"
         system = _CHAT if self.persona is None else _CHAT + direction(self.persona.due)
-        reply = str((await self._ask(system, prompt, "user", Response)).response)
+        reply = (await self._ask(system, prompt, "user", Response)).response
         if self.persona is not None:
             self.persona.said(reply)
         return reply
 
     def _trip(self) -> str:
         return f"The trip, in the traveller's words: {self._world.scenario}\n"
-
-    async def _ask(self, system: str, prompt: str, role: Literal["user", "judge"], schema: type[BaseModel]) -> Any:
-        messages: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-        answer = await client_for(self._server).complete(messages, role=role, ledger=self.ledger, schema=schema)
-        return answer.parsed
 
 
 def _talk(history: Sequence[HistoryLine]) -> str:
@@ -165,14 +159,14 @@ def _talk(history: Sequence[HistoryLine]) -> str:
     return "The conversation so far:\n" + "".join(f"{line.speaker}:\n{quote(line.text)}\n" for line in history) + "\n"
 
 
-def _utterance_schema(ids: Sequence[str]) -> type[BaseModel]:
+def _utterance_schema(ids: Sequence[str]) -> Any:
     # Only listed ids fit, so that an invented id is retried.
     id_type: Any = Literal[tuple(ids)] | None if ids else None
     fields: dict[str, Any] = {"preference_id": (id_type, None)}
     return create_model("UtteranceVerdict", __base__=_Utterance, **fields)
 
 
-def _query_schema(parts: Sequence[str]) -> type[BaseModel]:
+def _query_schema(parts: Sequence[str]) -> Any:
     part_type: Any = Literal[tuple(parts)] | None
     fields: dict[str, Any] = {"part": (part_type, None)}
     return create_model("QueryVerdict", __base__=_Query, **fields)

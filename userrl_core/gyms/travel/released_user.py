@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from userrl_core.gyms.released_texts import Source, Template, published_root
+from userrl_core.gyms.served_user import ServedUser
 from userrl_core.gyms.travel.replies import ReplyTexts
 from userrl_core.gyms.travel.world import (
     ASPECTS,
@@ -26,9 +27,8 @@ from userrl_core.gyms.travel.world import (
     UtteranceKind,
     World,
 )
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, read_text, spoken
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, read_text, spoken
 
 KINDS: Mapping[str, UtteranceKind] = {"1": "other", "2": "held", "3": "not_held", "4": "too_vague"}
 """The released numbers of the kinds of utterance."""
@@ -114,21 +114,20 @@ def _replies(code: Source, schemas: Mapping[str, str], *, several: bool) -> Repl
     )
 
 
-class ReleasedTravelUser:
+class ReleasedTravelUser(ServedUser):
     """A served user with the released prompts. texts: the folder of published data; further options of `ChatServer`.
 
     Judging raises JudgeError, speaking raises UserError.
     """
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         self._texts = read_texts(published_root(texts))
         self._world = World.of(task.payload)
         self._scenario = str(task.payload.get("scenario", self._world.scenario))
-        self._server = ChatServer(**options)
         self._notes: list[str] = []
         self.replies, self.several = self._texts.replies, self._texts.several
         """The replies of user and database that the gym shows: with one choice per aspect, and with several."""
-        self.ledger: list[ModelCall] = []
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
@@ -160,7 +159,7 @@ class ReleasedTravelUser:
             latest_utterance=spoken(utterance),
             preferences_list=listed.strip(),
         )
-        reading: MessageReading = await self._ask(self._texts.judge[0], prompt, read, "judge")
+        reading = await self._ask_in_words(self._texts.judge[0], prompt, "judge", read)
         note = self._texts.notes[reading.kind]
         self._notes.append(note.fill(preference_id=reading.preference_id or ""))
         return reading
@@ -185,7 +184,7 @@ class ReleasedTravelUser:
 
         system, user = self._texts.search
         prompt = user.format(agent_request=spoken(query, "search"), ground_truth_arguments=arguments.strip())
-        return await self._ask(system, prompt, read, "judge")  # type: ignore[no-any-return]
+        return await self._ask_in_words(system, prompt, "judge", read)
 
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
@@ -208,13 +207,13 @@ class ReleasedTravelUser:
             conversation_history=self._talk(history),
             latest_utterance=spoken(utterance),
         )
-        return str(await self._ask(system, prompt, _response, "user"))
+        return await self._ask_in_words(system, prompt, "user", _response)
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         """Reply with one speaking call without a preference."""
         system, user = self._texts.natural
         prompt = user.format(conversation_history=self._talk(history), latest_utterance=spoken(utterance))
-        return str(await self._ask(system, prompt, _response, "user"))
+        return await self._ask_in_words(system, prompt, "user", _response)
 
     def _talk(self, history: Sequence[HistoryLine]) -> str:
         """Return the conversation as the released prompts have it, with a note after every message to the user."""
@@ -231,10 +230,6 @@ class ReleasedTravelUser:
                 text += (user if line.speaker == "user" else database).fill(content=line.text)
             text += blank.text
         return text.strip()
-
-    async def _ask(self, system: str, prompt: str, read: Any, role: Literal["user", "judge"]) -> Any:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-        return await ask(self._server, messages, read, role=role, ledger=self.ledger)
 
 
 def _response(text: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
 from userrl_core.served.quoting import DATA_RULE, quote
 from userrl_core.served.verdict import Answer, YesNoMaybe
 
@@ -47,19 +47,17 @@ Grade what is said, not how sure or how long it is. An explanation that states s
 {rule}"""
 
 
-class LLMTurtleUser:
+class LLMTurtleUser(ServedUser):
     """A served user with the options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
-        self.ledger: list[ModelCall] = []
-        self._server = ChatServer(**options)
+        super().__init__(**options)
         self._story = task.payload
 
     async def reply(self, question: str) -> Answer:
         """Return Yes, No or Maybe. Raises UserError after all retries."""
         prompt = _ANSWER.format(surface=self._story["surface"], bottom=self._story["bottom"], rule=DATA_RULE)
-        parsed: YesNoMaybe = await self._ask(prompt, question, "user", YesNoMaybe)
-        return parsed.response
+        return (await self._ask(prompt, quote(question), "user", YesNoMaybe)).response
 
     async def grade(self, explanation: str) -> list[float]:
         """Return 0, 0.5 or 1 for each criterion. Raises JudgeError after all retries."""
@@ -67,13 +65,8 @@ class LLMTurtleUser:
         criterion_lines = "\n".join(f"{number}. {statement}" for number, statement in enumerate(criteria, 1))
         story = {name: self._story[name] for name in ("surface", "bottom")}
         prompt = _JUDGE.format(**story, criteria=criterion_lines, rule=DATA_RULE)
-        parsed = await self._ask(prompt, explanation, "judge", _grades(len(criteria)))
+        parsed = await self._ask(prompt, quote(explanation), "judge", _grades(len(criteria)))
         return [_POINTS[getattr(parsed, f"criterion_{number}")] for number in range(1, len(criteria) + 1)]
-
-    async def _ask(self, prompt: str, text: str, role: Any, schema: type[BaseModel]) -> Any:
-        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": quote(text)}]
-        answer = await client_for(self._server).complete(messages, role=role, ledger=self.ledger, schema=schema)
-        return answer.parsed
 
 
 def _grades(n: int) -> type[BaseModel]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.gyms.released_texts import Source, Template, published_root
-from userrl_core.records import ModelCall, Task
-from userrl_core.served.client import ChatServer
-from userrl_core.served.plain import ask, read_object, spoken
+from userrl_core.gyms.served_user import ServedUser
+from userrl_core.records import Task
+from userrl_core.served.plain import read_object, spoken
 from userrl_core.served.verdict import Answer, read_answer
 
 GRADES = (0.0, 0.5, 1.0)
@@ -51,29 +51,28 @@ def read_texts(root: Path) -> TurtleTexts:
     )
 
 
-class ReleasedTurtleUser:
+class ReleasedTurtleUser(ServedUser):
     """A served user with the released prompts. texts: the folder of published data; further options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, *, texts: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         self._texts = read_texts(published_root(texts))
-        self._server = ChatServer(**options)
         self._surface, self._bottom = str(task.payload["surface"]), str(task.payload["bottom"])
         self._statements = [str(criterion["statement"]) for criterion in task.payload["criteria"]]
         self.feedback = ""
         """What the agent reads about its last explanation."""
-        self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str) -> Answer:
         """Return Yes, No or Maybe. Raises UserError."""
         prompt = self._filled(self._texts.question).replace("<query>", spoken(question))
-        return await self._ask(self._texts.question_system, prompt, _answer, "user")  # type: ignore[no-any-return]
+        return await self._ask_in_words(self._texts.question_system, prompt, "user", _answer)
 
     async def grade(self, explanation: str) -> list[float]:
         """Return 0, 0.5 or 1 for each criterion. Raises JudgeError."""
         protocol = json.dumps([{"statement": statement} for statement in self._statements], indent=4)
         prompt = self._filled(self._texts.answer.replace("<protocol>", protocol))
         prompt = prompt.replace("<user>", spoken(explanation, "answer"))
-        grades: list[float] = await self._ask(self._texts.answer_system, prompt, self._grades, "judge")
+        grades = await self._ask_in_words(self._texts.answer_system, prompt, "judge", self._grades)
         full = [statement for statement, grade in zip(self._statements, grades, strict=True) if grade == 1.0]
         covered = "".join(self._texts.covered.fill(statement=statement) for statement in full).strip()
         self.feedback = self._texts.around.fill(feedback=covered) if covered else self._texts.nothing
@@ -88,10 +87,6 @@ class ReleasedTurtleUser:
 
     def _filled(self, prompt: str) -> str:
         return prompt.replace("<surface>", self._surface).replace("<bottom>", self._bottom)
-
-    async def _ask(self, system: str, prompt: str, read: Any, role: Any) -> Any:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-        return await ask(self._server, messages, read, role=role, ledger=self.ledger)
 
 
 def _answer(text: str) -> Answer:
