@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
+
+MAX_REPEATS = 1000
+"""Most draws in a row without a new task."""
+
+
+def distinct_tasks(gym: str, n: int, draw: Callable[[], Task | None]) -> list[Task]:
+    """Return n tasks of different ids, in the order of the draws. draw: returns a task, or None for a failed draw.
+
+    Raises ConfigError if no new task comes in `MAX_REPEATS` draws.
+    """
+    by_id: dict[str, Task] = {}
+    repeats = 0
+    while len(by_id) < n:
+        if repeats > MAX_REPEATS:
+            raise ConfigError("task.too_few", f"Gym '{gym}' cannot generate {n} different tasks. Ask for fewer.")
+        task = draw()
+        repeats = repeats + 1 if task is None or task.id in by_id else 0
+        if task is not None:
+            by_id.setdefault(task.id, task)
+    return list(by_id.values())
 
 
 def draw_tasks(pool: Sequence[Task], n: int, seed: int | str, name: str) -> list[Task]:

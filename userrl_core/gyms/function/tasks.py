@@ -15,6 +15,7 @@ from typing import Any
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.function.expression import compile_rule, evaluate
 from userrl_core.gyms.function.gym import check_payload
+from userrl_core.gyms.pool import distinct_tasks
 from userrl_core.gyms.released import read_json, read_parquet, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of, validation_of
@@ -44,14 +45,15 @@ def generate(n: int, seed: int, tier: str = "easy") -> list[Task]:
     if tier not in TIERS:
         raise ConfigError("task.bad_option", f"Gym 'function' has no tier '{tier}'. It has {', '.join(TIERS)}.")
     rng = random.Random(f"function/{tier}/{seed}")
-    generated: dict[str, Task] = {}
-    while len(generated) < n:
-        payload = _compose(rng, tier)
-        if payload is None:
-            continue
-        digest = content_hash(payload)
-        generated.setdefault(digest, Task("function", digest, split_of(digest), payload, tier=tier))
-    return list(generated.values())
+    return distinct_tasks("function", n, lambda: _task(rng, tier))
+
+
+def _task(rng: random.Random, tier: str) -> Task | None:
+    payload = _compose(rng, tier)
+    if payload is None:
+        return None
+    digest = content_hash(payload)
+    return Task("function", digest, split_of(digest), payload, tier=tier)
 
 
 def _compose(rng: random.Random, tier: str) -> dict[str, Any] | None:

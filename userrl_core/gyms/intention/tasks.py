@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.pool import distinct_tasks
 from userrl_core.gyms.released import read_json, released_splits, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
 FOLDER = "gyms/IntentionGym/intentiongym/data"
 ROWS = "intention_multiturn"
-
-MAX_REPEATS = 1000
-"""Most duplicate draws in a row."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -35,19 +33,14 @@ def generate(n: int, seed: int) -> list[Task]:
     if n < 1:
         raise ConfigError("argument.out_of_range", f"n is the number of tasks to generate. Give 1 or more, not {n}.")
     rng = random.Random(seed)
-    domains = _bank()
-    generated: dict[str, Task] = {}
-    repeats = 0
-    while len(generated) < n:
-        if repeats > MAX_REPEATS:
-            raise ConfigError("task.too_few", f"Gym 'intention' cannot generate {n} different tasks. Ask for fewer.")
-        domain = rng.choice(domains)
+
+    def draw() -> Task:
+        domain = rng.choice(_bank())
         request = rng.choice(list(domain["requests"]))
         names = rng.sample(sorted(domain["details"]), rng.randint(2, min(5, len(domain["details"]))))
-        task = _task(domain, request, [(name, rng.choice((1, 2, 2, 3))) for name in names])
-        repeats = repeats + 1 if task.id in generated else 0
-        generated[task.id] = task
-    return list(generated.values())
+        return _task(domain, request, [(name, rng.choice((1, 2, 2, 3))) for name in names])
+
+    return distinct_tasks("intention", n, draw)
 
 
 def load_published(root: Path) -> list[Task]:

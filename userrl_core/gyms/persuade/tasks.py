@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import distinct_tasks
 from userrl_core.gyms.released import read_json, read_parquet, released_splits, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import Split, content_hash, derive_seed
 
 ROWS = "persuasion_multiturn"
-
-MAX_REPEATS = 1000
-"""Most duplicate draws in a row."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -39,15 +37,7 @@ def generate(n: int, seed: int) -> list[Task]:
     if n < 1:
         raise ConfigError("argument.out_of_range", f"n is the number of tasks to generate. Give 1 or more, not {n}.")
     rng = random.Random(seed)
-    generated: dict[str, Task] = {}
-    repeats = 0
-    while len(generated) < n:
-        if repeats > MAX_REPEATS:
-            raise ConfigError("task.too_few", f"Gym 'persuade' cannot generate {n} different tasks. Ask for fewer.")
-        task = _variant(rng.choice(_bank()), rng)
-        repeats = repeats + 1 if task.id in generated else 0
-        generated[task.id] = task
-    return list(generated.values())
+    return distinct_tasks("persuade", n, lambda: _variant(rng.choice(_bank()), rng))
 
 
 def load_published(root: Path) -> list[Task]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from userrl_core.gyms.tau.database import Database, Record
-from userrl_core.gyms.tau.tools import COMMON, Tool, ToolError, need
+from userrl_core.gyms.tau.tools import ToolError, need, with_common
 
 NOW = "2024-05-15T15:00:00"
 BAG_PRICE, INSURANCE_PRICE = 50, 30
@@ -169,25 +169,19 @@ def update_reservation_passengers(db: Database, reservation_id: str, passengers:
     return reservation
 
 
-TOOLS: dict[str, Tool] = {
-    **COMMON,
-    **{
-        tool.__name__: tool
-        for tool in (
-            get_user_details,
-            get_reservation_details,
-            list_all_airports,
-            search_direct_flight,
-            search_onestop_flight,
-            book_reservation,
-            cancel_reservation,
-            send_certificate,
-            update_reservation_baggages,
-            update_reservation_flights,
-            update_reservation_passengers,
-        )
-    },
-}
+TOOLS = with_common(
+    get_user_details,
+    get_reservation_details,
+    list_all_airports,
+    search_direct_flight,
+    search_onestop_flight,
+    book_reservation,
+    cancel_reservation,
+    send_certificate,
+    update_reservation_baggages,
+    update_reservation_flights,
+    update_reservation_passengers,
+)
 WRITES = frozenset(name for name in TOOLS if name.startswith(("book", "cancel", "send", "update")))
 
 

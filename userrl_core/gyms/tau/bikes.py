@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from userrl_core.gyms.tau.database import Database, Record
-from userrl_core.gyms.tau.tools import COMMON, TRANSFER, Tool, ToolError, need, schemas
+from userrl_core.gyms.tau.tools import TRANSFER, ToolError, need, schemas, with_common
 
 INSURANCE_PER_DAY = 4
 REASONS = ("plans changed", "weather", "illness")
@@ -164,26 +164,20 @@ _DAYS = {"type": "integer", "description": "number of days"}
 _INSURANCE = {"type": "string", "enum": ["yes", "no"], "description": "whether the booking is insured"}
 _REASON = {"type": "string", "enum": list(REASONS), "description": "why"}
 
-TOOLS: dict[str, Tool] = {
-    **COMMON,
-    **{
-        tool.__name__: tool
-        for tool in (
-            find_customer_by_email,
-            find_customer_by_name,
-            get_customer,
-            get_booking,
-            list_bikes,
-            book_bike,
-            cancel_booking,
-            move_booking,
-            set_days,
-            add_insurance,
-            change_bike,
-            change_address,
-        )
-    },
-}
+TOOLS = with_common(
+    find_customer_by_email,
+    find_customer_by_name,
+    get_customer,
+    get_booking,
+    list_bikes,
+    book_bike,
+    cancel_booking,
+    move_booking,
+    set_days,
+    add_insurance,
+    change_bike,
+    change_address,
+)
 SCHEMAS = schemas(
     TOOLS,
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from userrl_core.gyms.tau.database import Database, Record
-from userrl_core.gyms.tau.tools import COMMON, Tool, ToolError, need
+from userrl_core.gyms.tau.tools import ToolError, need, with_common
 
 REASONS = ("no longer needed", "ordered by mistake")
 
@@ -162,27 +162,21 @@ def return_delivered_order_items(db: Database, order_id: str, item_ids: list[str
     return order
 
 
-TOOLS: dict[str, Tool] = {
-    **COMMON,
-    **{
-        tool.__name__: tool
-        for tool in (
-            find_user_id_by_email,
-            find_user_id_by_name_zip,
-            get_user_details,
-            get_order_details,
-            get_product_details,
-            list_all_product_types,
-            cancel_pending_order,
-            exchange_delivered_order_items,
-            modify_pending_order_items,
-            modify_pending_order_payment,
-            modify_pending_order_address,
-            modify_user_address,
-            return_delivered_order_items,
-        )
-    },
-}
+TOOLS = with_common(
+    find_user_id_by_email,
+    find_user_id_by_name_zip,
+    get_user_details,
+    get_order_details,
+    get_product_details,
+    list_all_product_types,
+    cancel_pending_order,
+    exchange_delivered_order_items,
+    modify_pending_order_items,
+    modify_pending_order_payment,
+    modify_pending_order_address,
+    modify_user_address,
+    return_delivered_order_items,
+)
 WRITES = frozenset(name for name in TOOLS if name.startswith(("cancel", "exchange", "modify", "return")))
 
 

@@ -122,6 +122,12 @@ def transfer(database: Database, summary: str) -> str:
 
 COMMON: dict[str, Tool] = {"calculate": calculate, "think": think, TRANSFER: transfer}
 
+
+def with_common(*tools: Tool) -> dict[str, Tool]:
+    """Return a domain's tools by name, after those that all domains have."""
+    return COMMON | {tool.__name__: tool for tool in tools}
+
+
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

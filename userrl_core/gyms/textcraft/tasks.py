@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.pool import check_sizes
+from userrl_core.gyms.pool import check_sizes, distinct_tasks
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, depths
 from userrl_core.gyms.textcraft.minecraft import Minecraft, read_recipes
 from userrl_core.records import Task
@@ -103,8 +103,8 @@ def _tiny(depth: int) -> tuple[Task, ...]:
 
 def _draw(n: int, depth: int, rng: Random) -> list[Task]:
     """Draw n different tasks: a chain of recipes, some with a second fetched thing, and unrelated recipes."""
-    tasks_by_id: dict[str, Task] = {}
-    while len(tasks_by_id) < n:
+
+    def draw() -> Task:
         names = rng.sample(WORDS, len(WORDS))
         links = [names.pop() for _ in range(depth + 1)]
         fetched = [links[-1]]
@@ -121,5 +121,6 @@ def _draw(n: int, depth: int, rng: Random) -> list[Task]:
         rng.shuffle(recipes)
         payload = {"goal": links[0], "recipes": [str(recipe) for recipe in recipes], "kinds": {}, "short": True}
         digest = content_hash(payload)
-        tasks_by_id[digest] = Task("textcraft", digest, split_of(digest), payload, tier=f"depth-{depth}")
-    return list(tasks_by_id.values())
+        return Task("textcraft", digest, split_of(digest), payload, tier=f"depth-{depth}")
+
+    return distinct_tasks("textcraft", n, draw)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from userrl_core.gyms.pool import check_sizes, draw_tasks
+from userrl_core.gyms.pool import check_sizes, distinct_tasks, draw_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
@@ -37,11 +37,7 @@ def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
 @lru_cache(maxsize=MOST)
 def _of_size(size: int) -> tuple[Task, ...]:
     rng = Random(f"wish/{size}")
-    tasks_by_id: dict[str, Task] = {}
-    while len(tasks_by_id) < PER_SIZE:
-        task = _task(rng, size)
-        tasks_by_id[task.id] = task
-    return tuple(tasks_by_id.values())
+    return tuple(distinct_tasks("wish", PER_SIZE, lambda: _task(rng, size)))
 
 
 def _task(rng: Random, size: int) -> Task:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from userrl_core.gyms.pool import check_sizes, draw_tasks
+from userrl_core.gyms.pool import check_sizes, distinct_tasks, draw_tasks
 from userrl_core.gyms.population import ASIDES, Persona
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stopping import STOP
@@ -128,11 +128,7 @@ def generate(n: int, seed: int) -> list[Task]:
 @lru_cache(maxsize=MOST)
 def _of_size(size: int) -> tuple[Task, ...]:
     rng = Random(f"outfitter/{size}")
-    tasks_by_id: dict[str, Task] = {}
-    while len(tasks_by_id) < PER_SIZE[size]:
-        task = _task(rng, size)
-        tasks_by_id.setdefault(task.id, task)
-    return tuple(tasks_by_id.values())
+    return tuple(distinct_tasks("tau", PER_SIZE[size], lambda: _task(rng, size)))
 
 
 def _task(rng: Random, size: int) -> Task:
