@@ -27,6 +27,12 @@ Html = Annotated[
 ]
 
 
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
+]
+
+
 def parse_user(text: str) -> Any:
     """Return a user as a request takes it: a kind, or a mapping with kind and options. Raises ConfigError for broken JSON."""
     from userrl_core.errors import ConfigError

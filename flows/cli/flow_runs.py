@@ -16,11 +16,10 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.states import Cancelled, Cancelling
 
 from flows.cli.services import Services
 from flows.cli.terminal import plain
-from flows.cli.watch import AWAY, CANCEL_SECONDS, OWN_TIME_SECONDS, POLL_SECONDS
+from flows.cli.watch import AWAY, CANCEL_SECONDS, cancel
 
 LOOK_SECONDS = 1.0
 NEWEST_FIRST = FlowRunSort.START_TIME_DESC
@@ -61,17 +60,8 @@ async def _cancel(running: Services) -> None:
     active = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
     async with get_client() as client:
         runs = await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=active))
-        ours = [run for run in runs if run.infrastructure_pid in process_ids]
-        for run in ours:
-            await client.set_flow_run_state(run.id, Cancelling())
-        for _ in range(round(OWN_TIME_SECONDS / POLL_SECONDS)):
-            now = [await client.read_flow_run(run.id) for run in ours]
-            ours = [run for run in now if run.state is not None and not run.state.is_final()]
-            if not ours:
-                return
-            await asyncio.sleep(POLL_SECONDS)
-        for run in ours:
-            await client.set_flow_run_state(run.id, Cancelled(message="Stopped with `userrl up`."), force=True)
+        ours = [run.id for run in runs if run.infrastructure_pid in process_ids]
+        await cancel(client, ours, "Stopped with `userrl up`.")
 
 
 async def _line(client: PrefectClient, run: FlowRun, labels: dict[UUID, str]) -> str:

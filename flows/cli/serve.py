@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.arguments import Host, Names
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from flows.server.front_door import FrontDoor
 
 app = typer.Typer(add_completion=False, help="Serve users, gyms and tools over HTTP.")
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")]
+Idle = Annotated[float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")]
 
 
 @app.command(name="serve-user")
 def serve_user(
     model: Annotated[str, typer.Option("--model", help="A Hugging Face folder or name, such as Qwen/Qwen3-32B.")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the OpenAI-compatible server.")] = 8000,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
-    ] = None,
+    host: Host = "127.0.0.1",
+    name: Names = None,
     python: Annotated[
         str | None, typer.Option("--python", help="Python of vLLM's environment ($USERRL_VLLM_PYTHON).")
     ] = None,
@@ -116,8 +119,8 @@ def serve_user(
 @app.command(name="serve-model")
 def serve_model(
     model: Annotated[str, typer.Argument(help="A model of this home such as smollm2-135m, or a checkpoint's folder.")],
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8300,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Port = 8300,
+    host: Host = "127.0.0.1",
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
     ] = None,
@@ -157,38 +160,29 @@ def serve_model(
 @app.command(name="serve-gym")
 def serve_gym(
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8100,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
-    ] = None,
+    port: Port = 8100,
+    host: Host = "127.0.0.1",
+    name: Names = None,
     split: Annotated[str, typer.Option("--split", help="Split of the tasks: train, validation or test.")] = "test",
     tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, for gyms that have tiers.")] = None,
     user_model: Annotated[
         str | None, typer.Option("--user-model", help="A served model that simulates the user.")
     ] = None,
     user_url: Annotated[str | None, typer.Option("--user-url", help="The user model's /v1 address.")] = None,
-    idle: Annotated[
-        float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")
-    ] = 3600.0,
+    idle: Idle = 3600.0,
 ) -> None:
     """Serve a gym over HTTP until Ctrl-C, with AgentGym's routes (create, reset, step, observation, close) and OpenEnv's.
 
     Example: userrl serve-gym travel --port 8100
     """
-    from flows.server.front_door import bound, guarded, serve
     from flows.serving import openenv
     from flows.serving.gym_server import GymServer, app_of
-    from userrl.machine.home import home
 
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
     server = GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
     served_gym = app_of(server)
     served_gym.include_router(openenv.routes(server))
-    door = guarded(served_gym, host, name or [], home())
-    message = f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
-    with bound(host, port) as door_socket:
-        serve(door, door_socket, lambda: typer.echo(message))
+    _serve(served_gym, host, port, name, f"{gym}: {len(server.pool)} {split} tasks", "Ctrl-C stops it")
 
 
 @app.command(name="serve-tools")
@@ -198,32 +192,33 @@ def serve_tools(
         Path | None,
         typer.Option("--data", help="Folder of the published data, for retail and airline ($USERRL_PUBLISHED_DATA)."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8200,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
-    ] = None,
-    idle: Annotated[
-        float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")
-    ] = 3600.0,
+    port: Port = 8200,
+    host: Host = "127.0.0.1",
+    name: Names = None,
+    idle: Idle = 3600.0,
 ) -> None:
     """Serve a domain's tools as REST routes and MCP tools until Ctrl-C. Each session has its own database.
 
     Example: userrl serve-tools outfitter
     """
-    from flows.server.front_door import bound, guarded, serve
     from flows.serving.tool_server import ToolServer, app_of
-    from userrl.machine.home import home, published_data
+    from userrl.machine.home import published_data
     from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
 
     root = (data or published_data()).resolve()
     tasks, folder = domain_tasks(domain, root / "tau-bench")
     server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
-    door = guarded(app_of(server), host, name or [], home())
-    message = (
-        f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks at http://{host}:{port}{_token(door, home())} "
-        "(POST /sessions starts a session, Ctrl-C stops the server)"
-    )
+    summary = f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks"
+    _serve(app_of(server), host, port, name, summary, "POST /sessions starts a session, Ctrl-C stops the server")
+
+
+def _serve(app: ASGIApp, host: str, port: int, names: list[str] | None, summary: str, note: str) -> None:
+    """Serve an application until Ctrl-C, and say so once clients can connect."""
+    from flows.server.front_door import bound, guarded, serve
+    from userrl.machine.home import home
+
+    door = guarded(app, host, names or [], home())
+    message = f"{summary} at http://{host}:{port}{_token(door, home())} ({note})"
     with bound(host, port) as door_socket:
         serve(door, door_socket, lambda: typer.echo(message))
 

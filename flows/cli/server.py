@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flows.cli.arguments import Host, Names
+
 app = typer.Typer(add_completion=False, help="Start the Prefect server of this home.")
 
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port. Default: $USERRL_PORT, else 4311.")]
@@ -15,10 +17,8 @@ Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port
 @app.command(name="server")
 def server(
     port: Port = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
-    ] = None,
+    host: Host = "127.0.0.1",
+    name: Names = None,
     password: Annotated[bool, typer.Option("--password", help="Print the password of the web page and exit.")] = False,
 ) -> None:
     """Start the Prefect server of this home until Ctrl-C. `userrl up` starts a worker and registers deployments too.

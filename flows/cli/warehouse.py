@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json, refusals
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Compact, check and export the warehouse.")
 Root = Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.command()
@@ -21,7 +21,7 @@ def compact(
     everything: Annotated[
         bool, typer.Option("--all", help="Also pack the sealed segments of running experiments.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Seal files of dead writers, pack sealed segments, and update the text index.
 
@@ -53,7 +53,7 @@ def compact(
 def check(
     root: Root = None,
     repair: Annotated[bool, typer.Option("--repair", help="Repair problems that need no guess.")] = False,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Verify ledgers, keys, gaps and schema versions. Exit with 1 if something is wrong.
 
@@ -80,7 +80,7 @@ def check(
 
 
 @app.command()
-def stats(root: Root = None, as_json: AsJson = False) -> None:
+def stats(root: Root = None, as_json: Json = False) -> None:
     """Count the rows of each table, and the files that hold them.
 
     Example: userrl warehouse stats
@@ -129,7 +129,7 @@ def export(
     run_name: Annotated[str, typer.Option("--run", help="With --format: the run.")] = "latest",
     phase: Annotated[str, typer.Option(help="With --format: the phase, or all.")] = "evaluate",
     policy: Annotated[str | None, typer.Option(help="With --format: only this policy.")] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Copy new rows as Parquet for another engine (docs/reference/engines.md), or a run's conversations for another tool.
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ async def follow(
         except (asyncio.CancelledError, KeyboardInterrupt):
             screen.say("stopping ...")
             with contextlib.suppress(*AWAY):
-                await asyncio.wait_for(_cancel(client, started.id), CANCEL_SECONDS)
+                await asyncio.wait_for(cancel(client, [started.id], "Stopped by Ctrl-C."), CANCEL_SECONDS)
             raise KeyboardInterrupt from None
         screen.end()
         run = of_flow_run(str(started.id))
@@ -125,17 +125,20 @@ async def _watch(
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
-    """Request a cancel and wait a moment, so that the trainer can stop by itself. What remains dies with the worker."""
+async def cancel(client: PrefectClient, flow_runs: Sequence[UUID], message: str) -> None:
+    """Request a cancel and wait a moment, so that trainers can stop by themselves. What remains dies with the worker."""
     from prefect.states import Cancelled, Cancelling
 
-    await client.set_flow_run_state(flow_run, Cancelling())
+    for flow_run in flow_runs:
+        await client.set_flow_run_state(flow_run, Cancelling())
     for _ in range(round(OWN_TIME_SECONDS / POLL_SECONDS)):
-        now = await client.read_flow_run(flow_run)
-        if now.state is not None and now.state.is_final():
+        now = [await client.read_flow_run(flow_run) for flow_run in flow_runs]
+        flow_runs = [run.id for run in now if run.state is not None and not run.state.is_final()]
+        if not flow_runs:
             return
         await asyncio.sleep(POLL_SECONDS)
-    await client.set_flow_run_state(flow_run, Cancelled(message="Stopped by Ctrl-C."), force=True)
+    for flow_run in flow_runs:
+        await client.set_flow_run_state(flow_run, Cancelled(message=message), force=True)
 
 
 class Screen:

@@ -18,6 +18,7 @@ from flows.server.password import URL, dotenv_url, is_loopback, listens, own_pas
 from flows.server.shared_server import SharedServer
 from userrl.machine.home import home
 from userrl.machine.slots import held
+from userrl_core.errors import ConfigError
 
 PORT = 4311
 SERVER_SECONDS = 300
@@ -37,6 +38,14 @@ def find_server() -> str | None:
     if url is not None:
         os.environ[URL] = url
     return url
+
+
+def need_server() -> None:
+    """Let this process's Prefect use the running server (`find_server`). Raises ConfigError if none runs."""
+    if find_server() is None:
+        raise ConfigError(
+            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
+        )
 
 
 def configured_url() -> str | None:

@@ -15,8 +15,7 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
-from flows.serving.json_answers import JsonAnswer, json_app
+from flows.serving.json_answers import JsonAnswer, expiring, json_app
 from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
@@ -238,16 +237,12 @@ def app_of(server: GymServer) -> FastAPI:
     gym_class(server.name)
     count = len(server.pool)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watch = asyncio.create_task(_expire(server))
-        yield
-        watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch
-
-    app = json_app(f"userrl {server.name}", lifespan)
+    app = json_app(f"userrl {server.name}", lambda _: expiring(server))
     app.add_middleware(JsonBodies)
+
+    @app.exception_handler(UserRLError)
+    async def refused(_: Request, error: UserRLError) -> JsonAnswer:
+        return _refusal(error, 200)
 
     @app.get("/")
     async def about() -> dict[str, Any]:
@@ -266,23 +261,23 @@ def app_of(server: GymServer) -> FastAPI:
         client = request.client.host if request.client else ""
         if isinstance(body, BareCreate):
             return await _bare(_create_bare(server, client, body.id))
-        return await _tried(_create(server, client, body or Create()))
+        return await _create(server, client, body or Create())
 
     @app.post("/reset")
     async def reset(body: BareReset | ResetRequest) -> Any:
         if isinstance(body, BareReset):
             return await _bare(_reset_bare(server, body))
-        return await _tried(_reset(server, body))
+        return await _reset(server, body)
 
     @app.post("/step")
     async def step(body: BareStep | Step) -> Any:
         if isinstance(body, BareStep):
             return await _bare(_step_bare(server, body))
-        return await _tried(_step(server, body))
+        return await _step(server, body)
 
     @app.post("/close")
     async def close(body: BareSession | OfSession) -> Any:
-        return await _tried(server.close(body.env_idx if isinstance(body, BareSession) else body.id))
+        return await server.close(body.env_idx if isinstance(body, BareSession) else body.id)
 
     @app.get("/observation")
     async def observation(id: int | None = None, env_idx: int | None = None) -> Any:
@@ -290,11 +285,11 @@ def app_of(server: GymServer) -> FastAPI:
             return await _bare(_opening(server, env_idx))
         if id is None:
             return JsonAnswer({"detail": "Name the session: ?id= with its number."}, 422)
-        return _said(lambda: server.observe(id))
+        return server.observe(id)
 
     @app.get("/available_actions")
     async def available_actions(id: int = Query()) -> Any:
-        return _said(lambda: server.actions(id))
+        return server.actions(id)
 
     return app
 
@@ -373,30 +368,13 @@ async def _opening(server: GymServer, number: int) -> str:
     return server.opening(number)
 
 
-async def _tried(work: Awaitable[Any]) -> Any:
-    try:
-        return await work
-    except UserRLError as error:
-        return {"error": str(error), "code": error.code}
-
-
 async def _bare(work: Awaitable[Any]) -> Any:
     """Answer a client without a field for errors: an error has status 500."""
     try:
         return await work
     except UserRLError as error:
-        return JsonAnswer({"error": str(error), "code": error.code}, 500)
+        return _refusal(error, 500)
 
 
-def _said(answer: Callable[[], Any]) -> Any:
-    try:
-        return answer()
-    except UserRLError as error:
-        return {"error": str(error), "code": error.code}
-
-
-async def _expire(server: GymServer) -> None:
-    """Close idle sessions periodically, even if no new one is created."""
-    while True:
-        await asyncio.sleep(min(60.0, server.idle / 4))
-        await server.expire()
+def _refusal(error: UserRLError, status: int) -> JsonAnswer:
+    return JsonAnswer({"error": str(error), "code": error.code}, status)

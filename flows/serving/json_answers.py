@@ -1,8 +1,11 @@
-"""JSON answers of the servers, without NaN and other values that JSON does not have."""
+"""What the servers of sessions share: JSON answers without NaN and the like, and an end for unused sessions."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
@@ -29,3 +32,29 @@ def json_app(title: str, lifespan: Any) -> FastAPI:
         return JsonAnswer({"detail": jsonable_encoder(error.errors())}, 422)
 
     return app
+
+
+class Expiring(Protocol):
+    """A server of sessions. idle: seconds after which an unused session is closed."""
+
+    idle: float
+
+    async def expire(self) -> None:
+        """Close the sessions that were unused for `idle` seconds."""
+        ...
+
+
+@asynccontextmanager
+async def expiring(server: Expiring) -> AsyncIterator[None]:
+    """Close idle sessions while the block runs, even if no new one is created."""
+    watch = asyncio.create_task(_expire(server))
+    yield
+    watch.cancel()
+    with suppress(asyncio.CancelledError):
+        await watch
+
+
+async def _expire(server: Expiring) -> None:
+    while True:
+        await asyncio.sleep(min(60.0, server.idle / 4))
+        await server.expire()

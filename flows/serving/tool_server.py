@@ -8,19 +8,18 @@ refusal is ``{"error": sentence}`` over REST and an error result over MCP. A ref
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Body, FastAPI, HTTPException, Request
 from starlette.types import ASGIApp
 
-from flows.serving.json_answers import json_app
+from flows.serving.json_answers import expiring, json_app
 from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
@@ -103,7 +102,7 @@ class ToolServer:
             tool_session.database.close()
         return tool_session is not None
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Close sessions unused for `idle` seconds."""
         forgotten = time.monotonic() - self.idle
         for name in [name for name, tool_session in self._sessions.items() if tool_session.used < forgotten]:
@@ -131,12 +130,8 @@ def app_of(server: ToolServer) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watch = asyncio.create_task(_expire(server))
-        async with manager.run():
+        async with expiring(server), manager.run():
             yield
-        watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch
 
     app = _rest(server, lifespan)
 
@@ -234,9 +229,3 @@ def _or_404(work: Callable[[], Any]) -> Any:
         return work()
     except LookupError as error:
         raise HTTPException(404, str(error.args[0])) from error
-
-
-async def _expire(server: ToolServer) -> None:
-    while True:
-        await asyncio.sleep(min(60.0, server.idle / 4))
-        server.expire()

@@ -31,18 +31,13 @@ class Frozen:
 
     def policy(self, seed: int) -> Any:
         """Return the local model, with sampling as in training."""
-        from userrl.machine.slots import threads
-        from userrl.worker.device import device
-        from userrl_core.training.local.model import load_model
-        from userrl_core.training.local.policy import LocalPolicy
-        from userrl_core.training.local.text.tokenizer import load_tokenizer
-        from userrl_core.training.local.threads import fix_threads
+        from userrl.worker.device import local_policy
 
         algorithm = self.recipe.algorithm
-        fix_threads(threads(self.recipe.hardware.threads))
-        return LocalPolicy(
-            load_model(self.path, self.recipe.model, device()),
-            load_tokenizer(self.path, self.recipe.model.thinking),
+        return local_policy(
+            self.path,
+            self.recipe.model,
+            self.recipe.hardware.threads,
             temperature=algorithm.temperature,
             top_p=algorithm.top_p,
             max_tokens=algorithm.max_tokens,

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from userrl.machine.piped import answering
 from userrl.people.apart import AgentPrompt, Player, PlayerAnswer
@@ -57,18 +57,12 @@ class FarEpisode:
 
 def _load(player: Player) -> LocalPolicy:
     """Return the checkpoint as a greedy agent, so that equal messages get equal replies."""
-    from userrl.machine.slots import threads
-    from userrl.worker.device import device
-    from userrl_core.training.local.model import load_model
-    from userrl_core.training.local.policy import LocalPolicy
-    from userrl_core.training.local.text.tokenizer import load_tokenizer
-    from userrl_core.training.local.threads import fix_threads
+    from userrl.worker.device import local_policy
 
-    fix_threads(threads(player.threads))
-    model: Any = load_model(player.path, player.model, device())
-    return LocalPolicy(
-        model,
-        load_tokenizer(player.path, player.model.thinking),
+    return local_policy(
+        player.path,
+        player.model,
+        player.threads,
         max_tokens=player.max_tokens,
         max_response_tokens=player.max_response_tokens,
         name=player.name,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from curricula import Recipe
 from userrl.machine.engine import copies, engine_plays
-from userrl.machine.slots import slots, threads
+from userrl.machine.slots import slots
 from userrl.run.job import StageJob
-from userrl.worker.device import device
+from userrl.worker.device import local_policy
 from userrl_core.errors import CheckpointError
 from userrl_core.policies import BatchPolicy
 from userrl_core.served.model_server import ServeOptions, default_python, free_port, serving
@@ -84,15 +84,10 @@ def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> 
 def _by_ourselves(
     checkpoint: Path, recipe: Recipe, *, temperature: float, top_p: float, seed: int, name: str
 ) -> BatchPolicy:
-    from userrl_core.training.local.model import load_model
-    from userrl_core.training.local.policy import LocalPolicy
-    from userrl_core.training.local.text.tokenizer import load_tokenizer
-    from userrl_core.training.local.threads import fix_threads
-
-    fix_threads(threads(recipe.hardware.threads))
-    return LocalPolicy(
-        load_model(checkpoint, recipe.model, device()),
-        load_tokenizer(checkpoint, recipe.model.thinking),
+    return local_policy(
+        checkpoint,
+        recipe.model,
+        recipe.hardware.threads,
         temperature=temperature,
         top_p=top_p,
         max_tokens=recipe.algorithm.max_tokens,

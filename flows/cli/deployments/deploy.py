@@ -18,14 +18,10 @@ def deploy(
 
     Example: userrl deploy
     """
-    from flows.server.own_server import find_server
-    from userrl_core.errors import ConfigError
+    from flows.server.own_server import need_server
 
     print("reading prefect.yaml and the flows ...", flush=True)
-    if find_server() is None:
-        raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
-        )
+    need_server()
     from flows.server.deployments import main
 
     asyncio.run(main(names or []))

@@ -20,16 +20,12 @@ def start(
     Example: userrl start train/equalized-r2g -p profile=laptop-quick
     """
     from flows.cli.quickstart import parse_parameter, request_of
-    from flows.server.own_server import find_server
+    from flows.server.own_server import need_server
     from flows.server.settings import settle
-    from userrl_core.errors import ConfigError
 
     parameters = dict(parse_parameter(text) for text in values or [])
     request_of(deployment, parameters)
-    if find_server() is None:
-        raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
-        )
+    need_server()
     settle()
     from flows.cli.watch import follow
 

@@ -87,14 +87,10 @@ async def _set(name: str, active: bool) -> list[str]:
 
 def _client() -> PrefectClient:
     """Return a client of the running server. Raises ConfigError if no server runs."""
-    from flows.server.own_server import find_server
+    from flows.server.own_server import need_server
     from flows.server.settings import settle
-    from userrl_core.errors import ConfigError
 
-    if find_server() is None:
-        raise ConfigError(
-            "server.not_running", "No Prefect server runs here. Start one with `userrl up` in another terminal."
-        )
+    need_server()
     settle()
     from prefect.client.orchestration import get_client
 

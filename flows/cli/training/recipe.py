@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import with_limits
@@ -30,7 +31,7 @@ Profile = Annotated[
 
 
 @app.command(name="list")
-def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False) -> None:
+def list_recipes(as_json: Json = False) -> None:
     """List every recipe: RL steps, gyms, processor minutes, gain over the cold start, source; and every profile.
 
     Minutes and gain were measured on the laptop profile: the last checkpoint's mean difference over seeds, with its 95 % limits.

@@ -124,7 +124,7 @@ def test_sessions_are_closed_when_asked_and_when_idle_and_there_are_no_more_than
         assert client.post(f"{address}/sessions", json={"task": "none"}).status_code == 404
         assert client.get(f"{address}/sessions/{two}/verdict").status_code == 404
         server.idle = 0.0
-        server.expire()
+        asyncio.run(server.expire())
         assert client.get(f"{address}/health").json()["sessions"] == 0
 
 
