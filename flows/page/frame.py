@@ -254,6 +254,14 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+async def go(act: Callable[[], str]) -> None:
+    """Open the address that an act returns, or show its refusal."""
+    try:
+        ui.navigate.to(await asked(act))
+    except UserRLError as error:
+        ui.notify(str(error), type="negative", multi_line=True)
+
+
 async def asked(question: Callable[[], T]) -> T:
     """Run a query outside the event loop, so that other readers do not wait.
 

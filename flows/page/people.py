@@ -25,7 +25,7 @@ from userrl.reports import people_report
 from userrl.reports.people_report import PeoplePair
 from userrl.reports.wording import other_side
 from userrl.run.run import all_runs
-from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.errors import ConfigError
 from userrl_core.number_format import with_limits
 from warehouse import Warehouse
 
@@ -110,13 +110,8 @@ class People:
                 if not consent.value:
                     ui.notify("Please tick the consent first. Nothing is stored without it.")
                     return
-                try:
-                    choices = str(person.value or ""), side.value, gym.value, other.value, split.value
-                    token = await frame.asked(lambda: self._begin(*choices))
-                except UserRLError as error:
-                    ui.notify(str(error), type="negative", multi_line=True)
-                    return
-                ui.navigate.to(f"/people/{token}")
+                choices = str(person.value or ""), side.value, gym.value, other.value, split.value
+                await frame.go(lambda: f"/people/{self._begin(*choices)}")
 
             ui.button("Begin", on_click=begin).props("no-caps").classes("self-start")
         await self._results()

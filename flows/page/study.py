@@ -14,7 +14,7 @@ from userrl.machine.home import home
 from userrl.people.others import Other, check_side
 from userrl.people.people import ConversationSetup, Study
 from userrl.people.plan import Next, PeoplePlan, Seats
-from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory
 
 
@@ -55,10 +55,7 @@ class PlannedStudy:
                 if not consent.value:
                     ui.notify("Please tick the consent first. Nothing is stored without it.")
                     return
-                try:
-                    ui.navigate.to(f"/study/{await frame.asked(self._arrive)}")
-                except UserRLError as error:
-                    ui.notify(str(error), type="negative", multi_line=True)
+                await frame.go(lambda: f"/study/{self._arrive()}")
 
             ui.button("Take part", on_click=arrive).props("no-caps").classes("self-start")
             with ui.row().classes("gap-2 items-end"):
@@ -79,14 +76,9 @@ class PlannedStudy:
                 ui.label(
                     f"Conversation {completed + 1} of {plan.conversations}. Your code is {code}: with it you can come back."
                 )
-
-                async def begin() -> None:
-                    try:
-                        ui.navigate.to(f"/people/{await frame.asked(lambda: self.begin(code))}")
-                    except UserRLError as error:
-                        ui.notify(str(error), type="negative", multi_line=True)
-
-                ui.button("Begin", on_click=begin).props("no-caps").classes("self-start")
+                ui.button("Begin", on_click=lambda: frame.go(lambda: f"/people/{self.begin(code)}")).props(
+                    "no-caps"
+                ).classes("self-start")
 
             async def withdraw() -> None:
                 await frame.asked(lambda: self._withdraw(code))

@@ -326,16 +326,14 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
         compared.append(_checkpoint("start", inputs.init, step=0))
     if cold is not None:
         compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
-    if rl is not None and not inputs.ends and (cold is None or rl.checkpoint != cold.checkpoint):
-        compared.append(_checkpoint("RL", rl, step=rl.step))
-        if rl.best is not None and rl.best.path != rl.checkpoint:
-            compared.append(_last("RL", rl))
-        compared += _before_last("RL", rl, recipe.evaluate.last)
-    for branch, end in inputs.ends.items():
-        compared.append(_checkpoint(branch, end, step=end.step))
+    ends = inputs.ends
+    if rl is not None and not ends and (cold is None or rl.checkpoint != cold.checkpoint):
+        ends = {"RL": rl}
+    for label, end in ends.items():
+        compared.append(_checkpoint(label, end, step=end.step))
         if end.best is not None and end.best.path != end.checkpoint:
-            compared.append(_last(branch, end))
-        compared += _before_last(branch, end, recipe.evaluate.last)
+            compared.append(_last(label, end))
+        compared += _before_last(label, end, recipe.evaluate.last)
     return tuple(compared)
 
 

@@ -33,7 +33,6 @@ from userrl.run.request import Backend
 from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, judge_of, own_user_url, users_of
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.registry import PACKAGED, names, unavailable
-from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
@@ -428,13 +427,9 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
     )
     if distils and recipe.demonstrations.policy != "scripted":
         yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
-    if "rl" in kinds and (config := judge_of(recipe)) is not None and (judge := judge_server(config)) is not None:
+    if "rl" in kinds and (judge := judge_server(judge_of(recipe))):
         yield "The judge of turns", judge
-    if (
-        "rl" in kinds
-        and recipe.intervention is not None
-        and (step_verifier := verifier_server(recipe.intervention)) is not None
-    ):
+    if "rl" in kinds and (step_verifier := judge_server(recipe.intervention)):
         yield "The verifier of steps", step_verifier
     roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
     roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)

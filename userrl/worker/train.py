@@ -19,7 +19,6 @@ from userrl.worker.curriculum import RecipeCurriculum, timed_gates
 from userrl.worker.device import device
 from userrl.worker.shared_cold_start import shared
 from userrl_core.errors import TrainingError
-from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import judge_server
 from userrl_core.served.health import check_server, check_users
 from userrl_core.sink import Sink
@@ -50,9 +49,9 @@ def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
     settings = rl_job(RlJob, job, device=device(), threads=threads(job.recipe.hardware.threads))
     check_users(settings.users)
-    if settings.judge is not None and (server := judge_server(settings.judge)) is not None:
+    if server := judge_server(settings.judge):
         check_server(server, "judge of turns")
-    if settings.intervention is not None and (server := verifier_server(settings.intervention)) is not None:
+    if server := judge_server(settings.intervention):
         check_server(server, "verifier of steps")
     return with_hashes(train_rl(settings, curriculum(job), sink, report_to(progress)))
 

@@ -14,14 +14,12 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.base import parse_config
-from userrl_core.gyms.registry import gym_class
 from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.judging.config import InterventionConfig
+from userrl_core.judging.judge import judge_server, reference_of
 from userrl_core.judging.served import case
 from userrl_core.records import Message, ModelCall, Trajectory, Turn
-from userrl_core.rewards.judge import RULE
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.served.client import client_for
 from userrl_core.served.quoting import DATA_RULE, quote
 
 
@@ -30,16 +28,14 @@ class StepVerifier:
 
     def __init__(self, config: InterventionConfig, gym_config: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.most, self.text = config.most, config.text
-        self._server = verifier_server(config)
+        self._server = judge_server(config)
         self._gym_config = gym_config or {}
 
     async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
         """Return True for a wrong step. False for a gym without gold calls, or a served verifier without a usable
         answer after all retries.
         """
-        gym = gym_class(trajectory.task.gym)
-        config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
-        reference: ReferenceSolution | None = gym.reference(trajectory.task, config)
+        reference = reference_of(trajectory, self._gym_config)
         if reference is None or step.choice is None:
             return False
         if self._server is None:
@@ -78,8 +74,3 @@ def messages(trajectory: Trajectory, step: Turn, reference: ReferenceSolution) -
         {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
         {"role": "user", "content": f"{case(trajectory, reference)}\n\n# The next step\n{quote(step.message)}"},
     ]
-
-
-def verifier_server(config: InterventionConfig) -> ChatServer | None:
-    """Return the server of the verifier; None for the rule."""
-    return None if config.model == RULE else ChatServer(model=config.model, **config.options)

@@ -9,6 +9,7 @@ from userrl_core.errors import JudgeError
 from userrl_core.gyms.base import Gym, parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.gyms.solution import ReferenceSolution
+from userrl_core.judging.config import InterventionConfig
 from userrl_core.judging.released import ReleasedJudge
 from userrl_core.judging.rule import rule_scores
 from userrl_core.judging.served import ServedJudge
@@ -17,14 +18,22 @@ from userrl_core.rewards.judge import RULE, UNJUDGED, JudgeConfig, category, jud
 from userrl_core.served.client import ChatServer
 
 
-def judge_server(config: JudgeConfig) -> ChatServer | None:
-    """Return the server of the judge; None for the rule judge."""
-    return None if config.model == RULE else ChatServer(model=config.model, **config.options)
+def judge_server(config: JudgeConfig | InterventionConfig | None) -> ChatServer | None:
+    """Return the server of the judge of turns or the verifier of steps; None for the rule, and without a config."""
+    return None if config is None or config.model == RULE else ChatServer(model=config.model, **config.options)
 
 
 def is_judged(gym: str) -> bool:
     """Return True for a gym whose turns are judged, because it defines its gold calls."""
     return gym_class(gym).reference.__func__ is not Gym.reference.__func__  # type: ignore[attr-defined]
+
+
+def reference_of(trajectory: Trajectory, gym_config: Mapping[str, Mapping[str, Any]]) -> ReferenceSolution | None:
+    """Return the reference solution of the trajectory's task. gym_config: options by gym, as in the trajectory."""
+    gym = gym_class(trajectory.task.gym)
+    config = parse_config(gym, gym_config.get(trajectory.task.gym, {}))
+    reference: ReferenceSolution | None = gym.reference(trajectory.task, config)
+    return reference
 
 
 class TurnJudge:
@@ -47,7 +56,7 @@ class TurnJudge:
         rewards = [reward for reward in trajectory.rewards if reward is not None]
         if not trajectory.admitted or not rewards or len(rewards) < len(trajectory.turns):
             return None
-        reference = self.reference(trajectory)
+        reference = reference_of(trajectory, self._gym_config)
         if reference is None:
             return Judgement("", None, None, "", [reward * self.config.terminal for reward in rewards])
         by_rule = rule_scores(trajectory, reference, self.config.version)
@@ -59,13 +68,6 @@ class TurnJudge:
             except JudgeError:
                 scores = None  # the ledger's row says why
         return self._judgement(trajectory, scores, by_rule, calls)
-
-    def reference(self, trajectory: Trajectory) -> ReferenceSolution | None:
-        """Return the reference solution that the judge gets for the trajectory's task."""
-        gym = gym_class(trajectory.task.gym)
-        config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
-        reference: ReferenceSolution | None = gym.reference(trajectory.task, config)
-        return reference
 
     def _judgement(
         self, trajectory: Trajectory, scores: list[int] | None, by_rule: list[int], calls: list[ModelCall]

@@ -63,7 +63,7 @@ def known_shape(path: str | Path | None) -> ModelShape | None:
 
 def check_cold_start(shape: ModelShape, model: ModelConfig, sft: SftConfig, card: float) -> Rows:
     """Return the memory of supervised training. Raises ConfigError where it exceeds the GPU's."""
-    state = _state(shape, _width(model), sft.lora)
+    state = training_state(shape, _width(model), sft.lora)
     needed = _update(shape, model, state, sft.micro_batch * sft.cutoff)
     if needed > card * GB:
         raise ConfigError(
@@ -78,7 +78,7 @@ def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, 
     """Return the memory of an RL step, rollout and update. Raises ConfigError where it exceeds the GPU's."""
     width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
     critics = 1 if algorithm.name == "ppo" else 0  # another model of this size, all of whose weights are trained
-    state = _state(shape, width, algorithm.lora) + 16 * shape.parameters * critics
+    state = training_state(shape, width, algorithm.lora) + 16 * shape.parameters * critics
     gradients = width * ((shape.adapters(algorithm.lora) or shape.parameters) + shape.parameters * critics)
     reference = width * shape.parameters if algorithm.kl_coef > 0 and algorithm.lora is None else 0
     update = _update(shape, model, state + reference, algorithm.micro_batch * longest)
@@ -155,7 +155,7 @@ def _pass(shape: ModelShape, model: ModelConfig, tokens: int) -> int:
     return tokens * (kept + gradients) + head
 
 
-def _state(shape: ModelShape, width: int, lora: LoraSettings | None) -> int:
+def training_state(shape: ModelShape, width: int, lora: LoraSettings | None) -> int:
     """Return the memory of weights, gradients, master weights and moments. Under LoRA, frozen weights count once."""
     adapters = shape.adapters(lora)
     return width * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters

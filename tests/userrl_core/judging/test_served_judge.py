@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.mock_server import Answer, Body, MockServer, prompt_text
-from tests.userrl_core.judging.desk import BY_RULE, gold, played, task_with
+from tests.userrl_core.judging.desk import gold, played, task_with
 from userrl_core.gyms import tasks
-from userrl_core.judging.judge import TurnJudge
+from userrl_core.judging.judge import TurnJudge, reference_of
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import RolloutContext
 from userrl_core.rewards.judge import JudgeConfig
@@ -59,7 +59,7 @@ async def test_the_judge_reads_policy_instruction_gold_calls_and_numbered_turns_
     assert task.payload["instruction"] in prompt
     assert json.dumps(task.payload["actions"][-1]["kwargs"]) in prompt
     assert f"[Turn {len(trajectory.turns)}]" in prompt
-    assert prompt.count(BY_RULE.reference(trajectory).policy) == 1  # type: ignore[union-attr]
+    assert prompt.count(reference_of(trajectory, {}).policy) == 1  # type: ignore[union-attr]
 
 
 async def test_unusable_marks_are_asked_for_again() -> None:

@@ -38,10 +38,7 @@ def estimate(
     `CreditConfig` fields and ``stage_file``, the path of the stage's settings. index: group id per row (verl's uid).
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
-    turns = [row.tolist() for row in batch.credits.advantages]
-    batch.record(turns)
-    advantages = batch.spread(turns).to(token_level_rewards.device)
-    return advantages, advantages.clone()
+    return batch.answer([row.tolist() for row in batch.credits.advantages])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +56,15 @@ class TurnBatch:
     tokens: list[list[int]]
     credits: Credits
     stage_file: str | None
+    device: torch.device
+
+    def answer(
+        self, turns: Sequence[Sequence[float]], numbers: Mapping[str, float] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Record these advantages per turn, and return them as verl's advantages and returns, [N, L] each."""
+        self.record(turns, numbers)
+        advantages = self.spread(turns).to(self.device)
+        return advantages, advantages.clone()
 
     def spread(self, turns: Sequence[Sequence[float]]) -> torch.Tensor:
         """Spread one number per turn over its tokens, [N, L] in float32, zero outside the agent's tokens."""
@@ -113,6 +119,7 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
         tokens=tokens,
         credits=assign_credit(rewards, groups, settings, turn_tokens=tokens),
         stage_file=stage_file,
+        device=rewards_NL.device,
     )
 
 

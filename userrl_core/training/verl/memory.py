@@ -16,8 +16,8 @@ from pathlib import Path
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig, SftConfig
-from userrl_core.training.one_gpu import GB, RESERVED, check_evaluation
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig, SftConfig
+from userrl_core.training.one_gpu import GB, RESERVED, check_evaluation, training_state
 from userrl_core.training.shapes import ModelShape, shape_of
 from userrl_core.training.verl.config import refuse_what_verl_cannot
 from userrl_core.training.verl.flags import micro_tokens
@@ -83,7 +83,7 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     gpus = cluster.all_gpus
     parameters = shape.parameters
     critic = 16 * parameters if algorithm.name == "ppo" else 0  # a second model of the same size
-    state = (_state(shape, algorithm.lora) + critic) / gpus / GB
+    state = (training_state(shape, 4, algorithm.lora) + critic) / gpus / GB
     gradients = (4 * (shape.adapters(algorithm.lora) or parameters) + critic / 4) / gpus / GB
     gathered = _gathered(shape)
     activations, logits = _pass(shape, micro_tokens(job))
@@ -171,7 +171,9 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
     shape, cluster = shape_of(model), job.cluster
     gpus = cluster.cold_start_gpus
     tokens = max(cluster.pass_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
-    needed = _state(shape, job.sft.lora) / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
+    needed = (
+        training_state(shape, 4, job.sft.lora) / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
+    )
     if needed > cluster.memory_gb:
         raise ConfigError(
             "hardware.too_little_memory",
@@ -179,11 +181,6 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
             f"{cluster.memory_gb:.0f} GB. Raise hardware.sft_gpus, or lower cold_start.cutoff.",
         )
     return "cold start, in all", f"{needed:.1f} of {cluster.memory_gb:.0f} GB on {gpus} GPUs"
-
-
-def _state(shape: ModelShape, lora: LoraSettings | None) -> int:
-    adapters = shape.adapters(lora)
-    return 4 * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
 
 
 def _gathered(shape: ModelShape) -> float:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from userrl_core.training.local.algorithms.remax import baseline_metrics
 from userrl_core.training.verl.credit_actor import take_baselines
-from userrl_core.training.verl.estimator import read_batch
+from userrl_core.training.verl.estimator import TurnBatch, read_batch
 
 RLOO = "userrl_rloo"
 REINFORCE_PP = "userrl_reinforce_pp"
@@ -49,10 +50,7 @@ def estimate_rloo(
         rloo_M1 = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)[0]
         values[compared] = rloo_M1[:, 0].numpy()
     values[~credits.signal] = 0.0  # equal scores: what is left is rounding
-    turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
-    batch.record(turns)
-    advantages = batch.spread(turns).to(token_level_rewards.device)
-    return advantages, advantages.clone()
+    return batch.answer(_on_every_turn(values, batch))
 
 
 def estimate_reinforce_pp(
@@ -102,12 +100,12 @@ def estimate_remax(
         baseline_M = torch.tensor(baseline_N[compared], dtype=torch.float64)
         values[compared] = _verls("remax")(score_M1, baseline_M, torch.ones_like(score_M1))[0][:, 0].numpy()
     values[np.abs(values) < EPSILON] = 0.0
-    turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
-    batch.record(
-        turns, baseline_metrics(np.array([np.nan if score is None else score for score in baselines.values()]))
-    )
-    advantages = batch.spread(turns).to(token_level_rewards.device)
-    return advantages, advantages.clone()
+    greedy_scores = np.array([np.nan if score is None else score for score in baselines.values()])
+    return batch.answer(_on_every_turn(values, batch), baseline_metrics(greedy_scores))
+
+
+def _on_every_turn(values: NDArray[np.float64], batch: TurnBatch) -> list[list[float]]:
+    return [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
 
 
 def _verls(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
