@@ -18,7 +18,19 @@ class StartedTrial:
     run_id: str
 
 
-class Launcher(Protocol):
+class StartedRuns(Protocol):
+    """The runs that were started somewhere, by their handles."""
+
+    def status(self, handle: str) -> Status:
+        """Return the status. An unknown handle has failed. A run on a temporarily unreachable server counts as running."""
+        ...
+
+    def cancel(self, handle: str) -> None:
+        """Stop the run within its grace period; it leaves a checkpoint. Harmless after its end."""
+        ...
+
+
+class Launcher(StartedRuns, Protocol):
     """Starts runs of a recipe somewhere: child processes of this machine, or flow runs for any worker."""
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
@@ -28,14 +40,6 @@ class Launcher(Protocol):
         display_name: the displayed name, after the trial's parameters.
         Raises ConfigError if the recipe refuses the overrides.
         """
-        ...
-
-    def status(self, handle: str) -> Status:
-        """Return the status. An unknown handle has failed. A run on a temporarily unreachable server counts as running."""
-        ...
-
-    def cancel(self, handle: str) -> None:
-        """Stop the run within its grace period; it leaves a checkpoint. Harmless after its end."""
         ...
 
     def gpu_hours(self, run_id: str) -> float:

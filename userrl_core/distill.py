@@ -22,7 +22,7 @@ from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.prompt import turns_left_as_in
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
-from userrl_core.records import Flag, Message, Trajectory
+from userrl_core.records import Flag, Message, Trajectory, mean_score
 from userrl_core.replaced_file import replacing
 
 ABOUT = ("gym", "task", "score", "traj_id")
@@ -218,12 +218,7 @@ def _count(trajectories: Sequence[Trajectory], selected: Sequence[Trajectory]) -
     return GymCount(
         seen=len(trajectories),
         kept=len(selected),
-        mean_seen=_mean([t.score for t in trajectories if t.admitted]),
-        mean_kept=_mean(scores_kept),
+        mean_seen=mean_score(t.score for t in trajectories if t.admitted),
+        mean_kept=mean_score(scores_kept),
         cut=min(scores_kept, default=None),
     )
-
-
-def _mean(scores: Iterable[float | None]) -> float | None:
-    scored = [score for score in scores if score is not None]
-    return sum(scored) / len(scored) if scored else None

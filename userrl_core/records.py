@@ -6,7 +6,7 @@ Plain data without behaviour. The warehouse's tables are these records, column b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any, Literal
@@ -222,6 +222,12 @@ class CheckpointRecord:
     sha256: str
     parent: str | None = None
     score: float | None = None
+
+
+def mean_score(scores: Iterable[float | None]) -> float | None:
+    """Return the mean of the scores that are known; None without one."""
+    scored = [score for score in scores if score is not None]
+    return sum(scored) / len(scored) if scored else None
 
 
 def branch_of(stage: str) -> str:

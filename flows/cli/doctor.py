@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ import typer
 
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json
-from userrl.machine.home import home, warehouse_dir
+from userrl.machine.home import disk, home, warehouse_dir
 from userrl_core.errors import UserRLError
 
 PINS = {"prefect": "3.8.8", "duckdb": "2.0.0"}
@@ -112,10 +111,7 @@ def _version(package: str) -> str | None:
 
 
 def _disk() -> list[CheckResult]:
-    folder = home()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free / 1e9
+    folder, free = disk()
     ok = free >= FREE_GB
     text = f"{free:.1f} GB free for {home()}" + (
         "" if ok else f"; free some, or set USERRL_HOME ({FREE_GB:g} GB needed)"

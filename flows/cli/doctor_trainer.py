@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from curricula import Recipe
-from userrl.machine.home import home
+from userrl.machine.home import disk, home
 from userrl.run.readiness import findings, here, resolve
 from userrl.run.request import TrainRequest
 from userrl.run.tasks import own_user_url, users_of
@@ -133,10 +133,7 @@ def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
 
 def _disk(recipe: Recipe) -> Row:
     name, weights = "disk for checkpoints", _weights(recipe)
-    folder = home()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free / 1e9
+    _, free = disk()
     if weights is None:
         return name, True, f"{free:.0f} GB free at {home()}; the needs of the model are not known", False
     checkpoint_gb = CHECKPOINT_BYTES * weights / 1e9

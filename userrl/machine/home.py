@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,6 +73,12 @@ def check_writable(*folders: Path) -> None:
                 f"Nothing can be written to {folder} ({error.strerror}). Make it writable, or set USERRL_HOME "
                 "to another folder.",
             ) from None
+
+
+def disk() -> tuple[Path, float]:
+    """Return the nearest folder of the home that exists, and the GB free there."""
+    folder = next(folder for folder in (home(), *home().parents) if folder.exists())
+    return folder, shutil.disk_usage(folder).free / 1e9
 
 
 def warehouse_dir() -> Path:

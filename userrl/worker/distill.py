@@ -21,7 +21,7 @@ from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
 from userrl_core.policies import BatchPolicy, Policy, ScriptedPolicy
 from userrl_core.policies.openai import OpenAIPolicy
-from userrl_core.records import RolloutContext, Trajectory
+from userrl_core.records import RolloutContext, Trajectory, mean_score
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sharegpt import read_conversations
@@ -83,7 +83,7 @@ def play(
     def count(trajectory: Trajectory) -> None:
         trajectories.append(trajectory)
         if len(trajectories) % 50 == 0 or len(trajectories) == total:
-            progress(len(trajectories), total, score=_mean(trajectories))
+            progress(len(trajectories), total, score=mean_score(t.score for t in trajectories if t.admitted))
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)
@@ -116,8 +116,8 @@ def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: P
         played=len(played),
         kept=len(chosen.kept),
         dropped=chosen.dropped,
-        mean=_mean(played),
-        mean_kept=_mean(chosen.kept),
+        mean=mean_score(t.score for t in played if t.admitted),
+        mean_kept=mean_score(t.score for t in chosen.kept if t.admitted),
         by_gym=chosen.by_gym,
         turns=sum(len(t.turns) for t in played),
         files={path: file_hash(path) for path in (chats, used)},
@@ -159,8 +159,3 @@ def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
         return tasks[:limit], setup.attempts
     n = max(setup.attempts, -(-setup.episodes // limit))
     return tasks[: max(1, setup.episodes // n)], n
-
-
-def _mean(trajectories: list[Trajectory]) -> float | None:
-    scores = [t.score for t in trajectories if t.admitted and t.score is not None]
-    return sum(scores) / len(scores) if scores else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -46,14 +46,15 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
         for conversation in begin(job, sink)
         if (conversation.task, conversation.attempt) in attempts_needed
     ]
-    missing = _missing(job, tasks, earlier)
+    earlier_of = _by_actor(job, earlier)
+    missing = {label: len(tasks) * recipe.evaluate.attempts - len(some) for label, some in earlier_of.items()}
     counter = _Counter(progress, len(earlier), len(earlier) + sum(missing.values()))
     playing = [actor for actor in job.actors if missing[actor.label]]
     _check_servers(job, playing)
     sink.tasks(tasks)
     stored = stored_protocols(job)
     for actor in job.actors:
-        policy, continued = _name(job, actor), {conversation.gym for conversation in _of(earlier, job, actor)}
+        policy, continued = _name(job, actor), {conversation.gym for conversation in earlier_of[actor.label]}
         rows = [row for family, some in plays for row in fingerprints(family, actor, some)]
         rows = [
             continued_protocol(row, stored.get((policy, actor.id, row["gym"]), {})) if row["gym"] in continued else row
@@ -61,7 +62,7 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
         ]
         sink.protocols({"policy": policy, "checkpoint": actor.id, **row} for row in rows if row)
     for actor in playing:
-        before = {(conversation.task, conversation.attempt) for conversation in _of(earlier, job, actor)}
+        before = {(conversation.task, conversation.attempt) for conversation in earlier_of[actor.label]}
         with _speaks(job, actor) as speak:
             for family, some in plays:
                 if any(
@@ -70,7 +71,7 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
                     _play(job, family, actor, speak(family), some, sink, counter, before)
     counter.last()
     every = [*earlier, *counter.played]
-    played = {actor.label: _of(every, job, actor) for actor in job.actors}
+    played = _by_actor(job, every)
     table = {label: _rows(some, lambda conversation: conversation.gym) for label, some in played.items()}
     tiers = {
         label: _rows(_in_tiers(some), lambda conversation: tier_label(conversation.gym, conversation.tier))
@@ -97,16 +98,12 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     )
 
 
-def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
-    total = len(tasks) * job.recipe.evaluate.attempts
-    return {actor.label: total - len(_of(earlier, job, actor)) for actor in job.actors}
-
-
-def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
-    name = _name(job, actor)
-    return [
-        conversation for conversation in played if (conversation.policy, conversation.checkpoint) == (name, actor.id)
-    ]
+def _by_actor(job: StageJob, played: list[Played]) -> dict[str, list[Played]]:
+    """Return the conversations of each actor, by its label."""
+    by_policy: defaultdict[tuple[str, str | None], list[Played]] = defaultdict(list)
+    for conversation in played:
+        by_policy[conversation.policy, conversation.checkpoint].append(conversation)
+    return {actor.label: by_policy[_name(job, actor), actor.id] for actor in job.actors}
 
 
 def _name(job: StageJob, actor: Actor) -> str:

@@ -10,7 +10,7 @@ import yaml
 from curricula.claims.cross_play import CrossPlay
 from userrl.crossplay.conversations import UserConversation
 from userrl.crossplay.report import START, CrossPlayReport
-from userrl.crossplay.study import PopulationCell, measured
+from userrl.crossplay.study import ConversationsByCell, measured
 from warehouse import TurnLog
 
 SMALL: dict[str, Any] = {
@@ -36,15 +36,12 @@ def talk(number: int, score: float, told: int = 2) -> UserConversation:
     return UserConversation(f"t{number}", number % 2, score, 5, told, 2, 5, (1, 2, 3))
 
 
-def played(
-    study: CrossPlay, scores: dict[tuple[str, str], float], seeds: int = 4
-) -> dict[tuple[int, str, str], PopulationCell]:
-    cells = [
-        PopulationCell(seed, row, column, tuple(talk(n, float(n < 10 * share + seed % 2)) for n in range(10)))
+def played(study: CrossPlay, scores: dict[tuple[str, str], float], seeds: int = 4) -> ConversationsByCell:
+    return {
+        (seed, row, column): tuple(talk(n, float(n < 10 * share + seed % 2)) for n in range(10))
         for seed in range(901, 901 + seeds)
         for (row, column), share in scores.items()
-    ]
-    return {cell.key: cell for cell in cells}
+    }
 
 
 def small_report(study: CrossPlay) -> CrossPlayReport:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.records import mean_score
 from userrl_core.rewards import CreditConfig, assign_credit
 from userrl_core.training.verl.job import StageFile, read_stage_file
 
@@ -216,12 +217,7 @@ def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapp
     if admitted:
         line["success"] = sum(t.success for t in admitted) / len(admitted)
         line["turns"] = sum(t.turns for t in admitted) / len(admitted)
-        line["score"] = _mean([t.score for t in admitted])
-        line["return_sum"] = _mean([t.return_sum for t in admitted])
+        line["score"] = mean_score(t.score for t in admitted)
+        line["return_sum"] = mean_score(t.return_sum for t in admitted)
     with path.open("a") as file:
         file.write(json.dumps({**line, "numbers": dict(numbers)}) + "\n")
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
