@@ -30,8 +30,16 @@ from userrl.machine.pretrained import model_path
 from userrl.machine.slots import named, slots
 from userrl.run.estimate import one_gpu
 from userrl.run.request import Backend
-from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, judge_of, own_user_url, users_of
-from userrl_core.errors import ConfigError, TaskError
+from userrl.run.tasks import (
+    check_own_file,
+    count_published,
+    demonstrated_gyms,
+    evaluation_gyms,
+    judge_of,
+    own_user_url,
+    users_of,
+)
+from userrl_core.errors import ConfigError, TaskError, UserRLError
 from userrl_core.gyms.registry import PACKAGED, names, unavailable
 from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
@@ -362,6 +370,11 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
                 "file.missing",
                 f"gyms.{gym}.published names {published}, which does not exist. Give the right path.",
             )
+        if str(published).endswith(".jsonl"):
+            try:
+                check_own_file(gym, str(published))
+            except UserRLError as error:
+                raise _Refusal("data", error.code, str(error)) from None
     chats = recipe.cold_start.data
     if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
         raise _Refusal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from curricula.spec import FOLDER, UserSetup
 from userrl.machine.hashes import path_hash
 from userrl.machine.home import imported_tasks, published_data
 from userrl_core import gyms
-from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.errors import ConfigError, TaskError, UserRLError
 from userrl_core.gyms.published import PAPER_GYMS, published_tasks, with_prompt
 from userrl_core.gyms.registry import gym_class, released_module
 from userrl_core.gyms.taskfile import read_tasks
@@ -97,6 +98,30 @@ def given_tasks(gym: str, published: str) -> list[Task]:
             f"{path} contains a {other.gym} task, and gyms.{gym}.published names it. Give a file of {gym} tasks.",
         )
     return tasks
+
+
+def check_own_file(gym: str, published: str) -> None:
+    """Raise ConfigError or TaskError for a person's file of tasks that this gym cannot play, before a run begins."""
+    tasks = given_tasks(gym, published)
+    if not tasks:
+        raise TaskError("task.none_left", f"{published} contains no task.")
+    task_id, number = Counter(task.id for task in tasks).most_common(1)[0]
+    if number > 1:
+        raise TaskError(
+            "task.invalid_field", f"{published} contains task {task_id} {number} times. Give each task its own id."
+        )
+    for task in tasks:
+        try:
+            gyms.make(gym, task)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            if isinstance(error, UserRLError):
+                raise
+            problem = f"it has no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+            raise TaskError(
+                "task.invalid_field",
+                f"{published}: gym '{gym}' cannot read the payload of task {task.id} ({problem}). "
+                f"For an example: userrl tasks generate {gym} --out FILE, or userrl tasks show {gym}.",
+            ) from error
 
 
 def _given_path(gym: str, published: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from userrl_core.errors import ConfigError, GymError
+from userrl_core.errors import ConfigError, GymError, TaskError
 from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.interact import CHOICES, InteractCall
 from userrl_core.records import ModelCall, Task
@@ -180,13 +180,24 @@ class Gym(Generic[C]):
         return RewardBounds(*cls.reward_range, 0.0 if "answer" in cls._methods else math.inf)
 
     def reset(self, seed: int | None = None) -> str:
-        """Start the episode and return the opening observation, the user's first message. Raises GymError when called twice."""
+        """Start the episode and return the opening observation, the user's first message.
+
+        Raises GymError when called twice, and TaskError for a task without a field that the gym reads.
+        """
         if self._state != "new":
             raise GymError("gym.misused", f"This {self.name} gym was already used. Make a new one for another episode.")
         self._state = "running"
         if seed is not None:
             self.rng.seed(seed)
-        return self.opening()
+        try:
+            return self.opening()
+        except KeyError as error:
+            if error.args[0] in self.task.payload:
+                raise
+            raise TaskError(
+                "task.invalid_field",
+                f"Task {self.task.key} has no {error.args[0]!r} in its payload, which its gym reads.",
+            ) from error
 
     async def step(self, call: InteractCall) -> StepResult:
         """Execute one call. Raises GymError before `reset` and after the end. UserError and JudgeError pass through."""

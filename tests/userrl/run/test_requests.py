@@ -218,7 +218,7 @@ def test_fields_of_given_conversations_that_are_not_read_are_named_in_the_report
     assert (result.kept, result.turns, result.unread) == (1, 2, {"time": 2})
     report = RunReport(run="r", recipe="x", profile=None, seed=0, demonstrations=result, warehouse="", folder="")
     (note,) = [text for text in map(str, facts(report)) if "does not read" in text]
-    assert "time of 2 messages" in note
+    assert "given conversations: time (2)." in note
 
 
 def test_a_plan_resolves_its_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,15 @@ from tests.makers import raises
 from tests.published import published
 from userrl.run.job import Inputs, ProgressWriter, StageJob
 from userrl.run.results import TrainResult
-from userrl.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
+from userrl.run.tasks import check_own_file, rl_tasks, sample, tasks_of, validation_tasks
 from userrl.worker.curriculum import RecipeCurriculum
 from userrl.worker.distill import distill
 from userrl.worker.train import curriculum, rl_job
 from userrl_core.episode import EpisodeRules
-from userrl_core.gyms import generate
+from userrl_core.errors import UserRLError
+from userrl_core.gyms import generate, make
 from userrl_core.gyms.taskfile import write_tasks
-from userrl_core.records import RolloutContext
+from userrl_core.records import RolloutContext, Task
 from userrl_core.rollout import build_episode
 from userrl_core.training.jobs import RlJob
 from warehouse import TurnLog, open_warehouse
@@ -131,6 +132,28 @@ def test_a_recipe_takes_tasks_from_a_file_and_what_was_imported(tmp_path, monkey
         assert {t.split for t in made} - {t.split for t in found} == set()
     with raises("task.wrong_gym"):
         tasks_of(recipe(**{"gyms.math": {"published": str(tmp_path / "mine.jsonl")}}), "math", "train")
+
+
+@pytest.mark.parametrize(
+    ("gym", "lines", "fact"),
+    [
+        ("function", [], "contains no task"),
+        ("function", [("a", {"foo": 1})], "cannot read the payload of task a (it has no 'rule')"),
+        ("travel", [("a", {"aspects": 3})], "cannot read the payload of task a"),
+        ("function", [("a", None), ("a", None)], "contains task a 2 times"),
+    ],
+)
+def test_a_file_of_tasks_that_a_gym_cannot_play_is_refused_before_a_run(tmp_path, gym, lines, fact):
+    payload = generate(gym, 1, 3)[0].payload
+    write_tasks(tmp_path / "own.jsonl", [Task(gym, id, "train", payload if own is None else own) for id, own in lines])
+    with pytest.raises(UserRLError) as caught:
+        check_own_file(gym, str(tmp_path / "own.jsonl"))
+    assert fact in str(caught.value)
+
+
+def test_a_payload_without_what_the_opening_needs_is_a_sentence():
+    with raises("task.invalid_field", "Task math/a has no 'question' in its payload"):
+        make("math", Task("math", "a", "train", {"foo": 1})).reset()
 
 
 def test_validation_tasks_are_validation_tasks():
