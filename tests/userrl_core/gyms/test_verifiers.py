@@ -18,14 +18,17 @@ import pytest
 
 from lab.checks import verifiers_check
 from tests.makers import raises
+from tests.mock_server import Answer, MockServer
 from tests.places import ROOT
 from tests.userrl_core.gyms.prepared_program import Answers, Says, prepared_program
 from userrl_core.gyms import make, other_python, tasks
 from userrl_core.gyms.registry import unavailable
 from userrl_core.interact import InteractCall
+from userrl_core.policies.native import NativePolicy
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer, close_clients
 from userrl_gym_verifiers import process
 
 MESSAGES = [{"role": "system", "content": "Sum up."}, {"role": "user", "content": "1 + 1?"}]
@@ -210,6 +213,28 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for started in running.values():
         started._process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+async def test_a_served_model_gets_the_environment_s_own_tools_and_its_calls_arrive() -> None:
+    task = tasks("verifiers", "train", env="price_desk")[0]
+    items = iter(task.payload["row"]["info"]["items"])
+
+    def brain(body: dict[str, Any]) -> Answer:
+        item = next(items, None)
+        if item is None:
+            return Answer(str(sum(int(m["content"]) for m in body["messages"] if m["role"] == "tool")))
+        function = {"name": "price", "arguments": json.dumps({"item": item})}
+        return Answer(tool_calls=[{"id": "c", "type": "function", "function": function}])
+
+    with MockServer(brain) as server:
+        policy = NativePolicy(ChatServer(model="m", base_url=server.base_url))
+        (trajectory,) = await run_episodes([task], policy, horizon=5, prompt_style="native")
+        await close_clients()
+    assert [turn.reward for turn in trajectory.turns] == [0.0, 0.0, 1.0]
+    assert (trajectory.score, trajectory.stop_reason) == (1.0, "success")
+    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["price", "add"]
 
 
 @pytest.mark.slow
