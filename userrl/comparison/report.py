@@ -12,7 +12,7 @@ from analysis.measure.comparison import WHICH, ComparedSide, Comparison, compare
 from analysis.measure.interval import Interval, finite
 from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
-from userrl.run.fingerprint import SCRIPTED, settings
+from userrl.run.fingerprint import differing
 from userrl_core.json_files import read_json
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -198,9 +198,8 @@ def _different(played: pl.DataFrame, protocols: _Protocols) -> dict[str, tuple[s
     counts = played.group_by("gym").agg(pl.col(*names).drop_nulls().n_unique())
     by_gym = {row["gym"]: [names[key] for key in names if row[key] > 1] for row in counts.iter_rows(named=True)}
     for gym, rows in protocols.items():
-        for setting in settings():
-            values = {row[setting] for row in rows} - {None, SCRIPTED}
-            if len(values) > 1 and setting not in COVERED:
+        for setting in differing(rows):
+            if setting not in COVERED:
                 by_gym.setdefault(gym, []).append(setting.replace("_", " "))
     return {gym: tuple(different) for gym, different in sorted(by_gym.items()) if different}
 

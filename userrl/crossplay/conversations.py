@@ -84,7 +84,23 @@ def evaluated(
     user: dict[str, Any] | None = None,
     workers: Workers | None = None,
 ) -> tuple[UserConversation, ...]:
-    """Evaluate a run's checkpoint greedily, once per task, and return the conversations. A finished evaluation is reused.
+    """Evaluate a run's checkpoint greedily, once per task, and return the conversations. See `evaluation`."""
+    run, actor = evaluation(checkpoint, gym, horizon=horizon, tasks=tasks, user=user, workers=workers)
+    return tuple(conversations(run, actor, gym))
+
+
+def evaluation(
+    checkpoint: str,
+    gym: str,
+    *,
+    horizon: int,
+    tasks: int,
+    user: dict[str, Any] | None = None,
+    workers: Workers | None = None,
+) -> tuple[str, str | None]:
+    """Evaluate a run's checkpoint greedily, once per task. Return the evaluation's run and the checkpoint's id in it.
+
+    A finished evaluation is reused.
 
     horizon: maximum agent turns. tasks: number of test tasks. user: the user; None takes the recipe's own.
     workers: the processes that several evaluations share.
@@ -98,7 +114,14 @@ def evaluated(
         done = job.finished()
         if done is None or not has_report(run):
             planned.report(run, done or execute(job, workers=workers))
-    return tuple(conversations(run.id, planned.actors[0].id, gym))
+    return run.id, planned.actors[0].id
+
+
+def protocol_of(run: str, checkpoint: str | None, gym: str) -> dict[str, Any]:
+    """Return the protocol of a checkpoint's evaluation. What was not recorded is None."""
+    text = "FROM evaluation_protocols(run := $run) WHERE gym = $gym AND checkpoint IS NOT DISTINCT FROM $checkpoint"
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        return next(iter(warehouse.rows(text, run=run, gym=gym, checkpoint=checkpoint)), {})
 
 
 def conversations(run: str, checkpoint: str | None, gym: str) -> list[UserConversation]:

@@ -47,6 +47,12 @@ def _blocks(report: CrossPlayReport) -> Iterator[Block]:
         "" if report.complete else "; no verdict before all are finished"
     )
     yield Text(f"Hash {report.hash}, {state}." + (f" Exploratory: {report.exploratory}." if report.exploratory else ""))
+    if report.differing:
+        yield Text(
+            f"The evaluations do not differ in their users alone ({', '.join(report.differing)}), so differences between cells may "
+            "come from it. userrl protocol RUN --against RUN has the values.",
+            strong=True,
+        )
     yield from _contrasts(report)
     yield Figure(partial(cross_play_picture, report), "Each agent with each population of users.")
     yield Heading("Scores")

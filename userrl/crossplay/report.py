@@ -38,7 +38,8 @@ class CrossPlayReport:
     exploratory: the reason, "" for the study as registered. measures: means by (row, column), with the row of the cold start.
     start: score of the cold start by column. curves: grounded answers of each row over all columns; empty if the gym does
     not count facts. worst_users: population, number and score of the user with the lowest score. over_users: the primary
-    contrast with seeds and users resampled. values: score by seed, row and column.
+    contrast with seeds and users resampled. values: score by seed, row and column. differing: settings of the protocol in which
+    the evaluations of a seed differ, besides the users.
     """
 
     study: CrossPlay
@@ -51,6 +52,7 @@ class CrossPlayReport:
     worst_users: Mapping[str, tuple[str, int, float] | None]
     over_users: Interval | None
     values: Mapping[tuple[int, str, str], float]
+    differing: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -92,6 +94,7 @@ class CrossPlayReport:
                 for contrast in matrix.contrasts
             ],
             "over_users": _interval(self.over_users) if self.over_users else None,
+            "differing": list(self.differing),
             "measures": {_cell(row, column): asdict(cell) for (row, column), cell in self.measures.items()},
             "curves": {row: {**asdict(curve), "between": curve.between} for row, curve in self.curves.items()},
             "values": [
@@ -171,6 +174,7 @@ def _report(study: CrossPlay, stored: Mapping[str, Any]) -> CrossPlayReport:
         },
         over_users=interval(over_users) if over_users else None,
         values={(cell["seed"], cell["trained"], cell["evaluated"]): cell["score"] for cell in stored["values"]},
+        differing=tuple(stored.get("differing", ())),  # results of earlier versions do not say it
     )
 
 

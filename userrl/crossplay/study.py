@@ -6,8 +6,9 @@ evaluations, which are reused and resumed in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from curricula.claims.cross_play import CrossPlay, load_cross_play
 from userrl.claims.register import Register
 from userrl.claims.report import CRASHED
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
-from userrl.crossplay.conversations import UserConversation, evaluated, measures
+from userrl.crossplay.conversations import UserConversation, conversations, evaluation, measures, protocol_of
 from userrl.crossplay.document import cross_play_document, cross_play_picture
 from userrl.crossplay.report import START, CellMeasures, CrossPlayReport
 from userrl.crossplay.stored import note_evaluations
+from userrl.run.fingerprint import differing
 from userrl.run.request import CrossPlayRequest
 from userrl.run.results import cold_start
 from userrl.run.run import find
@@ -46,20 +48,24 @@ def play_study(
         )
         with Workers() as workers:
             workers.warm_up()
-            played = dict(_evaluated(study, register, seeds, say, workers))
-        report = measured(study, played, register.exploratory)
+            cells = dict(_evaluated(study, register, seeds, say, workers))
+        played = {key: conversations for key, (conversations, _) in cells.items()}
+        protocols = {key: protocol for key, (_, protocol) in cells.items()}
+        report = measured(study, played, register.exploratory, protocols)
         _write(report, folder)
     return report
 
 
 ConversationsByCell = dict[tuple[int, str, str], tuple[UserConversation, ...]]
 """The conversations of an agent with a population, by seed, row (the agent) and column (the population)."""
+Protocol = Mapping[str, Any]
+"""The settings of an evaluation."""
 
 
 def _evaluated(
     study: CrossPlay, register: Register, seeds: Sequence[int], say: Callable[..., None], workers: Workers
-) -> Iterator[tuple[tuple[int, str, str], tuple[UserConversation, ...]]]:
-    """Yield every evaluation, seed by seed. A seed with a crashed run is left out."""
+) -> Iterator[tuple[tuple[int, str, str], tuple[tuple[UserConversation, ...], Protocol]]]:
+    """Yield the conversations and the protocol of every evaluation, seed by seed. A seed with a crashed run is left out."""
     done, of = 0, len(seeds) * (len(study.arms) + study.same_cold_start) * len(study.evaluate)
     for seed in seeds:
         noted = {name: register.rows.get((name, seed)) for name in study.arms}
@@ -78,8 +84,10 @@ def _evaluated(
         say("seed %d: evaluated", seed)
 
 
-def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> tuple[UserConversation, ...]:
-    return evaluated(
+def _play(
+    study: CrossPlay, checkpoint: str, column: str, workers: Workers
+) -> tuple[tuple[UserConversation, ...], Protocol]:
+    run, actor = evaluation(
         checkpoint,
         study.gym,
         horizon=study.evaluation_horizon or study.horizon,
@@ -87,9 +95,24 @@ def _play(study: CrossPlay, checkpoint: str, column: str, workers: Workers) -> t
         user={"kind": "rule", "population": study.evaluate[column]},
         workers=workers,
     )
+    return tuple(conversations(run, actor, study.gym)), protocol_of(run, actor, study.gym)
 
 
-def measured(study: CrossPlay, played: ConversationsByCell, exploratory: str) -> CrossPlayReport:
+def _differing(protocols: Mapping[tuple[int, str, str], Protocol]) -> tuple[str, ...]:
+    """Return the settings in which the evaluations of a seed differ, besides the users, which differ on purpose."""
+    by_seed: dict[int, list[Protocol]] = {}
+    for (seed, *_), protocol in protocols.items():
+        by_seed.setdefault(seed, []).append(protocol)
+    names = {name: None for of_seed in by_seed.values() for name in differing(of_seed)}
+    return tuple(name.replace("_", " ") for name in names if name != "user_behaviour")
+
+
+def measured(
+    study: CrossPlay,
+    played: ConversationsByCell,
+    exploratory: str,
+    protocols: Mapping[tuple[int, str, str], Protocol] | None = None,
+) -> CrossPlayReport:
     """Measure the played cells. Only seeds with every cell count. Raises ConfigError without such a seed."""
     rows, columns = tuple(study.train), tuple(study.evaluate)
     by_cell = {key: conversations for key, conversations in played.items() if conversations}
@@ -141,6 +164,7 @@ def measured(study: CrossPlay, played: ConversationsByCell, exploratory: str) ->
             for row in rows
             for column in columns
         },
+        differing=_differing(protocols or {}),
     )
 
 

@@ -10,7 +10,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -248,6 +248,12 @@ class Difference:
 
 IN_JSON = ("gym_settings", "user_behaviour", "user_sampling", "tasks", "task_versions")
 """Settings whose values are too long for a sentence."""
+
+
+def differing(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the settings with several known values. A scripted agent's sampling, which it does not have, is none."""
+    protocols = list(rows)
+    return [name for name in settings() if len({row.get(name) for row in protocols} - {None, SCRIPTED}) > 1]
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -17,7 +17,7 @@ from tests.places import ROOT
 from tests.userrl.crossplay.played_study import SMALL, played, small_report, stored, talk, written
 from userrl.crossplay.conversations import measures
 from userrl.crossplay.document import cross_play_document, cross_play_picture
-from userrl.crossplay.report import START, report_of
+from userrl.crossplay.report import START, CrossPlayReport, report_of
 from userrl.crossplay.stored import note_evaluations, stored_studies, stored_study
 from userrl.crossplay.study import measured
 from userrl_core.json_files import write_json
@@ -107,6 +107,24 @@ def test_the_report_has_the_matrix_the_contrast_and_a_picture(tmp_path: Path) ->
     text = cross_play_document(report).text()
     assert "Primary contrast" in text
     assert "slips (unseen trait)" in text
+
+
+def test_a_setting_in_which_the_evaluations_of_a_seed_differ_is_named(tmp_path: Path) -> None:
+    study = load_cross_play(written(tmp_path))
+    cells = played(study, {(row, column): 0.5 for row in study.train for column in study.evaluate})
+
+    def report(**of_one: Any) -> CrossPlayReport:
+        protocols: dict[Any, dict[str, Any]] = {
+            key: {"user_behaviour": key[2], "tasks": str(key[0]), "agent_prompt": "brief 0"} for key in cells
+        }
+        protocols[901, "wide", "shifted"] |= of_one
+        return measured(study, cells, "", protocols)
+
+    assert report().differing == report(agent_prompt=None).differing == ()
+    changed = report(agent_prompt="brief 1")
+    assert changed.differing == ("agent prompt",)
+    assert "The evaluations do not differ in their users alone (agent prompt)" in cross_play_document(changed).text()
+    assert report_of(study, json.loads(json.dumps(changed.as_json()))).differing == ("agent prompt",)
 
 
 def test_a_seed_with_a_missing_cell_does_not_count(tmp_path: Path) -> None:
