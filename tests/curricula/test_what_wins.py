@@ -146,7 +146,8 @@ def test_a_mix_that_the_laptop_cannot_play_is_replaced_and_listed() -> None:
 
 
 def test_epochs_count_the_tasks_that_are_there(write: Write) -> None:
-    path = write("stages: [{epochs: 2, horizon: 6, mix: {math: 1}}]", "demonstrations: {top_k: 9}")
+    easy = "gyms: {math: {tasks: {tier: easy}}}"
+    path = write("stages: [{epochs: 2, horizon: 6, mix: {math: 1}}]", "demonstrations: {top_k: 9}", easy)
     recipe = load(path)
     # Half of math's 259 easy training tasks are demonstrated at most, in batches of 8.
     assert recipe.stages[0].pool == 259 - 129

@@ -104,7 +104,7 @@ def _task(question: str, answer: int, tier: str) -> Task:
 
 
 def _check_tier(tier: str | None) -> None:
-    if tier is not None and tier not in (STEP, *TIERS):
+    if tier not in (None, STEP) and tier not in TIERS:
         raise ConfigError("task.bad_option", f"The math gym has no tier '{tier}'. It has {', '.join((STEP, *TIERS))}.")
 
 
