@@ -93,7 +93,18 @@ def blocks(path: Path) -> Iterator[dict[str, Any]]:
 def test_a_source_that_is_not_ours_names_the_keys_that_it_covers(path: Path) -> None:
     for block in blocks(path):
         cited, ours = _cited(block.get("sources"), ""), str(block.get("source", "")).startswith("ours")
-        ignored = ("name", "control", "source", "sources", "extends", "runs_on", "profiles", "own", "environments", "small")
+        ignored = (
+            "name",
+            "control",
+            "source",
+            "sources",
+            "extends",
+            "runs_on",
+            "profiles",
+            "own",
+            "environments",
+            "small",
+        )
         for leaf, _ in leaves({key: value for key, value in block.items() if key not in ignored}):
             parts = leaf.split(".")
             prefixes = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
