@@ -1,6 +1,6 @@
 """Base class of the gyms' served users: one server, and one system message and prompt for each question.
 
-The prompts and schemas are in each gym's ``llm_user.py`` and ``released_user.py``.
+The prompts and schemas are in the module ``llm_user`` or ``released_user`` of each gym.
 """
 
 from __future__ import annotations
