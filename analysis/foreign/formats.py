@@ -32,6 +32,8 @@ READERS: Mapping[str, Reader] = {
     "openai-chat": read_chats,
     "sharegpt": read_chats,
 }
+COMPRESSED = (b"\x1f\x8b\x08", b"BZh", b"\xfd7z", b"\x28\xb5\x2f")
+"""How files of gzip, bzip2, xz and zstandard begin."""
 FORMATS = (AUTO, *READERS, OURS)
 
 _DECISIVE: Mapping[str, str] = {
@@ -67,13 +69,18 @@ def recognised(path: Path, format: str = AUTO) -> str:
             file.seek(0)
             if format != AUTO:
                 return format
-            detected = _from_start(start) or _from_keys(file, str(path))
+            detected, keys = _from_start(start), list[str]()
+            if detected is None:
+                detected, keys = _from_keys(file, str(path))
     except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
     if detected is None:
+        contents = f" Its first object has the keys {', '.join(keys)}." if keys else ""
+        packed = " It is compressed: unpack it first." if start[:3] in COMPRESSED else ""
         raise ConfigError(
             "import.unknown_format",
-            f"{path} is in no format that can be imported. Give --format if it is one of {', '.join(FORMATS[1:])}.",
+            f"{path} is in no format that can be imported.{packed}{contents} Give --format if it is one of "
+            f"{', '.join(FORMATS[1:])}, or convert it to JSON lines with 'messages'.",
         )
     return detected
 
@@ -90,8 +97,8 @@ def _from_start(start: bytes) -> str | None:
     return "inspect" if start[:2] == b"PK" else OURS if start == b"PAR1" else None
 
 
-def _from_keys(file: IO[bytes], name: str) -> str | None:
-    """Return the format by the keys of the first object; None if no key decides."""
+def _from_keys(file: IO[bytes], name: str) -> tuple[str | None, list[str]]:
+    """Return the format by the keys of the first object, None if no key decides; and these keys."""
     stream = JsonStream(file, name, "replace")  # the reader will say where the text is not UTF-8
     if stream.peek() == "[":
         first = next(stream.elements(), None)
@@ -100,10 +107,10 @@ def _from_keys(file: IO[bytes], name: str) -> str | None:
         keys = {}
         for key in stream.names():
             if key in _DECISIVE:
-                return _DECISIVE[key]
+                return _DECISIVE[key], []
             keys[key] = None
             stream.skip()
     else:
-        return None
+        return None, []
     format_name = next((_DECISIVE[key] for key in keys if key in _DECISIVE), None)
-    return format_name or ("openai-chat" if "messages" in keys else None)
+    return format_name or ("openai-chat" if "messages" in keys else None), list(keys)

@@ -6,12 +6,16 @@ Written from the documented schema: tau2.json (tau2-bench), verifiers_results.js
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import userrl
 from analysis.foreign.conversation import ForeignConversation
 from analysis.foreign.formats import conversations, recognised
 from tests.makers import raises
@@ -60,6 +64,21 @@ def test_a_format_is_recognised_by_its_first_object(file: str, format: str) -> N
 def test_a_format_is_recognised_by_its_keys(tmp_path: Path, text: str, format: str) -> None:
     (tmp_path / "log").write_text(text)
     assert recognised(tmp_path / "log") == format
+
+
+def test_the_refusal_of_an_unknown_format_names_the_keys_or_the_compression(tmp_path: Path) -> None:
+    path = written(tmp_path / "pairs.jsonl", {"prompt": "x", "chosen": "y", "rejected": "z"})
+    with raises("import.unknown_format", "the keys prompt, chosen, rejected", "JSON lines with 'messages'"):
+        recognised(path)
+    (tmp_path / "chats.jsonl.gz").write_bytes(gzip.compress(b'{"messages": []}'))
+    with raises("import.unknown_format", "It is compressed: unpack it first."):
+        recognised(tmp_path / "chats.jsonl.gz")
+
+
+def test_a_parquet_file_of_another_tool_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"messages": ["x"]}), tmp_path / "chats.parquet")
+    with raises("import.broken_file", "userrl did not write this Parquet file", "JSON lines"):
+        userrl.import_logs(tmp_path / "chats.parquet")
 
 
 def test_a_file_in_no_known_format_is_refused(tmp_path: Path) -> None:

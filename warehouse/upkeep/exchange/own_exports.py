@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.chats.stream import check_characters, items
-from userrl_core.chats.values import broken, mapping, sequence
+from userrl_core.chats.values import BrokenFile, broken, mapping, sequence
 from userrl_core.errors import ConfigError
 from warehouse import schema
 from warehouse.files.encode import fitting
@@ -56,12 +56,18 @@ def _packed(path: Path) -> Iterator[tuple[str, Any]]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
+            if "userrl" not in file.schema_arrow.names:
+                broken(
+                    str(path), "userrl did not write this Parquet file. Save its rows as JSON lines, and import those"
+                )
             for batch in file.iter_batches(AT_ONCE, columns=["userrl"]):
                 for text in batch.column(0).to_pylist():
                     number += 1
                     value = json.loads(text)
                     check_characters(value, f"{path}, row {number}")
                     yield f"{path}, row {number}", {"userrl": value}
+    except BrokenFile:
+        raise
     except (pa.ArrowException, ValueError, TypeError, IndexError) as error:
         broken(
             f"{path}, after row {number}", f"it contains no conversations that userrl wrote ({type(error).__name__})"
