@@ -252,8 +252,10 @@ def test_mistakes_in_a_policy_name_the_nearest_word(home: Path, tmp_path: Path) 
         "level: .05": "at least one rule",
         "rules: [{rule: better}]\ncollapsed: {at_most: 0}": "greater than or equal to 0.001",
         "rules: [{rule: better}]\ncollapsed: {atmost: .1}": "'collapsed.at_most' is missing",
-        "rules: [": "not valid YAML",
-        "3": "must have keys",
+        "rules: [": "is not readable YAML in line 1",
+        "3": "contains no mapping of fields",
+        "rules: [{rule: better}]\nlevel: .05\nlevel: .1": "'level' is given twice",
+        "rules: [{rule: better, level: 0:0.5}]": "0:0.5",
     }
     for text, fact in cases.items():
         (tmp_path / "policy.yaml").write_text(text)

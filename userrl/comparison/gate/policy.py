@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from analysis.measure.comparison import ALL
 from curricula.validation import validated
+from curricula.yaml_files import read
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
@@ -175,20 +175,15 @@ def read_policy(source: str | Path | Mapping[str, Any] | GatePolicy) -> GatePoli
     """Return the policy of a YAML file or a mapping. Raises ConfigError with one sentence that names the key."""
     if isinstance(source, GatePolicy):
         return source
-    values: Any = source
     where = "the policy"
-    if not isinstance(source, Mapping):
+    if isinstance(source, Mapping):
+        values = source
+    else:
         where = f"the policy {source}"
         try:
-            values = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError("gate.bad_policy", f"The policy {source} cannot be read: {error.strerror}.") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            problem = " ".join(str(error).split())
-            raise ConfigError("gate.bad_policy", f"The policy {source} is not valid YAML: {problem}.") from None
-    if not isinstance(values, Mapping):
-        example = "rules: [{rule: not worse by more than .02}]"
-        raise ConfigError("gate.bad_policy", f"{where[0].upper()}{where[1:]} must have keys, such as {example}.")
+            values = read(Path(source))
+        except ConfigError as error:
+            raise ConfigError("gate.bad_policy", f"The policy {error}") from None
     unknown = next((str(key) for key in values if key not in GatePolicy.model_fields), None)
     if unknown is not None:
         known_keys = GatePolicy.model_fields
