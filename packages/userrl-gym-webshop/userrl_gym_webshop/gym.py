@@ -123,7 +123,7 @@ class WebShopGym(Gym[GymConfig]):
             return self._stop(parts[0] if parts else "")
         if self._short is not None:
             if name == "goto":
-                parts = [part.removeprefix(HOME) for part in parts if part.startswith(HOME)]
+                parts = [part.removeprefix(HOME) for part in parts[:1] if in_shop(part)]
             return Reply(self._short.shown() if self._short.act(name, parts) else NO)
         return await asyncio.to_thread(self._act, name, parts)
 
@@ -162,7 +162,7 @@ class WebShopGym(Gym[GymConfig]):
         if name in ("go_back", "go_forward"):
             return "" if tab.history(-1 if name == "go_back" else 1) else "There is no such page."
         if name == "goto" and parts:
-            if parts[0] != HOME and not parts[0].startswith(f"{HOME}/"):
+            if not in_shop(parts[0]):
                 return f"Only the shop can be reached, at {HOME}."
             tab.go(self._home + (parts[0].removeprefix(HOME) or "/"))
             return ""
@@ -205,6 +205,11 @@ class WebShopGym(Gym[GymConfig]):
                 await asyncio.to_thread(browser().end, context)
             except UserError:
                 return  # a browser that is gone has nothing left to close
+
+
+def in_shop(address: str) -> bool:
+    """Return whether an address is in the shop."""
+    return address == HOME or address.startswith(f"{HOME}/")
 
 
 def plain(answer: str) -> str:

@@ -70,8 +70,9 @@ class ShortShop:
             possible = 0 <= at < len(self._history)
             self._at = at if possible else self._at
             return possible
-        if name == "goto" and parts and self._elements(parts[0] or "/"):
-            return self._go(parts[0] or "/")
+        if name == "goto" and parts:
+            path = "/" + parts[0].strip("/")
+            return bool(self._elements(path)) and self._go(path)
         return name in ("scroll", "press")
 
     def _act_on_element(self, name: str, parts: list[str]) -> bool:
@@ -107,7 +108,7 @@ class ShortShop:
     def _elements(self, path: str) -> list[PageElement]:
         """Return the elements of a page; none if it does not exist."""
         products = short_catalogue()
-        match path.strip("/").split("/"):
+        match path[1:].split("/"):
             case [""]:
                 return [PageElement(kind, f"/category/{kind}") for kind in KINDS] + [
                     PageElement(name, f"/{name}") for name in ("cart", "account")

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.pool import distinct_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of, validation_of
 from userrl_gym_webshop.short import short_catalogue
@@ -44,8 +45,8 @@ def tasks(split: str, *, tier: str = "full", kinds: Sequence[str] = ()) -> Seque
 
 
 def generate(n: int, seed: int, *, tier: str = "full") -> list[Task]:
-    """Return n tasks of a tier. They may be among our own. Raises ConfigError for an unknown tier."""
-    return list(_drawn(n, Random(f"webshop/{seed}"), _makers(tier)).values())
+    """Return n tasks of a tier. They may be among our own. Raises ConfigError for an unknown tier and too many tasks."""
+    return _drawn(n, Random(f"webshop/{seed}"), _makers(tier))
 
 
 def _makers(tier: str) -> Mapping[str, Callable[[Random], Made]]:
@@ -56,15 +57,13 @@ def _makers(tier: str) -> Mapping[str, Callable[[Random], Made]]:
 
 @lru_cache(maxsize=1)
 def _short() -> tuple[Task, ...]:
-    drawn = _drawn(SHORT, Random("webshop/short"), SHORT_MAKERS).values()
+    drawn = _drawn(SHORT, Random("webshop/short"), SHORT_MAKERS)
     return tuple(dataclasses.replace(task, split=split_of(content_hash(task.payload))) for task in drawn)
 
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[Task, ...]:
-    ordered_tasks = sorted(
-        _drawn(TRAINED + TESTED, Random("webshop"), MAKERS).values(), key=lambda task: content_hash(task.id)
-    )
+    ordered_tasks = sorted(_drawn(TRAINED + TESTED, Random("webshop"), MAKERS), key=lambda task: content_hash(task.id))
     test, rest = ordered_tasks[:TESTED], ordered_tasks[TESTED:]
     train = (dataclasses.replace(task, split=validation_of(content_hash(task.payload), VALIDATION)) for task in rest)
     return (*(dataclasses.replace(task, split="test") for task in test), *train)
@@ -73,10 +72,10 @@ def _all() -> tuple[Task, ...]:
 Made = tuple[str, dict[str, Any], list[Step]]
 
 
-def _drawn(n: int, rng: Random, makers: Mapping[str, Callable[[Random], Made]]) -> dict[str, Task]:
+def _drawn(n: int, rng: Random, makers: Mapping[str, Callable[[Random], Made]]) -> list[Task]:
     """Draw n different tasks. Those of the short tier say so in their ids and tiers."""
-    tasks_by_id: dict[str, Task] = {}
-    while len(tasks_by_id) < n:
+
+    def draw() -> Task:
         kind = rng.choice(list(makers))
         objective, end, plan = makers[kind](rng)
         payload: dict[str, Any] = {
@@ -88,9 +87,9 @@ def _drawn(n: int, rng: Random, makers: Mapping[str, Callable[[Random], Made]]) 
         if makers is SHORT_MAKERS:
             prefix = "short-"
             payload |= {"short": True, "words": objective.lower().rstrip(".?")}
-        digest = content_hash(payload)
-        tasks_by_id[prefix + digest] = Task("webshop", prefix + digest, "train", payload, tier=prefix + kind)
-    return tasks_by_id
+        return Task("webshop", prefix + content_hash(payload), "train", payload, tier=prefix + kind)
+
+    return distinct_tasks("webshop", n, draw)
 
 
 def _to(product: Product) -> Iterator[Step]:

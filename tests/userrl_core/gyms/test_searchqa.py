@@ -161,6 +161,8 @@ async def test_an_article_of_the_sentence_tier_has_one_statement_and_its_tasks_s
         tasks("searchqa", "train", tier="short")
     with raises("task.bad_option", "tiny or sentence"):
         generate(1, 0, tier="full")
+    with raises("task.too_few", "2500"):  # there are 2208 of one hop
+        generate(2500, 0, hops=1, tier="sentence")
 
 
 async def test_the_demonstrator_follows_so_many_hops_and_then_acts_at_random():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -132,6 +133,70 @@ def test_every_task_of_the_short_tier_is_solved_by_its_gold_solution() -> None:
         tasks("webshop", "train", tier="short", kinds=["cheapest"])
     with raises("task.bad_option", "'tiny'"):
         generate(1, 0, tier="tiny")
+    with raises("task.too_few", "900"):  # there are 832
+        generate(900, 0, tier="short")
+
+
+@pytest.mark.parametrize(
+    ("actions", "last"),
+    [
+        (("goto [http://shop/product/3/]", "type [3] [2]"), "1 2 lantern 2 checkout"),
+        (
+            ("goto [http://shop/product/3]", "type [3] [2]", "goto [http://shop/checkout//]", "type [1] [oslo]"),
+            "1 1 orders",
+        ),
+        (("goto [http://shop/]",), "1 lamps 2 mugs 3 bags 4 clocks 5 cart 6 account"),
+        (("goto [http://shop]",), "1 lamps 2 mugs 3 bags 4 clocks 5 cart 6 account"),
+        (("goto [http://shopproduct/3]",), "no"),
+        (("goto [elsewhere] [http://shop/cart]",), "no"),
+    ],
+)
+async def test_an_address_of_the_short_tier_may_end_in_slashes_and_lies_in_the_shop(
+    actions: tuple[str, ...], last: str
+) -> None:
+    gym = make("webshop", tasks("webshop", "train", tier="short")[0])
+    gym.reset(seed=0)
+    replies = [(await gym.step(InteractCall("action", action))).observation for action in actions]
+    assert replies[-1] == last
+
+
+async def test_a_page_of_the_short_tier_counts_as_open_whether_or_not_its_address_ended_in_a_slash() -> None:
+    one = tasks("webshop", "train", tier="short", kinds=["open"])[0]
+    for ending in ("", "/"):
+        gym = make("webshop", one)
+        gym.reset(seed=0)
+        await gym.step(InteractCall("action", f"goto [{one.payload['end']['page']}{ending}]"))
+        assert (await gym.step(InteractCall("action", "stop []"))).reward == 1.0
+
+
+async def test_no_action_of_the_short_tier_raises() -> None:
+    rng = Random(0)
+    homes = ("http://shop", "http://shop/", "http://shop//", "HTTP://shop/", "http://shopper/", "/", "")
+    rooms = ("", "category", "product", "cart", "checkout", "orders", "account", "nowhere")
+    ends = ("", "/", "//", "/lamps", "/3", "/3/", "/03", "/-1", "/³", "/99", "/3/4", "?a=1", "#x")
+    numbers = ("1", "2", "3", "4", "9", "0", "-1", "01", "²", "", " 1", "lamps")
+    texts = ("2", "99", "100", "0", "-1", "²", "", " 3 ", "oslo", "9" * 80)
+    one = tasks("webshop", "train", tier="short")[0]
+
+    def action() -> str:
+        address = rng.choice(homes) + rng.choice(rooms) + rng.choice(ends)
+        return rng.choice(
+            [
+                f"goto [{address}]",
+                f"type [{rng.choice(numbers)}] [{rng.choice(texts)}]",
+                f"type [3] [{rng.choice(texts)}] [{rng.choice(numbers)}]",
+                f"{rng.choice(['click', 'hover', 'type'])} [{rng.choice(numbers)}]",
+                rng.choice(
+                    ["go_back", "go_forward", "goto", "goto []", "click", "type", "new_tab", "scroll", "press", ""]
+                ),
+            ]
+        )
+
+    for _ in range(200):
+        gym = make("webshop", one)
+        gym.reset(seed=0)
+        for _ in range(20):
+            assert (await gym.step(InteractCall("action", action()))).observation
 
 
 async def test_a_page_of_the_short_tier_is_one_line_and_the_shop_s_rules_hold_there() -> None:

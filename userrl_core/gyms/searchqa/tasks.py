@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, MissingFileError, TaskError
-from userrl_core.gyms.pool import check_sizes
+from userrl_core.gyms.pool import check_sizes, distinct_tasks
 from userrl_core.gyms.released import text_field
 from userrl_core.gyms.searchqa.corpus import corpus
 from userrl_core.records import Task
@@ -56,7 +56,7 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 
 
 def generate(n: int, seed: int, *, hops: int = 2, tier: str = "tiny") -> list[Task]:
-    """Return n tasks of the tiny or the sentence tier. Raises ConfigError for an unknown tier or number of hops."""
+    """Return n tasks of the tiny or the sentence tier. Raises ConfigError for unknown ones, and if n is too many."""
     check_sizes([hops], HOPS[-1], "SearchQA has numbers of hops")
     if tier not in STATEMENTS:
         raise ConfigError("task.bad_option", f"SearchQA generates no tier '{tier}'. Use {' or '.join(STATEMENTS)}.")
@@ -129,8 +129,8 @@ def _own_articles(tier: str, hops: int) -> tuple[Task, ...]:
 
 def _draw(n: int, hops: int, tier: str, rng: Random) -> list[Task]:
     """Draw n different tasks. Each is a chain of things. Every article names the next thing, in the tiny tier also a distractor."""
-    tasks_by_id: dict[str, Task] = {}
-    while len(tasks_by_id) < n:
+
+    def draw() -> Task:
         entities = rng.sample(WORDS, 2 * hops + 1)
         links, elsewhere = entities[: hops + 1], entities[hops + 1 :]
         relations, articles = [], {}
@@ -152,5 +152,6 @@ def _draw(n: int, hops: int, tier: str, rng: Random) -> list[Task]:
         }
         digest = content_hash(payload)
         task_id, task_tier = (digest, f"hops-{hops}") if tier == "tiny" else (f"{tier}-{digest}", f"{tier}-{hops}")
-        tasks_by_id[task_id] = Task("searchqa", task_id, split_of(digest), payload, tier=task_tier)
-    return list(tasks_by_id.values())
+        return Task("searchqa", task_id, split_of(digest), payload, tier=task_tier)
+
+    return distinct_tasks("searchqa", n, draw)
