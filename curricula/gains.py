@@ -18,7 +18,7 @@ class Gain:
     """The gain of a recipe's last checkpoint over its cold start, on held-out tasks of the laptop's sizes.
 
     gyms: those that are evaluated. estimate, low, high: mean over seeds of the difference in score, with its 95 % limits
-    (Student's t). cpu_seconds: median of a run. control: why it is expected to fail there; empty for other recipes.
+    (Student's t). cpu_seconds: median of a run.
     """
 
     gyms: tuple[str, ...]
@@ -27,7 +27,6 @@ class Gain:
     low: float
     high: float
     cpu_seconds: float
-    control: str
 
 
 @cache
@@ -39,4 +38,4 @@ def gains() -> dict[str, Gain]:
 
 def _gain(row: dict[str, str]) -> Gain:
     estimate, low, high, seconds = (float(row[key]) for key in ("gain", "low", "high", "cpu_seconds"))
-    return Gain(tuple(row["gyms"].split()), int(row["seeds"]), estimate, low, high, seconds, row["control"])
+    return Gain(tuple(row["gyms"].split()), int(row["seeds"]), estimate, low, high, seconds)

@@ -156,8 +156,11 @@ def _documents(name: str | Path, labels: tuple[str, ...] = ()) -> list[tuple[Pat
         )
     base = document.pop("extends", None)
     below = _documents(base, (*labels, label)) if base is not None else []
-    for _, below_document in below:
-        below_document.pop("control", None)  # it speaks of that recipe's own values
+    for _, base_document in below:  # why a control is expected to fail speaks of its own values
+        profiles = base_document.get("profiles")
+        for block in (base_document, *(profiles.values() if isinstance(profiles, Mapping) else ())):
+            if isinstance(block, dict):
+                block.pop("control", None)
     return [*below, (path, document)]
 
 

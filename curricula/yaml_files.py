@@ -157,7 +157,7 @@ def _loader() -> type[yaml.SafeLoader]:
             return node
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        keys = [None if key.tag == MERGE else loader.construct_object(key) for key, _ in node.value]
+        keys = [object() if key.tag == MERGE else loader.construct_object(key) for key, _ in node.value]
         for index, key in enumerate(keys):
             if node.value[index][0].tag != MERGE and key in keys[:index]:
                 raise yaml.constructor.ConstructorError(
@@ -169,12 +169,10 @@ def _loader() -> type[yaml.SafeLoader]:
         is_float = node.tag.endswith(":float")
         value = loader.construct_yaml_float(node) if is_float else loader.construct_yaml_int(node)
         if ":" in node.value or (not is_float and _BASE_8.match(node.value)):
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"YAML reads {node.value} as the number {value}. Write {value}, or quotes for text",
-                node.start_mark,
+            problem = (
+                f"YAML reads {node.value} as the number {value}. Write the number in plain digits, or quotes for text"
             )
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return value
 
     for kind in ("int", "float"):

@@ -43,7 +43,7 @@ def made(runs: Sequence[Mapping[str, Any]]) -> tuple[list[Row], list[Row]]:
     measured = {name: rows for name in curricula.recipe_names() if (rows := present(name, runs))}
     trained = {name: rows for name, rows in measured.items() if rows[0]["last"] is not None}
     gains = {name: gain(rows) for name, rows in trained.items()}
-    head = ("recipe", "gyms", "seeds", "gain", "low", "high", "cpu_seconds", "control")
+    head = ("recipe", "gyms", "seeds", "gain", "low", "high", "cpu_seconds")
     return [head, *(shipped_row(name, trained[name], gains[name]) for name in trained)], list(table(measured, gains))
 
 
@@ -68,7 +68,7 @@ def shipped_row(name: str, rows: Sequence[Mapping[str, Any]], difference: Interv
     """Return the row of the shipped file."""
     limits = (f"{value:.4f}" for value in (difference.estimate, difference.low, difference.high))
     seconds = median(row["cpu_seconds"] for row in rows)
-    return (name, " ".join(by_gym(rows[0]["start_by_gym"])), len(rows), *limits, round(seconds), control_of(name))
+    return (name, " ".join(by_gym(rows[0]["start_by_gym"])), len(rows), *limits, round(seconds))
 
 
 def table(

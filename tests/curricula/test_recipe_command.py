@@ -42,6 +42,8 @@ def test_a_control_says_why_it_is_expected_to_fail_and_only_itself(tmp_path):
     assert "control: expected to fail, because raw turn rewards" in runner.invoke(app, ["show", "naive-sum"]).output
     (tmp_path / "mine.yaml").write_text("extends: naive-sum\ncredit: {shaping: equalized}\n")
     assert "control: expected" not in runner.invoke(app, ["show", str(tmp_path / "mine.yaml")]).output
+    (tmp_path / "warm.yaml").write_text("extends: equalized-r2g-no-sft\ncold_start: {enabled: true}\n")
+    assert curricula.load(str(tmp_path / "warm.yaml"), profile="laptop").control == ""
     assert curricula.load("equalized-r2g-no-sft", profile="laptop").control
     assert not curricula.load("equalized-r2g-no-sft").control
 
@@ -55,8 +57,11 @@ def test_what_is_expected_of_a_recipe_is_no_part_of_its_identity():
 def test_the_list_has_the_gain_of_each_measured_recipe_or_that_it_is_a_control():
     lines = {line.split()[0]: line for line in runner.invoke(app, ["list"]).output.splitlines() if " steps " in line}
     for name, gain in gains().items():
-        expected = "control" if gain.control else with_limits(gain, 2, sign=True)
+        control = curricula.load(name, profile="laptop", check=False).control
+        expected = "control" if control else with_limits(gain, 2, sign=True)
         assert f" {gain.cpu_seconds / 60:.1f} min  {expected} " in lines[name]
+    assert "  control  " in lines["naive-sum"]
+    assert "  control  " in lines["em-r2g-no-sft"]
 
 
 def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():

@@ -372,7 +372,7 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             )
         if str(published).endswith(".jsonl"):
             try:
-                check_own_file(gym, str(published))
+                check_own_file(gym, str(published), recipe.gym(gym).config)
             except UserRLError as error:
                 raise _Refusal("data", error.code, str(error)) from None
     chats = recipe.cold_start.data

@@ -192,11 +192,13 @@ class Gym(Generic[C]):
         try:
             return self.opening()
         except KeyError as error:
-            if error.args[0] in self.task.payload:
+            missing = error.args[0] if error.args else None
+            if not isinstance(missing, str) or missing in self.task.payload:
                 raise
             raise TaskError(
                 "task.invalid_field",
-                f"Task {self.task.key} has no {error.args[0]!r} in its payload, which its gym reads.",
+                f"Task {self.task.key} cannot be opened: there is no {missing!r}. Its payload has "
+                f"{', '.join(self.task.payload) or 'nothing'}.",
             ) from error
 
     async def step(self, call: InteractCall) -> StepResult:

@@ -42,10 +42,13 @@ def read_tasks(path: Path) -> list[Task]:
 
 
 def _task(row: dict[str, Any], where: str) -> Task:
+    row = {key: value for key, value in row.items() if value is not None or key not in DEFAULTS}
     for name in ("gym", "id", "split", "source", "tier"):
         value = row.get(name, DEFAULTS.get(name))
         if not isinstance(value, str) or not (value or name == "tier"):
-            raise TaskError("task.invalid_field", f"{where}: field '{name}' is missing or not a text.")
+            raise TaskError(
+                "task.invalid_field", f"{where}: field '{name}' is {'not a text' if name in row else 'missing'}."
+            )
     if row["split"] not in _SPLITS:
         raise TaskError(
             "task.invalid_field",

@@ -42,30 +42,32 @@ def list_recipes(as_json: Json = False) -> None:
     from curricula.gains import gains
 
     measured = gains()
-    recipes = [(curricula.load(name, check=False), measured.get(name)) for name in curricula.recipe_names()]
+    recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
+    controls = {r.name: curricula.load(r.name, profile="laptop", check=False).control for r in recipes}
     if as_json:
         rows = [
-            {"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash, "control": r.control}
-            | {"laptop": gain and asdict(gain)}
-            for r, gain in recipes
+            {"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash, "control": controls[r.name]}
+            | {"laptop": asdict(measured[r.name]) if r.name in measured else None}
+            for r in recipes
         ]
         typer.echo(plain_json({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
         return
-    width = max(len(recipe.name) for recipe, _ in recipes)
-    for recipe, gain in recipes:
-        steps = f"{recipe.total_steps:>4} steps"
-        typer.echo(plain(f"{recipe.name:<{width}}  {steps}  {_measured(recipe, gain):<46}  {recipe.source}"))
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        figures = _measured(measured.get(recipe.name), "control" if controls[recipe.name] else "")
+        typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {figures:<46}  {recipe.source}"))
     typer.echo("\nMinutes of one core, and gain over the cold start [95 % limits over seeds]: laptop profile.")
     typer.echo(f"Profiles: {', '.join(curricula.profile_names())}")
     typer.echo("Next: userrl recipe show equalized-r2g")
 
 
-def _measured(recipe: Recipe, gain: Gain | None) -> str:
+def _measured(gain: Gain | None, control: str) -> str:
     """Return gyms, minutes and gain of a recipe, or that it is a control."""
     if gain is None:
-        return "control" if recipe.control else ""
-    figures = "control" if recipe.control or gain.control else with_limits(gain, 2, sign=True)
-    return f"{', '.join(gain.gyms):<12}  {gain.cpu_seconds / 60:>4.1f} min  {figures}"
+        return control
+    return (
+        f"{', '.join(gain.gyms):<12}  {gain.cpu_seconds / 60:>4.1f} min  {control or with_limits(gain, 2, sign=True)}"
+    )
 
 
 @app.command(name="show")

@@ -206,7 +206,7 @@ def test_a_file_of_tasks_may_begin_with_a_byte_order_mark(tmp_path: Path) -> Non
         ("{", "task.file_unreadable", "line 1"),
         ("[]", "task.file_unreadable", "line 1: the line is not a JSON object"),
         (TASK[:-1] + ', "id": "j"}', "task.file_unreadable", "line 1: an object has the key 'id' twice"),
-        (TASK[:-1] + ', "tier": null}', "task.invalid_field", "field 'tier'"),
+        (TASK[:-1] + ', "tier": 3}', "task.invalid_field", "field 'tier' is not a text"),
         (TASK[:-1] + ', "source": 7}', "task.invalid_field", "field 'source'"),
         (TASK[:-1] + ', "weight": 2}', "task.invalid_field", "there is no field 'weight'"),
         (TASK.replace("{}", '{"n": 18446744073709551617}'), "task.invalid_field", "beyond 64 bits"),

@@ -140,19 +140,19 @@ def test_a_recipe_takes_tasks_from_a_file_and_what_was_imported(tmp_path, monkey
         ("function", [], "contains no task"),
         ("function", [("a", {"foo": 1})], "cannot read the payload of task a (it has no 'rule')"),
         ("travel", [("a", {"aspects": 3})], "cannot read the payload of task a"),
-        ("function", [("a", None), ("a", None)], "contains task a 2 times"),
+        ("function", [("a", None), ("a", None)], "contains train task a 2 times"),
     ],
 )
 def test_a_file_of_tasks_that_a_gym_cannot_play_is_refused_before_a_run(tmp_path, gym, lines, fact):
     payload = generate(gym, 1, 3)[0].payload
     write_tasks(tmp_path / "own.jsonl", [Task(gym, id, "train", payload if own is None else own) for id, own in lines])
     with pytest.raises(UserRLError) as caught:
-        check_own_file(gym, str(tmp_path / "own.jsonl"))
+        check_own_file(gym, str(tmp_path / "own.jsonl"), {})
     assert fact in str(caught.value)
 
 
 def test_a_payload_without_what_the_opening_needs_is_a_sentence():
-    with raises("task.invalid_field", "Task math/a has no 'question' in its payload"):
+    with raises("task.invalid_field", "Task math/a cannot be opened: there is no 'question'"):
         make("math", Task("math", "a", "train", {"foo": 1})).reset()
 
 

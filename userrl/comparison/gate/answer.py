@@ -213,7 +213,7 @@ def _result(
         )
     withheld = withheld_gyms(report)
     why, table = settings_by_gym(withheld), table.filter(~pl.col("gym").is_in(list(withheld)))
-    if table.filter("shared").is_empty() or rule.population not in _populations(table):
+    if why and (table.filter("shared").is_empty() or rule.population not in _populations(table)):
         open_rule = untested(f"the protocols of the sides differ ({why})", rule.number)
         return RuleResult(rule, level, _counted(policy, rule, open_rule), open_rule, "tasks")
     measured = _measured(warehouse, policy, rule, table)
