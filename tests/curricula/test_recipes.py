@@ -285,6 +285,11 @@ def test_the_gyms_themselves_are_asked_when_a_recipe_is_loaded():
         curricula.load("equalized-r2g", "laptop-quick", {"stages.0.horizon": 3, "allow_short_horizon": True})
 
 
+def test_a_gym_without_training_tasks_is_refused_when_a_recipe_is_loaded():
+    with raises("task.none_left", "Gym 'verifiers' has no training tasks"):
+        curricula.load("equalized-r2g", "laptop-quick", {"stages.*.mix": {"verifiers": 1}})
+
+
 def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
     with raises("gym.no_such_gym", "'travle'", "did you mean 'travel'"):
         curricula.load("equalized-r2g", "laptop-quick", {"stages.*.mix": {"travle": 1}})

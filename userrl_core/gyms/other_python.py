@@ -103,6 +103,7 @@ class Program:
     def late(self, seconds: float) -> UserError:
         """Return the error of a request without an answer, after which new sessions get another process."""
         self.retired = True
+        self._end_retired()
         return UserError(
             "gym.program_failed", f"{self.name[0].upper()}{self.name[1:]} did not answer within {seconds:g} seconds."
         )
@@ -114,6 +115,9 @@ class Program:
             if number in self._open and not self.failure:
                 self._send({"session": number})
             self._open.discard(number)
+        self._end_retired()
+
+    def _end_retired(self) -> None:
         if self.retired and not self._open:
             self._process.kill()
 
@@ -145,7 +149,7 @@ class Program:
             try:
                 answer = json.loads(line)
                 waiting = self._waiting.pop(answer["session"], None)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 return "sent what is not an answer"
             if waiting is not None and not waiting.cancelled():
                 waiting.set_result(answer)

@@ -11,10 +11,13 @@ import itertools
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema.exceptions import best_match
+from referencing import Registry
 
 from userrl_core.errors import UserError
 from userrl_core.gyms import other_python
@@ -99,9 +102,14 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         field = self._only_text()
         try:
             action = {field: content} if field is not None else json.loads(content)
-            jsonschema.validate(action, self._schema)
-        except (ValueError, RecursionError, jsonschema.ValidationError) as error:
+            # An empty registry: jsonschema would otherwise fetch a schema from wherever the server says.
+            if wrong := best_match(Draft202012Validator(self._schema, registry=Registry()).iter_errors(action)):
+                raise wrong
+        except (ValueError, RecursionError, OverflowError, ValidationError) as error:
             return Reply(f"Error: no action ({str(error).splitlines()[0][:200]}).")
+        except Exception as error:  # noqa: BLE001  of the server's schema, such as a reference to nothing
+            reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            raise self._failed(f"has a JSON schema of an action that cannot be used ({reason})") from None
         assert self._program is not None
         answer = self._program.ask(self._session, step=action)
         await asyncio.wait([asyncio.wrap_future(answer)], timeout=self.config.timeout)
@@ -126,7 +134,8 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         """Return the only field of an action if it is a text."""
         fields = self._schema.get("properties", {})
         (only,) = fields if len(fields) == 1 else (None,)
-        return only if only is not None and fields[only].get("type") == "string" else None
+        is_text = only is not None and isinstance(fields[only], dict) and fields[only].get("type") == "string"
+        return only if is_text else None
 
     def _text(self, observation: object) -> str:
         if not isinstance(observation, dict):
@@ -147,10 +156,17 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         if not isinstance(schema, dict) or not isinstance(fields, dict):
             raise self._failed("has no JSON schema of an action")
         content = {**schema, "type": "object", "properties": {n: f for n, f in fields.items() if n not in NOT_SHOWN}}
+        if isinstance(required := schema.get("required"), list):
+            content["required"] = [name for name in required if name not in NOT_SHOWN]
         try:
-            jsonschema.Draft202012Validator.check_schema(content)
-        except jsonschema.SchemaError as error:
-            raise self._failed(f"has a wrong JSON schema of an action ({error.message[:200]})") from None
+            Draft202012Validator.check_schema(content)
+            references = list(_references(content))
+        except (SchemaError, RecursionError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise self._failed(f"has a wrong JSON schema of an action ({reason})") from None
+        for name in references:
+            if not name.startswith("#"):
+                raise self._failed(f"has a JSON schema of an action that refers to another file ({name[:200]!r})")
         return content
 
     def _failed(self, reason: str) -> UserError:
@@ -161,3 +177,12 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         await super().aclose()
         if self._program is not None:
             self._program.close(self._session)
+
+
+def _references(schema: object) -> Iterator[str]:
+    """Yield the names of the schemas that a schema refers to."""
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for value in inner:
+        yield from _references(value)
+    if isinstance(schema, dict):
+        yield from (schema[key] for key in ("$ref", "$dynamicRef") if isinstance(schema.get(key), str))

@@ -16,17 +16,19 @@ def tasks(
     """Return the tasks ``first`` to ``first + count``, split by a hash.
 
     env: a name for the environment, which the tasks' ids have. field: the argument of the reset that counts. reset: its other
-    arguments.
+    arguments, whose hash the ids have.
     """
-    every_task = (_task(env, {**reset, field: number}, number) for number in range(first, first + count))
+    every_task = (_task(env, field, number, reset) for number in range(first, first + count))
     return [task for task in every_task if task.split == split]
 
 
 def generate(n: int, seed: int) -> list[Task]:
     """Return n tasks of the default environment."""
-    return [_task("openenv", {"seed": number}, number) for number in Random(seed).sample(range(10 * n), n)]
+    return [_task("openenv", "seed", number, {}) for number in Random(seed).sample(range(10 * n), n)]
 
 
-def _task(env: str, reset: Mapping[str, Any], number: int) -> Task:
-    key = split_of(content_hash([env, dict(reset)]))
-    return Task("openenv", f"{env}_{number}", key, {"reset": dict(reset)}, source=f"openenv:{env}", tier=env)
+def _task(env: str, field: str, number: int, others: Mapping[str, Any]) -> Task:
+    reset = {**others, field: number}
+    name = f"{env}_{number}" + (f"_{content_hash(dict(others))[:8]}" if others else "")
+    key = split_of(content_hash([env, reset]))
+    return Task("openenv", name, key, {"reset": reset}, source=f"openenv:{env}", tier=env)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms.other_python import LOAD, result
+from userrl_core.gyms.pool import draw_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import Split, content_hash, split_of, validation_of
 from userrl_gym_verifiers.process import running
@@ -31,9 +31,13 @@ def tasks(split: str, *, env: str = "", args: Mapping[str, Any] | None = None, c
 
 
 def generate(n: int, seed: int, *, env: str = "", args: Mapping[str, Any] | None = None) -> list[Task]:
-    """Return n of the tasks."""
+    """Return n of the tasks. Raises ConfigError without an environment, and if it has fewer."""
+    if not env:
+        raise ConfigError(
+            "task.bad_option", "The tasks of gym 'verifiers' are those of an environment. Set gyms.verifiers.tasks.env."
+        )
     everything = [task for split in ("train", "validation", "test") for task in tasks(split, env=env, args=args)]
-    return Random(seed).sample(everything, min(n, len(everything)))
+    return draw_tasks(everything, n, seed, f"Environment '{env}'")
 
 
 @lru_cache(maxsize=8)

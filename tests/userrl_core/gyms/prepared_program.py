@@ -45,16 +45,19 @@ Answers = Callable[..., Path]
 
 
 class Says(ScriptedPolicy):
-    """An agent that says the same in every turn."""
+    """An agent that says the same in every turn. timeout: of the answers to it, where not the gym's."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, timeout: float | None = None) -> None:
         super().__init__(1.0)
-        self._text = text
+        self._text, self._timeout = text, timeout
 
     def session(self, gym: Any, seed: int) -> Any:
+        self._gym = gym
         return self
 
     async def act(self, new: Any) -> PolicyReply:
+        if self._timeout is not None:  # the opening had the gym's
+            self._gym.config = self._gym.config.model_copy(update={"timeout": self._timeout})
         return PolicyReply(text=render_call(InteractCall("action", self._text)))
 
 

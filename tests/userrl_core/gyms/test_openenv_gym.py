@@ -40,6 +40,7 @@ READY: dict[str, Any] = {"action": WORDS}
 OPENED: dict[str, Any] = {"observation": {"text": "1 + 1?", "metadata": {}}, "reward": None, "done": False}
 GOING_ON: dict[str, Any] = {"observation": {"text": "go on"}, "reward": 0.25, "done": False}
 ENDED: dict[str, Any] = {"observation": {"text": "right"}, "reward": 0.75, "done": True}
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 SAY = InteractCall("action", "2")
 
 
@@ -103,8 +104,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 async def test_a_hostile_answer_is_one_sentence_and_a_null_reward(answers: Answers, way: str) -> None:
     sent, sentence = HOSTILE[way]
     answers(OPENED, sent, ready=READY)
-    config = {"text": "text", "timeout": 0.5 if sent is None else 20.0}
-    (trajectory,) = await run_episodes([seeded()], Says("2"), horizon=3, gym_config={"openenv": config})
+    agent = Says("2", timeout=0.5 if sent is None else None)
+    (trajectory,) = await run_episodes([seeded()], agent, horizon=3, gym_config={"openenv": {"text": "text"}})
     assert (trajectory.score, trajectory.admitted, [turn.reward for turn in trajectory.turns]) == (None, False, [None])
     assert sentence in (trajectory.reject_reason or "")
     assert "\n" not in (trajectory.reject_reason or "")
@@ -127,6 +128,14 @@ async def test_an_episode_that_ends_at_its_reset_or_a_server_that_is_gone_is_sai
         (None, "has no JSON schema of an action"),
         ({"properties": []}, "has no JSON schema of an action"),
         ({"properties": {"by": {"type": "step"}}}, "has a wrong JSON schema of an action ('step' is not valid"),
+        (
+            {"$schema": DRAFT_4, "properties": {"by": {"exclusiveMinimum": True}}},
+            "schema of an action (True is not of type",
+        ),
+        ({"properties": {"by": {"$ref": "http://10.0.0.1/a"}}}, "that refers to another file ('http://10.0.0.1/a')"),
+        ({"properties": {"by": {"anyOf": [{"$dynamicRef": "a.json"}]}}}, "that refers to another file ('a.json')"),
+        ({"properties": {"by": {"anyOf": [{"$ref": "#/$defs/Nope"}]}}}, "PointerToNowhere"),
+        ({"foo": [7], "properties": {"by": {"$ref": "#/foo/0"}}}, "that cannot be used (TypeError: argument of"),
     ],
 )
 async def test_a_server_without_a_usable_schema_is_refused(answers: Answers, schema: Any, sentence: str) -> None:
@@ -134,7 +143,23 @@ async def test_a_server_without_a_usable_schema_is_refused(answers: Answers, sch
     gym = make("openenv", seeded())
     with raises("gym.server_failed", sentence):
         await asyncio.to_thread(gym.reset, 1)
+        await gym.action('{"by": 1}')
     await gym.aclose()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"by": True}},
+        {"$schema": DRAFT_4, "properties": {"by": {"exclusiveMinimum": 0}}},
+        {"properties": {"by": {"$ref": "#/$defs/by"}}, "$defs": {"by": {"type": "integer"}}},
+        {"properties": {"by": {}, "metadata": {}}, "required": ["metadata", "by"], "additionalProperties": False},
+    ],
+)
+async def test_unusual_schemas_are_played(answers: Answers, schema: Any) -> None:
+    answers(OPENED, ENDED, ready={"action": schema})
+    (trajectory,) = await run_episodes([seeded()], Says('{"by": 1}'), horizon=2)
+    assert (trajectory.score, trajectory.reject_reason) == (0.75, None)
 
 
 async def test_replicas_take_turns(answers: Answers) -> None:
@@ -155,6 +180,8 @@ def test_tasks_are_resets_split_by_a_hash() -> None:
     assert min(len(split) for split in by_split.values()) > 5
     (task,) = (t for s in by_split for t in tasks("openenv", s, field="data_idx", first=7, count=1))
     assert (task.id, task.payload) == ("openenv_7", {"reset": {"data_idx": 7}})
+    other = {task.id for s in by_split for task in tasks("openenv", s, env="line", count=300, far=3)}
+    assert len(other | {task.id for task in everything}) == 600
 
 
 async def test_without_the_python_or_a_player_a_sentence_says_what_to_do(
@@ -252,8 +279,9 @@ async def test_a_hostile_server_gives_a_null_reward_and_one_sentence(way: str) -
     with serve(played, "127.0.0.1", 0, process_request=schema, max_size=None) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
-        config = {"servers": [address], "text": "text", "timeout": 2.0 if way == "silent" else 30.0}
-        (trajectory,) = await run_episodes([seeded()], Says("2"), horizon=3, gym_config={"openenv": config})
+        config = {"servers": [address], "text": "text"}
+        agent = Says("2", timeout=2.0 if way == "silent" else None)
+        (trajectory,) = await run_episodes([seeded()], agent, horizon=3, gym_config={"openenv": config})
         for started in other_python._RUNNING.values():
             started._process.kill()
     assert (trajectory.score, trajectory.admitted, [turn.reward for turn in trajectory.turns]) == (None, False, [None])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tests.makers import raises
 from tests.mock_server import Answer, MockServer
 from tests.places import ROOT
 from tests.userrl_core.gyms.prepared_program import Answers, Says, prepared_program
-from userrl_core.gyms import make, other_python, tasks
+from userrl_core.gyms import generate, make, other_python, tasks
 from userrl_core.gyms.registry import unavailable
 from userrl_core.interact import InteractCall
 from userrl_core.policies.native import NativePolicy
@@ -111,9 +112,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 async def test_a_hostile_answer_is_one_sentence_and_a_null_reward(answers: Answers, way: str) -> None:
     sent, sentence = HOSTILE[way]
     answers(OPENED, sent)
-    (trajectory,) = await run_episodes(
-        [row()], Says("2"), horizon=3, gym_config={"verifiers": {"timeout": 0.5 if sent is None else 20.0}}
-    )
+    (trajectory,) = await run_episodes([row()], Says("2", timeout=0.5 if sent is None else None), horizon=3)
     assert (trajectory.score, trajectory.admitted, [turn.reward for turn in trajectory.turns]) == (None, False, [None])
     reason = trajectory.reject_reason or ""
     assert sentence in reason
@@ -124,11 +123,10 @@ async def test_a_hostile_answer_is_one_sentence_and_a_null_reward(answers: Answe
 @pytest.mark.parametrize("way", ["no answer", "an exit"])
 async def test_after_a_hang_or_an_exit_the_next_episode_has_a_process_of_its_own(answers: Answers, way: str) -> None:
     answers(OPENED, HOSTILE[way][0])
-    episodes = {"horizon": 1, "gym_config": {"verifiers": {"timeout": 0.5}}}
-    await run_episodes([row()], Says("2"), **episodes)
+    await run_episodes([row()], Says("2", timeout=0.5 if way == "no answer" else None), horizon=1)
     (first,) = other_python._RUNNING.values()
     answers(OPENED, ENDED)
-    (trajectory,) = await run_episodes([row()], Says("2"), **episodes)
+    (trajectory,) = await run_episodes([row()], Says("2"), horizon=1)
     assert trajectory.score == 1.0
     assert first._process.wait(20) in (9, -9)
 
@@ -161,6 +159,11 @@ def test_the_evaluation_set_is_the_test_split_and_long_sets_come_in_parts(answer
     assert 30 < len(split["validation"]) < 90
     assert len(tasks("verifiers", "train", env="sums", args={"n": 2}, count=3)) <= 3
     assert tasks("verifiers", "train") == []
+    assert len(generate("verifiers", 1201, 0, env="sums", args={"n": 2})) == 1201
+    with raises("task.too_few", "Environment 'sums' has 1201 tasks. Ask for at most that many, not 1202."):
+        generate("verifiers", 1202, 0, env="sums", args={"n": 2})
+    with raises("task.bad_option", "Set gyms.verifiers.tasks.env"):
+        generate("verifiers", 3, 0)
 
 
 def test_one_data_set_alone_is_split_by_its_rows(answers: Answers) -> None:
@@ -187,6 +190,30 @@ def test_a_process_ends_with_the_one_that_started_it(answers: Answers, tmp_path:
     assert started._process.stdin is not None
     started._process.stdin.close()
     assert started._process.wait(20) == 0
+
+
+def test_a_program_without_an_answer_in_time_ends_at_once_or_with_its_last_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_python, "_RUNNING", running := {})
+    silent, ready = tmp_path / "silent.py", tmp_path / "ready.py"
+    silent.write_text("import time; time.sleep(600)")
+    ready.write_text("import time; print('{\"session\": 0}', flush=True); time.sleep(600)")
+    with monkeypatch.context() as short:
+        short.setattr(other_python, "LOAD", 0.5)
+        with raises("gym.program_failed", "did not answer within 0.5 seconds"):
+            other_python.running("it", sys.executable, silent)
+    (never_ready,) = running.values()
+    without = other_python.running("it", sys.executable, ready)
+    other = other_python.running("it", sys.executable, ready, "another")
+    number, _ = other.open()
+    for program in (without, other):
+        with raises("gym.program_failed", "did not answer within 0.5 seconds"):
+            other_python.result(program, program.ask(0, rows=["train", 0, 1]), 0.5)
+    assert [program._process.wait(20) for program in (never_ready, without)] == [-9, -9]
+    assert other._process.poll() is None
+    other.close(number)
+    assert other._process.wait(20) == -9
 
 
 async def test_a_demonstration_is_refused_with_what_to_use_instead(answers: Answers) -> None:
@@ -271,7 +298,9 @@ FAILING = {
 @pytest.mark.parametrize("way", FAILING)
 async def test_a_real_environment_that_fails_gives_a_null_reward_and_one_sentence(way: str) -> None:
     task = tasks("verifiers", "train", env="hostile", args={"way": way})[0]
-    (trajectory,) = await run_episodes([task], Says("2"), horizon=5, gym_config={"verifiers": {"timeout": 3.0}})
+    (trajectory,) = await run_episodes(
+        [task], Says("2", timeout=3.0 if way in ("hangs", "blocks") else None), horizon=5
+    )
     sentence, turns = FAILING[way]
     assert (trajectory.score, trajectory.admitted, len(trajectory.turns)) == (None, False, turns)
     assert sentence in (trajectory.reject_reason or "")
