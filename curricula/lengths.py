@@ -119,5 +119,5 @@ def _most_turns(merged: Merged) -> int | None:
         horizons += [span.get("horizon") for span in schedule.get("spans") or () if isinstance(span, Mapping)]
     else:
         horizons = [stage.get("horizon") for stage in _stages(merged)]
-    turns = [turn for turn in horizons if isinstance(turn, int) and turn > 0]
+    turns = [turn for turn in horizons if isinstance(turn, int) and turn is not True and turn > 0]
     return max(turns, default=None)

@@ -42,7 +42,7 @@ def _truth_values(given: Any, read: Any, key: str = "") -> Iterator[str]:
             else read
         )
         if isinstance(fields, Mapping):
-            for name in given.keys() & fields.keys():
+            for name in (name for name in given if name in fields):
                 yield from _truth_values(given[name], fields[name], f"{key}.{name}")
     elif isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
         for index, (given_item, read_item) in enumerate(zip(given, read, strict=False)):

@@ -111,7 +111,7 @@ class ChatRequest(_Strict):
         if not isinstance(value, dict):
             return value
         served = {name: item for name, item in _without_nulls(value).items() if name not in WITHOUT_EFFECT}
-        for name in served.keys() - cls.model_fields.keys():
+        for name in [name for name in served if name not in cls.model_fields]:
             if served.pop(name) not in NEUTRAL.get(name, ()):
                 raise ValueError(
                     f"the field '{name}' is not served, and the reply would differ without it; leave it out"
