@@ -262,7 +262,10 @@ async def test_a_gym_that_fails_at_its_opening_is_logged_as_a_rejected_trajector
     episode = Episode(gym, EpisodeRules(3), sink=sink)  # type: ignore[arg-type]
     await drive(episode, FailingPolicy(), 60)
     assert sink.calls == [("begin", 0), ("end", 0)]
-    assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (False, "gym: KeyError: 'no such field'")
+    assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (
+        False,
+        "gym: Task obedient/s cannot be opened: there is no 'no such field'. Its payload has nothing.",
+    )
 
 
 async def test_an_error_while_closing_a_gym_is_only_a_warning():
