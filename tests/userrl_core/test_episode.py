@@ -264,7 +264,7 @@ async def test_a_gym_that_fails_at_its_opening_is_logged_as_a_rejected_trajector
     assert sink.calls == [("begin", 0), ("end", 0)]
     assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (
         False,
-        "gym: Task obedient/s cannot be opened: there is no 'no such field'. Its payload has nothing.",
+        "gym: TaskError: Task obedient/s cannot be opened: there is no 'no such field'. Its payload has nothing.",
     )
 
 
