@@ -137,8 +137,7 @@ def _turns(
     if not len(every_task):
         raise ConfigError(
             "task.none_left",
-            f"Gym '{gym}' has no training tasks with the options {dict(options)}. Correct gyms.{gym}.tasks; verifiers needs "
-            "an `env` there.",
+            f"Gym '{gym}' has no training tasks with the options {dict(options)}. Correct gyms.{gym}.tasks.",
         )
     step = 1 if sample_size is None else max(len(every_task) // sample_size, 1)
     return tuple(min_turns(task, config) for task in every_task[::step])

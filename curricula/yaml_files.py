@@ -145,8 +145,9 @@ def _torn(text: str) -> bool:
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
-    """Return a safe loader that refuses a repeated key, of which YAML would silently keep the last value, and a number of
-    base 8 or 60 (``012``, ``1:30``), which nobody means.
+    """Return a safe loader that refuses a repeated key and a number of base 8 or 60.
+
+    YAML would silently keep the last value of the key. Nobody means ``012`` as 10, or ``1:30`` as 90.
     """
 
     class Strict(yaml.SafeLoader):
@@ -159,7 +160,7 @@ def _loader() -> type[yaml.SafeLoader]:
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         keys = [object() if key.tag == MERGE else loader.construct_object(key) for key, _ in node.value]
         for index, key in enumerate(keys):
-            if node.value[index][0].tag != MERGE and key in keys[:index]:
+            if key in keys[:index]:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"'{key}' is given twice", node.value[index][0].start_mark
                 )

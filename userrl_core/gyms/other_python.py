@@ -10,12 +10,13 @@ import collections
 import contextlib
 import itertools
 import json
+import math
 import os
 import subprocess
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from userrl_core.errors import UserError
 from userrl_core.served.bounded import MAX_BYTES
@@ -177,3 +178,8 @@ def result(program: Program, answer: Future[dict[str, Any]], seconds: float) -> 
     if "ended" in got:
         raise UserError("gym.program_failed", got["ended"])
     return got
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a program's reward is a finite number. A truth value is none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -21,7 +21,7 @@ async def serve(server: str, out: TextIO) -> None:
     """Carry out requests until the input ends."""
     clients: dict[int, GenericEnvClient] = {}
     loop = asyncio.get_running_loop()
-    asked: set[asyncio.Task[None]] = set()
+    running: set[asyncio.Task[None]] = set()
 
     def say(number: int, **answer: Any) -> None:
         out.write(json.dumps({"session": number, **answer}) + "\n")
@@ -44,8 +44,8 @@ async def serve(server: str, out: TextIO) -> None:
 
     def begin(request: Json) -> None:
         task = loop.create_task(carry_out(request))
-        asked.add(task)
-        task.add_done_callback(asked.discard)
+        running.add(task)
+        task.add_done_callback(running.discard)
 
     def read() -> None:
         for line in sys.stdin:

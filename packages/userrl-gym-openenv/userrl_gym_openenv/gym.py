@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from referencing import Registry
 from userrl_core.errors import UserError
 from userrl_core.gyms import other_python
 from userrl_core.gyms.base import Gym, GymConfig, Reply
-from userrl_core.gyms.other_python import Program, result
+from userrl_core.gyms.other_python import Program, is_number, result
 from userrl_core.records import Task
 
 PYTHON = "USERRL_OPENENV_PYTHON"
@@ -119,7 +118,7 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         reward, done = got.get("reward"), got.get("done")
         if not isinstance(done, bool):
             raise self._failed(f"said done: {str(done)[:40]!r}, which is not true or false")
-        if reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
+        if reward is not None and not is_number(reward):
             raise self._failed(f"gave the reward {str(reward)[:40]!r}, which is not a finite number")
         self._is_rewarded |= reward is not None
         if done and not self._is_rewarded:

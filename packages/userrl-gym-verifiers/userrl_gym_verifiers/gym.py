@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from userrl_core.errors import UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply
-from userrl_core.gyms.other_python import Program, result
+from userrl_core.gyms.other_python import Program, is_number, result
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 from userrl_gym_verifiers.process import missing, running
@@ -131,7 +130,7 @@ class VerifiersGym(Gym[VerifiersConfig]):
         if got["failure"]:
             raise self._failed(f"did not score the conversation: {got['failure']}")
         self._score = self._number(got["score"])
-        metrics = {name: value for name, value in got["metrics"].items() if _is_number(value)}
+        metrics = {name: value for name, value in got["metrics"].items() if is_number(value)}
         return Reply(
             text or "The conversation has ended.",
             self._score - self._paid,
@@ -146,9 +145,9 @@ class VerifiersGym(Gym[VerifiersConfig]):
         return self._paid - before
 
     def _number(self, value: object) -> float:
-        if not _is_number(value):
+        if not is_number(value):
             raise self._failed(f"gave the reward {str(value)[:40]!r}, which is not a finite number")
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
 
     def _text(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the words of messages. With an earlier message of the agent (few-shot), each has its role before it."""
@@ -183,7 +182,3 @@ class VerifiersGym(Gym[VerifiersConfig]):
 
 def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

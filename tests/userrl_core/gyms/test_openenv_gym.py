@@ -88,6 +88,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "a huge line": ("'x' * (33 << 20)", "sent an answer of more than 32 MB"),
     "reward NaN": ({**GOING_ON, "reward": float("nan")}, "gave the reward 'nan', which is not a finite number"),
     "reward infinite": ({**GOING_ON, "reward": float("-inf")}, "gave the reward '-inf'"),
+    "reward true": ({**GOING_ON, "reward": True}, "gave the reward 'True', which is not a finite number"),
     "reward text": ({**ENDED, "reward": "1.0"}, "gave the reward '1.0'"),
     "reward list": ({**ENDED, "reward": [1.0] * 99}, "gave the reward '[1.0, 1.0"),
     "no reward at all": ({**ENDED, "reward": None}, "ended the episode without any reward"),
