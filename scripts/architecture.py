@@ -27,7 +27,7 @@ ROOMS = ("userrl_core", "analysis", "curricula", "warehouse", "sweeps", "userrl"
 The lab is in no installation.
 """
 PACKAGES = "packages"
-"""The folder of the gyms that are separate packages."""
+"""The folder of the separate packages: gyms, and people."""
 PAGE = ROOT / "docs" / "architecture.md"
 DRAWING = "<!-- drawn by scripts/architecture.py: begin -->"
 END = "<!-- end -->"
@@ -46,9 +46,9 @@ class Structure:
 
 def measure() -> Structure:
     """Read every import of the rooms, including imports inside functions and modules named in strings."""
-    gyms = [folder.name for folder in gym_packages()]
-    sys.path += [str(ROOT), *(str(folder.parent) for folder in gym_packages())]
-    graph = grimp.build_graph(*ROOMS, *gyms, cache_dir=None)
+    packages = separate_packages()
+    sys.path += [str(ROOT), *(str(folder.parent) for folder in packages)]
+    graph = grimp.build_graph(*ROOMS, *(folder.name for folder in packages), cache_dir=None)
     folders = {module: _folder(module) for module in graph.modules}
     imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
     circles = [sorted(c) for c in networkx.strongly_connected_components(networkx.DiGraph(imports)) if len(c) > 1]
@@ -64,13 +64,13 @@ def measure() -> Structure:
     return Structure(sorted(circles), upward, mutual, arrows, frozenset(folders.values()))
 
 
-def gym_packages() -> list[Path]:
-    """Return the Python packages of the gyms that are separate packages."""
-    return sorted(file.parent for file in ROOT.glob(f"{PACKAGES}/*/userrl_gym_*/__init__.py"))
+def separate_packages() -> list[Path]:
+    """Return the Python packages in the folder of separate packages."""
+    return sorted(file.parent for file in ROOT.glob(f"{PACKAGES}/*/userrl_*/__init__.py"))
 
 
 def _floor(module: str) -> int:
-    """Return the position of a module's room, from the ground up. Of the rooms, only the lab imports a gym's package."""
+    """Return the position of a module's room, from the ground up. Of the rooms, only the lab imports a separate package."""
     room = module.split(".")[0]
     return ROOMS.index(room if room in ROOMS else "lab")
 

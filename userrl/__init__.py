@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from userrl.evaluation.imported import import_logs
     from userrl.evaluation.reverified import reverify
     from userrl.machine.warehouse import sql, warehouse
-    from userrl.people.alone import play
+    from userrl.people import play
     from userrl.protocols.protocol import protocol
     from userrl.reports.find_report import report
     from userrl.run.listed import runs
@@ -67,7 +67,7 @@ _VERBS = {
     "cross_play": "crossplay.cross_play",
     "evaluate": "evaluation.evaluate",
     "import_logs": "evaluation.imported",
-    "play": "people.alone",
+    "play": "people",
     "protocol": "protocols.protocol",
     "recipe": "run.recipes",
     "recipes": "run.recipes",

@@ -18,6 +18,9 @@ from userrl_core.number_format import number as number
 
 T = TypeVar("T")
 
+RESPONSE_SECONDS = 60.0
+"""Seconds that a page's queries may take before the browser shows a failure."""
+
 PAGES = {
     "Runs": "/",
     "Trajectories": "/trajectories",

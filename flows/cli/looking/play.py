@@ -71,12 +71,14 @@ def play(
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
+    from userrl.people import part
     from userrl_core.number_format import number
-    from userrl_core.policies.human import readable
 
     reward_text = "not scored" if turn.reward is None else number(turn.reward, sign=True)
     total = trajectory.return_sum
-    observation = f"{readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
+    observation = (
+        f"{part('human_policy').readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
+    )
     return f"{observation}-- turn {turn.number}: reward {reward_text}, total {number(total)}"
 
 

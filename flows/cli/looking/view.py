@@ -32,22 +32,25 @@ def view(
             raise ConfigError(
                 "install.missing", f"The page needs NiceGUI. Run {INSTALL_PAGE} in the checkout, then try again."
             )
-        from flows.page.people import People
         from flows.page.server import app_of
         from flows.server.front_door import bound, guarded, serve
         from userrl.machine.home import home, warehouse_dir
-        from userrl.people.plan import load_people_plan
+        from userrl.people import installed, part
         from warehouse import open_warehouse
 
-        plan = None if study is None else load_people_plan(study)
+        plan = None if study is None else part("plan").load_people_plan(study)
         served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None
         if root is None:
             warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before any run exists
         with (
             bound("127.0.0.1", port) as door_socket,
             open_warehouse(root or warehouse_dir()) as warehouse,
-            contextlib.closing(People(warehouse, served, plan)) as people,
+            contextlib.ExitStack() as stack,
         ):
-            door = guarded(app_of(warehouse, people), "127.0.0.1", [], home())
+            if installed():
+                people = stack.enter_context(contextlib.closing(part("page").People(warehouse, served, plan)))
+                app = app_of(warehouse, people.add_pages)
+            else:
+                app = app_of(warehouse)
             address = f"http://127.0.0.1:{port}/ shows {warehouse.root} (Ctrl-C stops it)"
-            serve(door, door_socket, lambda: typer.echo(address))
+            serve(guarded(app, "127.0.0.1", [], home()), door_socket, lambda: typer.echo(address))

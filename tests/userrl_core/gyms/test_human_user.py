@@ -11,8 +11,7 @@ import pytest
 from tests.makers import raises
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.human_user import Console
-from userrl_core.interact import InteractCall, parse_text
-from userrl_core.policies.human import HumanPolicy, readable
+from userrl_core.interact import InteractCall
 
 
 class Person:
@@ -128,56 +127,6 @@ def test_a_person_who_leaves_raises_a_user_error(name: str) -> None:
         step(gym_with(Person(), name), "action", "Hello?")
 
 
-def act(person: Person, choices: tuple[str, ...]) -> InteractCall | None:
-    class AnyGym:
-        @staticmethod
-        def choices() -> tuple[str, ...]:
-            return choices
-
-        @staticmethod
-        def ready() -> dict[str, list[str]]:
-            return {}
-
-    session = HumanPolicy(Console(person.ask, person.show)).session(AnyGym(), 0)  # type: ignore[arg-type]
-    reply = asyncio.run(session.act([{"role": "user", "content": "the opening"}]))
-    return parse_text(reply.text).call
-
-
-ALL = ("action", "search", "answer")
-
-
-@pytest.mark.parametrize(
-    ("typed", "choices", "call"),
-    [
-        (["action: Where to?"], ALL, InteractCall("action", "Where to?")),
-        (["se: flights: Rome"], ALL, InteractCall("search", "flights: Rome")),
-        (["hello", "a: x", "an: F3"], ALL, InteractCall("answer", "F3")),
-        (["Which colour: red or blue?"], ("action",), InteractCall("action", "Which colour: red or blue?")),
-        (["", "ok"], ("action",), InteractCall("action", "ok")),
-        (["[search] hotel in Rome"], ALL, InteractCall("search", "hotel in Rome")),
-        (["[Answer]: F3"], ALL, InteractCall("answer", "F3")),
-    ],
-)
-def test_a_person_acts_by_typing_a_choice(typed: list[str], choices: tuple[str, ...], call: InteractCall) -> None:
-    person = Person(*typed)
-    assert act(person, choices) == call
-    assert "the opening" in person.screen
-
-
-@pytest.mark.parametrize("typed", [[], ["quit"], ["/quit"]])
-def test_a_person_may_leave(typed: list[str]) -> None:
-    with raises("people.left"):
-        act(Person(*typed), ALL)
-
-
 def test_a_human_user_needs_no_console_to_be_created() -> None:
     task = tasks("telepathy", "train")[0]
     assert gym_class("telepathy").users["human"](task, random.Random(0)).task is task
-
-
-def test_a_search_result_is_words_and_not_json() -> None:
-    line = '{"id": "H1", "name": "Oak", "cost": 66, "tags": ["quiet", "view"], "service": {"spa": null, "late_bus": 4}}'
-    assert readable(f"1 option for hotel:\n{line}") == (
-        "1 option for hotel:\nH1  Oak  66\n      tags quiet, view; service late bus 4"
-    )
-    assert readable("{not json") == "{not json"

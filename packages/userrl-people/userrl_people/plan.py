@@ -21,11 +21,11 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 from curricula.validation import validated
 from curricula.yaml_files import read, stem
-from userrl.people.others import Side
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.seeding import content_hash, derive_seed
 from userrl_core.settings import Settings
+from userrl_people.others import Side
 
 
 class PeoplePlan(Settings):

@@ -16,12 +16,8 @@ import psutil
 import pytest
 
 from curricula import load
-from flows.page.people import People
-from flows.page.sitting import Sitting
 from tests.makers import raises
 from tests.userrl_core.training.toys import TINY, sft_job
-from userrl.people.others import Checkpoint
-from userrl.people.people import ConversationSetup, Study
 from userrl.run.run import Run, RunInfo
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
@@ -30,6 +26,10 @@ from userrl_core.training.config import SftConfig
 from userrl_core.training.local.policy import LocalPolicy
 from userrl_core.training.local.sft import train_sft
 from userrl_core.training.local.state import load_checkpoint
+from userrl_people.others import Checkpoint
+from userrl_people.page import People
+from userrl_people.sitting import Sitting
+from userrl_people.study import ConversationSetup, Study
 from warehouse import open_warehouse
 
 SERVING = """
@@ -37,9 +37,9 @@ import json, sys, time
 from pathlib import Path
 from curricula import load
 from flows.page import server
-from flows.page.sitting import Sitting
-from userrl.people.others import Checkpoint
-from userrl.people.people import Study, ConversationSetup
+from userrl_people.sitting import Sitting
+from userrl_people.others import Checkpoint
+from userrl_people.study import Study, ConversationSetup
 from userrl.run.run import Run, RunInfo
 info = RunInfo(id="r", created=1.0, resolved=load("naive-sum", "laptop-quick").resolved())
 other = Checkpoint(Run("r", Path(sys.argv[1]), info))

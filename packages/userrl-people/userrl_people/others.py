@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from curricula import from_resolved
-from userrl.people.apart import Player, PlayerProcess
 from userrl.run.run import Run
 from userrl.run.tasks import gym_config, tasks_of
 from userrl_core.errors import ConfigError
@@ -18,6 +17,7 @@ from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.served.client import ChatServer
+from userrl_people.apart import Player, PlayerProcess
 
 DEMONSTRATOR_SKILL = 0.7
 

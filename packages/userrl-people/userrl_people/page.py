@@ -16,17 +16,17 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import frame
-from flows.page.sitting import CONSENT, Sitting, SittingPage
-from flows.page.study import PlannedStudy
-from userrl.people.others import Checkpoint, Other, Served, Side
-from userrl.people.people import ConversationSetup, Study
-from userrl.people.plan import PeoplePlan
 from userrl.reports import people_report
 from userrl.reports.people_report import PeoplePair
 from userrl.reports.wording import other_side
 from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import with_limits
+from userrl_people.others import Checkpoint, Other, Served, Side
+from userrl_people.plan import PeoplePlan
+from userrl_people.planned import PlannedStudy
+from userrl_people.sitting import CONSENT, Sitting, SittingPage
+from userrl_people.study import ConversationSetup, Study
 from warehouse import Warehouse
 
 KEPT_SECONDS = 6 * 3_600.0
@@ -60,6 +60,25 @@ class People:
         self._sittings: dict[str, Sitting] = {}
         self._beginning = threading.Lock()
         self.planned = None if plan is None else PlannedStudy(plan, self._study, self.other, self.sit)
+
+    def add_pages(self) -> None:
+        """Add the pages to NiceGUI's. Once per process."""
+        seconds = frame.RESPONSE_SECONDS
+
+        @ui.page("/people", response_timeout=seconds)
+        async def all_people() -> None:
+            with frame.frame("People", current_page="People"):
+                await self.show()
+
+        @ui.page("/people/{token}", response_timeout=seconds, reconnect_timeout=60.0)
+        async def sitting(token: str) -> None:
+            with frame.frame("Conversation", current_page="People"):
+                await self.show_sitting(token)
+
+        @ui.page("/study/{code}", response_timeout=seconds, reconnect_timeout=60.0)
+        async def study(code: str) -> None:
+            with frame.frame("Study", current_page="People"):
+                await self.show_study(code)
 
     def close(self) -> None:
         """End every conversation, wait until its last turns are logged, and seal the log."""

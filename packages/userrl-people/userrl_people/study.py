@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from userrl.people.apart import PlayerProcess
-from userrl.people.others import DEMONSTRATOR_SKILL, Other, Side, check_side
 from userrl.reports.people_report import RUN
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms import make
 from userrl_core.gyms.human_user import Console
 from userrl_core.policies.base import BatchPolicy, Policy
-from userrl_core.policies.human import HumanPolicy
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
 from userrl_core.served.client import close_clients
+from userrl_people.apart import PlayerProcess
+from userrl_people.human_policy import HumanPolicy
+from userrl_people.others import DEMONSTRATOR_SKILL, Other, Side, check_side
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.runs import retire_run
 

@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from curricula.validation import validated
 from userrl.machine.home import quiet_process, warehouse_dir
-from userrl.people.others import Checkpoint, Other, Served, Side
-from userrl.people.people import AfterTurn, ConversationSetup, Study
 from userrl.run.known_tasks import task_by_id, task_by_seed
 from userrl.run.run import find
 from userrl_core.gyms.human_user import Console
 from userrl_core.records import Trajectory
+from userrl_people.others import Checkpoint, Other, Served, Side
+from userrl_people.study import AfterTurn, ConversationSetup, Study
 
 
 class PlayRequest(BaseModel):

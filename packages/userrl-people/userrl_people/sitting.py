@@ -11,13 +11,13 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import frame
-from flows.page.console import SAID, PageConsole
 from userrl.machine.foreign_text import plain
-from userrl.people.others import Side
-from userrl.people.people import ConversationSetup, Study
 from userrl.reports.wording import ended
 from userrl_core.errors import UserRLError
 from userrl_core.records import Trajectory
+from userrl_people.console import SAID, PageConsole
+from userrl_people.others import Side
+from userrl_people.study import ConversationSetup, Study
 
 CONSENT = (
     "I take part voluntarily and can stop at any time. What I write, how long I take, my rating and the name that I "

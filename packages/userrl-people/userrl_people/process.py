@@ -1,4 +1,4 @@
-"""The process of `PlayerProcess`. ``python -m userrl.people.process`` loads a checkpoint and plays conversations in JSON lines."""
+"""The process of `PlayerProcess`. ``python -m userrl_people.process`` loads a checkpoint and plays conversations in JSON lines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from userrl.machine.piped import answering
-from userrl.people.apart import AgentPrompt, Player, PlayerAnswer
 from userrl_core.errors import UserRLError
 from userrl_core.records import Message, PolicyReply
+from userrl_people.apart import AgentPrompt, Player, PlayerAnswer
 
 if TYPE_CHECKING:
     from userrl_core.episode import Episode

@@ -11,8 +11,8 @@ import pytest
 
 from tests.makers import raises
 from tests.places import ROOT
-from userrl.people.plan import Next, PeoplePlan, Seats, load_people_plan
 from userrl_core.gyms import tasks
+from userrl_people.plan import Next, PeoplePlan, Seats, load_people_plan
 
 PLAN = PeoplePlan(name="s", gym="turtle", others=("rules", "run:a"))
 SMALL = PeoplePlan(name="s", gym="turtle", tasks=3, persons=2, conversations=2)

@@ -17,14 +17,14 @@ from scipy import stats
 from curricula import load
 from flows.cli.looking.report import report
 from tests.makers import raises
-from userrl.people.others import Checkpoint, Other, gyms_with_people
-from userrl.people.people import ConversationSetup, Study
 from userrl.run.run import Run, RunInfo
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import registry, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
 from userrl_core.records import Flag, Task, Trajectory
+from userrl_people.others import Checkpoint, Other, gyms_with_people
+from userrl_people.study import ConversationSetup, Study
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 from warehouse.upkeep.exchange.conversations import conversations

@@ -20,7 +20,7 @@ from userrl_core.errors import ConfigError, ErrorReport, PolicyError
 from userrl_core.records import PolicyReply
 from userrl_core.training.config import ModelConfig
 
-PROGRAM = "userrl.people.process"
+PROGRAM = "userrl_people.process"
 """The module that the process runs."""
 
 LONGEST = 120

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from nicegui import ui
 
 from flows.page import frame
-from flows.page.sitting import CONSENT, Sitting
 from userrl.machine.home import home
-from userrl.people.others import Other, check_side
-from userrl.people.people import ConversationSetup, Study
-from userrl.people.plan import Next, PeoplePlan, Seats
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory
+from userrl_people.others import Other, check_side
+from userrl_people.plan import Next, PeoplePlan, Seats
+from userrl_people.sitting import CONSENT, Sitting
+from userrl_people.study import ConversationSetup, Study
 
 
 class PlannedStudy:

@@ -1,0 +1,1 @@
+"""Conversations with people (UserRL appendix F): in the terminal, at the page, and in studies."""
