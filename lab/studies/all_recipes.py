@@ -104,15 +104,33 @@ def values_of(recipe: Recipe) -> str:
 def scores(report: RunReport) -> dict[str, Any]:
     """Return the scores on held-out tasks of the cold start, the best and the last checkpoint: the mean, and each gym's.
 
-    A recipe without RL has its cold start alone.
+    A recipe without RL has its cold start alone. Of a run with branches it is the branch that ends lowest.
     """
-    last = last_step("RL") if last_step("RL") in report.table else "RL"
-    scores: dict[str, Any] = {"steps": report.last.step if report.last else 0}
-    for column, actor in {"start": "SFT" if report.cold_start else "start", "best": "RL", "last": last}.items():
-        gyms = {gym: row.score for gym, row in report.table.get(actor, {}).items() if row.score is not None}
-        scores[column] = round(fmean(gyms.values()), 4) if gyms else None
-        scores[f"{column}_by_gym"] = " ".join(f"{gym}={score:.4f}" for gym, score in sorted(gyms.items()))
-    return scores | {"best_step": report.best.step if report.best else None}
+    branch = min(
+        report.branches or ["RL"], key=lambda name: fmean(held_out(report, ended(report, name)).values() or [0])
+    )
+    reached = report.branches[branch] if report.branches else (report.best, report.last)
+    steps = [end.step if end else None for end in reached]
+    row: dict[str, Any] = {"steps": steps[1] or 0}
+    for column, actor in {
+        "start": "SFT" if report.cold_start else "start",
+        "best": branch,
+        "last": ended(report, branch),
+    }.items():
+        gyms = held_out(report, actor)
+        row[column] = round(fmean(gyms.values()), 4) if gyms else None
+        row[f"{column}_by_gym"] = " ".join(f"{gym}={score:.4f}" for gym, score in sorted(gyms.items()))
+    return row | {"best_step": steps[0]}
+
+
+def ended(report: RunReport, branch: str) -> str:
+    """Return the evaluation's name of a branch's last checkpoint."""
+    return last_step(branch) if last_step(branch) in report.table else branch
+
+
+def held_out(report: RunReport, actor: str) -> dict[str, float]:
+    """Return a policy's scores on held-out tasks by gym."""
+    return {gym: row.score for gym, row in report.table.get(actor, {}).items() if row.score is not None}
 
 
 def processor() -> str:

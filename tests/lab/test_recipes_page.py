@@ -7,8 +7,10 @@ import curricula
 from curricula.gains import FILE
 from lab.pages.data_tables import with_tables
 from lab.pages.recipes import PAGE, TABLE, made
-from lab.studies.all_recipes import RUNS, SEEDS, values_of
+from lab.studies.all_recipes import RUNS, SEEDS, scores, values_of
 from lab.studies.registered import read_rows
+from userrl.reports.run_report import Reached, RunReport
+from userrl.run.results import GymScore
 
 
 def test_the_shipped_gains_and_the_table_are_made_from_the_runs():
@@ -39,3 +41,17 @@ def fabricated(count: int) -> list[dict[str, object]]:
     cells = {f"{column}_by_gym": "errand=0.2 wish=0.4" for column in ("start", "best", "last")}
     row = {"recipe": "warm-up", "values": values, "start": 0.3, "best": 0.5, "cpu_seconds": 50.0, **cells}
     return [dict(row) for _ in range(count)]
+
+
+def test_a_run_with_branches_counts_as_the_branch_that_ends_lowest():
+    table = {"SFT": 0.4, "short": 0.9, "short last step": 0.5, "longer": 0.8}
+    report = RunReport(
+        run="fork", recipe="horizon-fork", profile="laptop", seed=1201, warehouse="", folder="",
+        table={actor: {"errand": GymScore(score=score, attempts=200)} for actor, score in table.items()},
+        branches={
+            "short": (Reached(step=40), Reached(step=90)),
+            "longer": (Reached(step=90), Reached(step=90)),
+        },
+    )  # fmt: skip
+    row = scores(report)
+    assert (row["start"], row["best"], row["last"], row["steps"], row["best_step"]) == (0.4, 0.9, 0.5, 90, 40)
