@@ -41,13 +41,15 @@ def synthesise(
 
     Example: userrl tasks synthesise --domain outfitter --variant withheld --out tasks.jsonl
     """
+    from userrl.machine.separate import part
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import write_tasks
-    from userrl_core.gyms.tau.synthesis import made as synthesis
 
     with refusals(OSError):
         folder = data or published_data() / "tau-bench"
-        result = synthesis.synthesise(source, domain, variant, folder, server_of(model, base_url), limit)
+        result = part("userrl-synthesis", "made").synthesise(
+            source, domain, variant, folder, server_of(model, base_url), limit
+        )
         write_tasks(out, result.tasks)
     if model is not None:
         typer.echo(f"{result.calls:,} calls of {model}.")
@@ -72,7 +74,7 @@ def filter_by_difficulty(
 
     Example: userrl tasks filter tasks.jsonl --model gpt-4o --out medium.jsonl
     """
-    from userrl.evaluation import difficulty
+    from userrl.machine.separate import part
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import read_tasks, write_tasks
 
@@ -80,7 +82,7 @@ def filter_by_difficulty(
         server = server_of(model, base_url, temperature=temperature)
         if server is None:
             raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
-        filtered = difficulty.filter_by_difficulty(
+        filtered = part("userrl-synthesis", "difficulty").filter_by_difficulty(
             read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
         )
         write_tasks(out, filtered.tasks)

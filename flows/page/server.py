@@ -19,7 +19,7 @@ from flows.page.group import show_group
 from flows.page.published import show_published
 from flows.page.runs import show_run, show_runs
 from flows.page.trajectories import show_trajectories
-from userrl.people import part
+from userrl.machine.separate import part
 from warehouse import Warehouse
 
 
@@ -29,7 +29,7 @@ def without_people() -> None:
     @ui.page("/people")
     def people() -> None:
         with frame.frame("People", current_page="People"):
-            part("page")  # refuses, with the command that installs the package
+            part("userrl-people", "page")  # refuses, with the command that installs the package
 
 
 def app_of(warehouse: Warehouse, add_people: Callable[[], None] = without_people) -> FastAPI:

@@ -1,4 +1,4 @@
-"""Gyms that are packages of their own: installed they are as those of the core, without them stored runs still open."""
+"""Separate packages: the tables name them; installed gyms are as those of the core, without them stored runs still open."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flows.cli.runs import app as runs
 from tests.makers import raises
 from tests.places import ROOT
 from tests.warehouse.makers import play
+from userrl.machine.separate import GROUP, PARTS
 from userrl.run.readiness import here, verdict
 from userrl.run.run import RunDescription, claim
 from userrl_core.gyms import make, registry
@@ -39,23 +40,29 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.packages.cache_clear()
 
 
-def test_the_table_names_the_packages_that_are_there_and_the_gym_that_each_offers() -> None:
-    offered = {}
+def test_the_tables_name_the_packages_that_are_there_and_what_each_offers() -> None:
+    gyms, parts = {}, []
     for file in ROOT.glob("packages/*/pyproject.toml"):
         project = tomllib.loads(file.read_text())["project"]
-        (gym,) = project["entry-points"]["userrl.gyms"]
-        assert project["entry-points"]["userrl.gyms"] == {gym: project["name"].replace("-", "_")}
-        assert file.parent.name == project["name"]
-        offered[gym] = project["name"]
-    assert offered == PACKAGED
+        ((group, offered),) = project["entry-points"].items()
+        ((name, module),) = offered.items()
+        assert (file.parent.name, module) == (project["name"], project["name"].replace("-", "_"))
+        if group == "userrl.gyms":
+            gyms[name] = project["name"]
+        else:
+            assert (group, name) == (GROUP, project["name"])
+            parts.append(name)
+    assert gyms == PACKAGED
+    assert sorted(parts) == sorted(PARTS)
 
 
-def test_every_package_of_a_gym_is_held_to_the_types_and_contracts_of_the_rest() -> None:
+def test_every_package_is_held_to_the_types_and_contracts_of_the_rest() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    modules = {package.replace("-", "_") for package in PACKAGED.values()}
+    packages = {*PACKAGED.values(), *PARTS}
+    modules = {package.replace("-", "_") for package in packages}
     assert modules <= {*tool["mypy"]["packages"]}
     assert modules <= {*tool["importlinter"]["root_packages"]}
-    assert {Path(path).name for path in tool["mypy"]["mypy_path"]} == {*PACKAGED.values()}
+    assert {Path(path).name for path in tool["mypy"]["mypy_path"]} == packages
 
 
 def test_an_installed_package_s_gym_is_listed_among_ours_by_the_alphabet() -> None:

@@ -71,14 +71,13 @@ def play(
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
-    from userrl.people import part
+    from userrl.machine.separate import part
     from userrl_core.number_format import number
 
     reward_text = "not scored" if turn.reward is None else number(turn.reward, sign=True)
     total = trajectory.return_sum
-    observation = (
-        f"{part('human_policy').readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
-    )
+    shown = turn.observation and (last or side == "user")
+    observation = f"{part('userrl-people', 'human_policy').readable(turn.observation)}\n" if shown else ""
     return f"{observation}-- turn {turn.number}: reward {reward_text}, total {number(total)}"
 
 

@@ -35,10 +35,10 @@ def view(
         from flows.page.server import app_of
         from flows.server.front_door import bound, guarded, serve
         from userrl.machine.home import home, warehouse_dir
-        from userrl.people import installed, part
+        from userrl.machine.separate import installed, part
         from warehouse import open_warehouse
 
-        plan = None if study is None else part("plan").load_people_plan(study)
+        plan = None if study is None else part("userrl-people", "plan").load_people_plan(study)
         served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None
         if root is None:
             warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before any run exists
@@ -47,8 +47,10 @@ def view(
             open_warehouse(root or warehouse_dir()) as warehouse,
             contextlib.ExitStack() as stack,
         ):
-            if installed():
-                people = stack.enter_context(contextlib.closing(part("page").People(warehouse, served, plan)))
+            if installed("userrl-people"):
+                people = stack.enter_context(
+                    contextlib.closing(part("userrl-people", "page").People(warehouse, served, plan))
+                )
                 app = app_of(warehouse, people.add_pages)
             else:
                 app = app_of(warehouse)

@@ -17,8 +17,8 @@ from userrl_core.gyms.released import read_json, text_field
 from userrl_core.gyms.tau import airline, bikes, bikes_tasks, retail
 from userrl_core.gyms.tau.database import policy_file
 from userrl_core.gyms.tau.outfitter import requests, shop, tiny
-from userrl_core.gyms.tau.synthesis.variants import varied
 from userrl_core.gyms.tau.tools import Domain
+from userrl_core.gyms.tau.variants import varied
 from userrl_core.gyms.tau.verifier import replay
 from userrl_core.records import Task
 from userrl_core.seeding import Split, content_hash, split_of, validation_of
@@ -55,7 +55,7 @@ def tasks(
     """Return our tasks of a split; the bikes' without a domain.
 
     tier: ``tiny`` for the outfitter's laptop tier, with tasks of the given sizes; or a domain's name, for commands
-    that know only tiers. variant: of training's instructions (`synthesis.variants`): inferred, withheld, simplified,
+    that know only tiers. variant: of training's instructions (`variants`): inferred, withheld, simplified,
     or mix. Validation and test tasks stay as they are. Raises ConfigError for a domain without tasks of ours, and for
     a tier that it does not have.
     """

@@ -18,8 +18,8 @@ from userrl_core.chats.rows import messages_of
 from userrl_core.chats.values import BrokenFile, mapping
 from userrl_core.errors import TaskError
 from userrl_core.gyms.released import read_rows
-from userrl_core.gyms.tau.synthesis.variants import WRITES, of
 from userrl_core.gyms.tau.tasks import OPENINGS, TABLES, load_domain
+from userrl_core.gyms.tau.variants import WRITES, of
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
 

@@ -19,11 +19,11 @@ from tests.published import published
 from userrl_core.gyms import tasks
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.gyms.tau.rule_user import FORGOTTEN, RuleTauUser
-from userrl_core.gyms.tau.synthesis.apigen import recorded
-from userrl_core.gyms.tau.synthesis.solvable import why_not
-from userrl_core.gyms.tau.synthesis.variants import VARIANTS, of, varied
+from userrl_core.gyms.tau.variants import VARIANTS, of, varied
 from userrl_core.gyms.validate import validate
 from userrl_core.records import Task
+from userrl_synthesis.apigen import recorded
+from userrl_synthesis.solvable import why_not
 
 
 def some(domain: str = "outfitter", n: int = 12) -> list[Task]:

@@ -12,13 +12,13 @@ from typing import Any
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.tau.gym import conversation
-from userrl_core.gyms.tau.synthesis.apigen import recorded
-from userrl_core.gyms.tau.synthesis.solvable import why_not
-from userrl_core.gyms.tau.synthesis.variants import MIX, VARIANTS, one_of, varied
-from userrl_core.gyms.tau.synthesis.written import Writer
 from userrl_core.gyms.tau.tasks import tasks as own_tasks
+from userrl_core.gyms.tau.variants import MIX, VARIANTS, one_of, varied
 from userrl_core.records import Task
 from userrl_core.served.client import ChatServer, close_clients
+from userrl_synthesis.apigen import recorded
+from userrl_synthesis.solvable import why_not
+from userrl_synthesis.written import Writer
 
 AT_ONCE = 16
 """Tasks written concurrently."""

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from userrl_core.errors import JudgeError
-from userrl_core.gyms.tau.synthesis.solvable import why_not
-from userrl_core.gyms.tau.synthesis.variants import Variant, with_instruction
+from userrl_core.gyms.tau.variants import Variant, with_instruction
 from userrl_core.records import ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
+from userrl_synthesis.solvable import why_not
 
 TRIES = 3
 """Attempts before a task is given up."""
