@@ -280,6 +280,10 @@ def _backend_limits(
         "to local.",
     )
     yield (
+        recipe.algorithm.name == "dpo",
+        "dpo compares pairs of conversations, which only the local backend does. Set algorithm.name to grpo, or backend to local.",
+    )
+    yield (
         recipe.algorithm.batch_tokens is not None,
         "algorithm.batch_tokens fills steps by tokens, which only the local backend does. Set it to null and give stages in "
         "steps, or set backend to local.",

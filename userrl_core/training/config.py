@@ -183,9 +183,10 @@ class SftConfig(Settings):
 class AlgorithmConfig(Settings):
     """The reinforcement learning step: advantage estimation, limits of an update, and averaging of the loss."""
 
-    name: Literal["grpo", "rloo", "ppo", "reinforce_pp", "remax"] = "grpo"
+    name: Literal["grpo", "rloo", "ppo", "reinforce_pp", "remax", "dpo"] = "grpo"
     """The baseline of the advantage. grpo: mean and deviation of the group; rloo: leave-one-out mean; ppo: a critic;
-    reinforce_pp: the batch's mean; remax: a greedy conversation on the same task.
+    reinforce_pp: the batch's mean; remax: a greedy conversation on the same task; dpo: none, all pairs of a group are compared
+    (local backend).
     """
 
     clip: PositiveFloat = 0.2
@@ -273,6 +274,12 @@ class AlgorithmConfig(Settings):
     group (the score normalised within its group, on the last token; TARL section 3.2, trajectory-level).
     """
 
+    dpo_beta: PositiveFloat = 0.1
+    """dpo: the loss of a pair is -log sigmoid of beta times the difference of gains. A large one soon leaves a pair in order."""
+
+    dpo_normalize: bool = False
+    """dpo: divide a conversation's gain by its agent tokens, so that a long one weighs no more than a short one."""
+
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature in training."""
 
@@ -315,7 +322,7 @@ class AlgorithmConfig(Settings):
         greedy = "training needs trajectories that differ; set algorithm.temperature above 0"
         checks = [
             (self.name == "remax" and self.kl_reward_coef > 0, penalised),
-            (self.name in ("grpo", "rloo") and self.group < 2, no_signal),
+            (self.name in ("grpo", "rloo", "dpo") and self.group < 2, no_signal),
             (self.name == "ppo" and self.assignment == "group" and self.group < 2, no_group),
             (self.temperature == 0.0, greedy),
         ]

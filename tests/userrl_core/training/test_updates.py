@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  the customary name
 from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -18,15 +19,19 @@ from userrl_core.rewards import CreditConfig, turn_advantages
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.entropy_mask import entropy_threshold
 from userrl_core.training.local.algorithms.choose import advantages_for
+from userrl_core.training.local.algorithms.dpo import preference_gradient
 from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
 from userrl_core.training.local.batch import Advantages, Batch
+from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.samples import Sample
 from userrl_core.training.local.update import (
     Item,
+    items_of,
     low_var_kl,
     minibatches,
     surrogate,
     token_weights,
+    update_policy,
 )
 
 REWARDS: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
@@ -72,6 +77,20 @@ def advantages(
     batch.baselines = baselines
     config = CreditConfig(**credit)
     return advantages_for(AlgorithmConfig(name=name), batch, batch.credits(config), config, None)
+
+
+def tiny_qwen() -> Any:
+    torch.manual_seed(0)
+    shape = Qwen3Config(
+        vocab_size=8,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
+    return Qwen3ForCausalLM(shape)
 
 
 def test_grpo_spreads_the_advantage_of_a_turn_over_its_tokens() -> None:
@@ -157,18 +176,9 @@ def test_turn_rewards_are_placed_on_the_turns_last_tokens() -> None:
 
 
 def test_with_assignment_group_the_normalised_score_is_the_return_of_every_token() -> None:
-    shape = Qwen3Config(
-        vocab_size=8,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
     batch, credit = make_batch([[0, 1.0], [0.5]], [0, 0]), CreditConfig(score="sum")
     config = AlgorithmConfig(name="ppo", assignment="group", group=2)
-    ppo = advantages_for(config, batch, batch.credits(credit), credit, Critic(Qwen3ForCausalLM(shape)))
+    ppo = advantages_for(config, batch, batch.credits(credit), credit, Critic(tiny_qwen()))
     assert ppo.returns is not None
     np.testing.assert_allclose(ppo.returns[0], [1.0] * 4, rtol=1e-5)
     np.testing.assert_allclose(ppo.returns[1], [-1.0] * 2, rtol=1e-5)
@@ -261,3 +271,80 @@ def test_a_group_of_one_is_refused_where_groups_are_compared(name: str) -> None:
 @pytest.mark.parametrize("name", ["ppo", "reinforce_pp", "remax"])
 def test_a_group_of_one_is_accepted_where_they_are_not(name: str) -> None:
     assert AlgorithmConfig(name=name, group=1).group == 1  # type: ignore[arg-type]
+
+
+GAINS = [0.3, -0.2, 0.1, 0.0]
+SCORES = [1.0, 0.0, 0.5, 1.0]
+
+
+def test_dpo_s_gradient_is_that_of_the_paper_s_loss_over_all_pairs_of_a_group() -> None:
+    gain_N = torch.tensor(GAINS, dtype=torch.float64, requires_grad=True)
+    # The second group is the last trajectory alone, which is compared with none.
+    pairs = [(0, 1), (0, 2), (2, 1)]
+    loss = torch.stack([-F.logsigmoid(0.5 * (gain_N[i] - gain_N[j])) for i, j in pairs]).mean()
+    loss.backward()
+    push_N, sums = preference_gradient(np.array(GAINS), np.array(SCORES), [0, 0, 0, 1], 0.5)
+    assert gain_N.grad is not None
+    np.testing.assert_allclose(push_N, -gain_N.grad.numpy(), rtol=1e-12)
+    # By hand: -log sigmoid of .25, .10 and .15.
+    np.testing.assert_allclose(sums["pair_loss"], 0.5759389 + 0.6443967 + 0.6209571, rtol=1e-6)
+    assert sums["pairs"] == 3
+    np.testing.assert_allclose(sums["margin"], 0.25 + 0.10 + 0.15)
+
+
+def test_dpo_compares_within_a_group_and_leaves_out_what_is_rejected_or_equal() -> None:
+    rewards: list[list[float | None]] = [[1.0], [0.0], [0.0], [None], [1.0], [1.0]]
+    compared = advantages("dpo", rewards, [0, 0, 0, 0, 1, 1])
+    assert compared.trains.tolist() == [True, True, True, False, False, False]
+    np.testing.assert_allclose([row[0] for row in compared.tokens], [1.0, -0.5, -0.5, 0, 0, 0])
+    assert compared.metrics == {"dpo/pairs/count": 2.0}
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("micro_batch", [1, 8])
+def test_an_update_of_dpo_takes_the_gradient_of_its_loss_in_any_number_of_forward_passes(
+    micro_batch: int, normalize: bool
+) -> None:
+    config = AlgorithmConfig(name="dpo", dpo_beta=0.7, dpo_normalize=normalize, micro_batch=micro_batch, grad_norm=1e9)
+    batch = make_batch([[1.0, 0.0], [0.0], [0.5, 0.0, 0.0], [0.0], [1.0]], [0, 0, 0, 1, 1], tokens=3)
+    credit = CreditConfig(score="sum")
+    items = items_of(batch, advantages_for(config, batch, batch.credits(credit), credit, None))
+    model = tiny_qwen()
+    model.train()
+    turns = [item.sample.turns for item in items]
+    logprobs, _ = token_logprobs(model, [item.sample.ids for item in items], turns, 1.0)
+    parts = torch.split(logprobs, [len(item.old) for item in items])
+    gains = [
+        (part - torch.from_numpy(item.old)).sum() / (len(item.old) if normalize else 1)
+        for part, item in zip(parts, items, strict=True)
+    ]
+    pairs = [(0, 1), (0, 2), (2, 1), (4, 3)]
+    torch.stack([-F.logsigmoid(0.7 * (gains[i] - gains[j])) for i, j in pairs]).mean().backward()  # type: ignore[no-untyped-call]
+    expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+    gradients: dict[str, torch.Tensor] = {}
+
+    class Kept(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            gradients.update({n: w.grad.clone() for n, w in model.named_parameters() if w.grad is not None})
+
+    metrics = update_policy(model, Kept(model.parameters(), lr=0.1), items, config, minibatches(items, config, 0))
+    assert gradients.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6)
+    assert metrics["policy/clip/share"] == 0.0
+    assert metrics["dpo/loss/mean"] > 0
+
+
+def test_dpo_keeps_a_group_in_one_minibatch() -> None:
+    config = AlgorithmConfig(name="dpo", minibatches=3, inner_epochs=2)
+    batch = make_batch([[1.0], [0.0], [0.5]] * 5, [group for group in range(5) for _ in range(3)])
+    credit = CreditConfig()
+    items = items_of(batch, advantages_for(config, batch, batch.credits(credit), credit, None))
+    order = minibatches(items, config, 1)
+    assert len(order) == 6
+    for part in order:
+        assert sorted(part) == [
+            row for group in sorted({items[i].group for i in part}) for row in range(group * 3, group * 3 + 3)
+        ]
+    assert sorted(row for part in order[:3] for row in part) == list(range(15))

@@ -81,7 +81,8 @@ class Advantages:
     """The advantages of a batch.
 
     tokens: [N][S_i]. turns: [N][T_i], for the log. trains: [N], False leaves the trajectory out of the loss. returns:
-    [N][S_i], the critic's targets, None without a critic. metrics: metrics to log.
+    [N][S_i], the critic's targets, None without a critic. metrics: metrics to log. scores: [N], which dpo compares; None under
+    other algorithms.
     """
 
     tokens: list[Tokens]
@@ -89,6 +90,7 @@ class Advantages:
     trains: NDArray[np.bool_]
     metrics: dict[str, float]
     returns: list[Tokens] | None = None
+    scores: NDArray[np.float64] | None = None
 
 
 def from_turns(batch: Batch, turns: list[Turns], trains: NDArray[np.bool_], metrics: dict[str, float]) -> Advantages:

@@ -7,6 +7,8 @@ Importance ratios are relative to the log-probabilities at sampling. Options and
 - entropy bonus;
 - a mask that restricts the loss to the tokens of highest entropy (Wang et al. 2025, used in TARL).
 
+Under dpo the surrogate is the log-probability itself, and each minibatch computes its advantages anew (`algorithms/dpo.py`).
+
 Shapes: S agent tokens of a micro-batch.
 """
 
@@ -16,6 +18,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from torch import Tensor
 
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.entropy_mask import entropy_threshold
+from userrl_core.training.local.algorithms.dpo import preference_gradient
 from userrl_core.training.local.batch import Advantages, Batch, Tokens
 from userrl_core.training.local.logprobs import reference_logprobs, token_logprobs
 from userrl_core.training.local.lora import without_adapters
@@ -36,20 +40,27 @@ _RATIO_BOUND = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One trajectory in the update; arrays over its agent tokens. reference: log-probabilities of the reference model."""
+    """One trajectory in the update; arrays over its agent tokens. reference: log-probabilities of the reference model.
+
+    group, score: what dpo compares.
+    """
 
     sample: Sample
     old: Tokens
     advantage: Tokens
     entropy: Tokens
     reference: Tensor | None = None
+    group: int = 0
+    score: float = 0.0
 
 
 def items_of(batch: Batch, advantages: Advantages) -> list[Item]:
     """Return the trajectories that are trained on."""
+    scores = np.zeros(len(batch)) if advantages.scores is None else advantages.scores
+    rows = zip(batch.samples, advantages.tokens, advantages.trains, batch.groups, scores.tolist(), strict=True)
     return [
-        Item(sample, sample.of_agent(sample.logprobs), tokens, sample.of_agent(sample.entropies))
-        for sample, tokens, trains in zip(batch.samples, advantages.tokens, advantages.trains, strict=True)
+        Item(sample, sample.of_agent(sample.logprobs), tokens, sample.of_agent(sample.entropies), None, group, score)
+        for sample, tokens, trains, group, score in rows
         if trains and sample.agent_tokens
     ]
 
@@ -63,14 +74,20 @@ def with_reference(items: Sequence[Item], model: Any, config: AlgorithmConfig) -
 
 
 def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:
-    """Return the order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size."""
+    """Return the order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size.
+
+    Under dpo a group stays in one minibatch.
+    """
     order: list[list[int]] = []
     rng = random.Random(seed)
+    units: dict[int, list[int]] = defaultdict(list)
+    for number, item in enumerate(items):
+        units[item.group if config.name == "dpo" else number].append(number)
     for _ in range(config.inner_epochs):
-        rows = list(range(len(items)))
+        rows = list(units.values())
         rng.shuffle(rows)
         count = min(config.minibatches, len(rows))
-        for part in (rows[k::count] for k in range(count)):
+        for part in (list(chain.from_iterable(rows[k::count])) for k in range(count)):
             # Sorted by length: less padding in each forward pass.
             order.append(sorted(part, key=lambda i: len(items[i].sample.ids)))
     return order
@@ -91,10 +108,15 @@ def update_policy(
     if config.entropy_mask is not None and items:
         threshold = entropy_threshold(np.concatenate([item.entropy for item in items]), config.entropy_mask)
     model.train()
-    for number, minibatch in enumerate(order):
-        weights = token_weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
-        for part in forward_passes([items[i].sample for i in minibatch], config):
-            stats = _backward(model, [items[minibatch[i]] for i in part], [weights[i] for i in part], config, threshold)
+    for number, rows in enumerate(order):
+        minibatch = [items[row] for row in rows]
+        weights = token_weights([len(item.old) for item in minibatch], config.loss_aggregation)
+        if config.name == "dpo":
+            minibatch, pair_sums = _by_preference(model, minibatch, weights, config)
+            for name, value in pair_sums.items():
+                sums[name] += value
+        for part in forward_passes([item.sample for item in minibatch], config):
+            stats = _backward(model, [minibatch[i] for i in part], [weights[i] for i in part], config, threshold)
             # Before the first step the trained weights are the sampling weights: a gap then is one between decoding and training.
             if number == 0:
                 logprob_gap = max(logprob_gap, stats.pop("gap"))
@@ -105,7 +127,9 @@ def update_policy(
     tokens = max(sums.pop("tokens", 0.0), 1.0)
     # `clip_and_step` skips a step whose gradient is not finite.
     finite = [norm for norm in norms if np.isfinite(norm)]
-    reference = {"policy/kl_reference/mean": sums["kl_reference"] / tokens} if "kl_reference" in sums else {}
+    optional = {"policy/kl_reference/mean": sums["kl_reference"] / tokens} if "kl_reference" in sums else {}
+    if pairs := sums["pairs"]:
+        optional |= {"dpo/loss/mean": sums["pair_loss"] / pairs, "dpo/margin/mean": sums["margin"] / pairs}
     return {
         "policy/loss/mean": sums["loss"] / max(len(order), 1),
         "policy/entropy/mean": sums["entropy"] / tokens,
@@ -115,8 +139,27 @@ def update_policy(
         "policy/skipped_updates/count": float(len(norms) - len(finite)),
         "policy/updates/count": float(len(finite)),
         "policy/logprob_gap/max": logprob_gap,
-        **reference,
+        **optional,
     }
+
+
+def _by_preference(
+    model: Any, items: Sequence[Item], weights: Sequence[float], config: AlgorithmConfig
+) -> tuple[list[Item], dict[str, float]]:
+    """Return a minibatch with the advantages of dpo under the present weights, and sums over its pairs.
+
+    The loss couples trajectories, its gradient does not: it is the gradient of each gain times a number. So the two of a
+    pair need not share a forward pass.
+    """
+    ids, turns = [item.sample.ids for item in items], [item.sample.turns for item in items]
+    logprobs = reference_logprobs(model, ids, turns, config.temperature, config.micro_batch)
+    scale_N = 1.0 / np.array([len(item.old) if config.dpo_normalize else 1 for item in items])
+    gains = [float((row - torch.from_numpy(item.old)).sum()) for row, item in zip(logprobs, items, strict=True)]
+    scores, groups = np.array([item.score for item in items]), [item.group for item in items]
+    push_N, sums = preference_gradient(np.array(gains) * scale_N, scores, groups, config.dpo_beta)
+    # The loss multiplies each token by its weight, which has no part in dpo's loss.
+    values = (push_N * scale_N / np.asarray(weights)).tolist()
+    return [replace(item, advantage=np.full_like(item.old, v)) for item, v in zip(items, values, strict=True)], sums
 
 
 def forward_passes(samples: Sequence[Sample], config: AlgorithmConfig) -> list[list[int]]:
@@ -165,7 +208,7 @@ def _backward(
     advantage = torch.from_numpy(np.concatenate([item.advantage for item in items])).to(device)
     weight = torch.from_numpy(np.repeat(np.asarray(weights, np.float32), [len(i.old) for i in items])).to(device)
     ratio = (logprobs - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
-    objective = surrogate(ratio, advantage, config)
+    objective = logprobs * advantage if config.name == "dpo" else surrogate(ratio, advantage, config)
     if threshold is not None:
         sampling_entropy = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
         objective = objective * (sampling_entropy >= threshold)
@@ -189,7 +232,7 @@ def _backward(
             "entropy": float(entropy.sum()),
             "kl_step": float(low_var_kl(logprobs, old).sum()),
             **kl_reference,
-            "clipped": float((~unclipped).sum()),
+            "clipped": 0.0 if config.name == "dpo" else float((~unclipped).sum()),
             "gap": float((logprobs - old).abs().max()),
         }
 

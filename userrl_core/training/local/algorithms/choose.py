@@ -7,6 +7,7 @@ from torch import nn
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig, Credits
 from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.local.algorithms.dpo import dpo
 from userrl_core.training.local.algorithms.grpo import grpo
 from userrl_core.training.local.algorithms.ppo import Critic, ppo
 from userrl_core.training.local.algorithms.reinforce_pp import reinforce_pp
@@ -14,7 +15,7 @@ from userrl_core.training.local.algorithms.remax import remax
 from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 
-BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp, "remax": remax}
+BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp, "remax": remax, "dpo": dpo}
 """Algorithms that give all tokens of a trajectory the same advantage."""
 
 
