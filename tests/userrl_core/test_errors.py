@@ -6,7 +6,6 @@ import ast
 import copy
 import pickle
 import re
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -27,19 +26,23 @@ CLASSES |= {ProcessDied.__name__, ToolsRefused.__name__}
 KINDS = [getattr(errors, name) for name in sorted(CLASSES & set(vars(errors)))] + [ProcessDied, ToolsRefused]
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if "build" not in path.parts:
-                yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def nodes() -> list[tuple[Path, ast.Call | ast.Constant]]:
+    """All calls and constants of the sources, read once."""
+    return [
+        (path.relative_to(ROOT), node)
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if "build" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call | ast.Constant)
+    ]
 
 
-def test_every_error_names_a_code_of_the_page() -> None:
+def test_every_error_names_a_code_of_the_page(nodes: list[tuple[Path, ast.Call | ast.Constant]]) -> None:
     wrong = []
-    for path, tree in sources():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
+    for path, node in nodes:
+        if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             if name not in CLASSES:
                 continue
@@ -51,11 +54,10 @@ def test_every_error_names_a_code_of_the_page() -> None:
     assert wrong == []
 
 
-def test_every_code_of_the_page_is_used() -> None:
+def test_every_code_of_the_page_is_used(nodes: list[tuple[Path, ast.Call | ast.Constant]]) -> None:
     used = {
         node.value
-        for _, tree in sources()
-        for node in ast.walk(tree)
+        for _, node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in EXPLAINED
     }
     assert sorted(set(EXPLAINED) - used) == []
