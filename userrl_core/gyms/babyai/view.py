@@ -39,8 +39,12 @@ class BabyAIAction:
 
 def look(env: Any) -> list[VisibleObject]:
     """Return the things in view, the nearest first. env: an unwrapped minigrid environment."""
+    return _objects(env, _visible(env))
+
+
+def _objects(env: Any, cells: Mapping[Cell, Any]) -> list[VisibleObject]:
     objects = []
-    for cell, cell_object in _visible(env).items():
+    for cell, cell_object in cells.items():
         if cell_object is None or cell_object.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
             continue
         vx, vy = env.relative_coords(*cell)
@@ -67,12 +71,13 @@ def look(env: Any) -> list[VisibleObject]:
 def describe(env: Any) -> str:
     """Describe the things in view, the wall ahead and the carried thing."""
     sentences = []
-    for visible in look(env):
+    cells = _visible(env)
+    for visible in _objects(env, cells):
         side = f" and {abs(visible.right)} to the {'right' if visible.right > 0 else 'left'}" if visible.right else ""
         sentences.append(f"{visible.name} is {visible.ahead} ahead{side}")
     in_view = f"In view: {'; '.join(sentences)}." if sentences else "Nothing is in view."
     carried = f"You carry a {env.carrying.color} {env.carrying.type}." if env.carrying else "You carry nothing."
-    return f"{in_view} {_wall(env)} {carried}"
+    return f"{in_view} {_wall(env, cells)} {carried}"
 
 
 def actions(env: Any) -> Mapping[str, BabyAIAction]:
@@ -84,7 +89,7 @@ def actions(env: Any) -> Mapping[str, BabyAIAction]:
         by_words["move forward"] = BabyAIAction((FORWARD,), "move")
     visible = _visible(env)
     paths = _paths(env, visible)
-    for target in look(env):
+    for target in _objects(env, visible):
         path = paths.get(target.cell)
         if path is None:
             continue
@@ -108,19 +113,20 @@ def actions(env: Any) -> Mapping[str, BabyAIAction]:
 
 def _visible(env: Any) -> dict[Cell, Any]:
     _, mask = env.gen_obs_grid()
+    x, y = map(int, env.agent_pos)
+    dx, dy = STEPS[env.agent_dir]
     cells = {}
-    for x in range(env.grid.width):
-        for y in range(env.grid.height):
-            at = env.relative_coords(x, y)
-            if at is not None and mask[at]:
-                cells[x, y] = env.grid.get(x, y)
+    for vx, vy in zip(*mask.nonzero(), strict=True):  # in the agent's view: it is at the middle of the last row
+        ahead, right = env.agent_view_size - 1 - int(vy), int(vx) - env.agent_view_size // 2
+        cell = (x + ahead * dx - right * dy, y + ahead * dy + right * dx)
+        if 0 <= cell[0] < env.grid.width and 0 <= cell[1] < env.grid.height:
+            cells[cell] = env.grid.get(*cell)
     return cells
 
 
-def _wall(env: Any) -> str:
+def _wall(env: Any, visible: Mapping[Cell, Any]) -> str:
     x, y = map(int, env.agent_pos)
     dx, dy = STEPS[env.agent_dir]
-    visible = _visible(env)
     for steps in range(1, env.agent_view_size):
         cell = (x + steps * dx, y + steps * dy)
         if cell in visible and visible[cell] is not None and visible[cell].type == "wall":
