@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 
 from userrl_core.errors import CheckpointError
@@ -32,7 +31,11 @@ def local_folder(path: str | Path) -> Path | None:
     """Return the folder of a model's files. A hub name gives its cache folder, None where nothing was fetched."""
     if Path(path).is_dir():
         return Path(path)
-    config = try_to_load_from_cache(str(path), "config.json") if str(path).count("/") == 1 else None
+    if str(path).count("/") != 1:
+        return None
+    from huggingface_hub import try_to_load_from_cache  # imported here: it takes a third of a second
+
+    config = try_to_load_from_cache(str(path), "config.json")
     return Path(config).parent if isinstance(config, str) else None
 
 
