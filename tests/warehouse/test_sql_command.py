@@ -26,6 +26,8 @@ from warehouse.query.fetch import distinct_names
 from warehouse.query.sandbox import ask as asked
 from warehouse.upkeep.compact import compact
 
+pytestmark = pytest.mark.usefixtures("prepared_module")
+
 QUERY = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
 
 
