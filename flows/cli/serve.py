@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from flows.server.front_door import FrontDoor
 
+SERVING = "userrl-serving"
+"""The package with the servers of models, gyms and tools."""
+
 app = typer.Typer(add_completion=False, help="Serve users, gyms and tools over HTTP.")
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")]
 Idle = Annotated[float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")]
@@ -132,11 +135,12 @@ def serve_model(
     """Serve a model over OpenAI's protocol from our own decoder, until Ctrl-C. Example: userrl serve-model smollm2-135m."""
     from curricula.host import cpu_dtype
     from flows.server.front_door import bound, guarded, serve
-    from flows.serving.model_server import ModelServer, app_of
     from userrl.machine.home import home, quiet_process
     from userrl.machine.pretrained import model_path, model_title
+    from userrl.machine.separate import part
     from userrl.machine.slots import threads
 
+    serving = part(SERVING, "model_server")
     quiet_process()
     from userrl_core.training.config import ModelConfig
     from userrl_core.training.local.completion import Completer
@@ -148,8 +152,8 @@ def serve_model(
     config = ModelConfig.model_validate({"path": folder, "dtype": cpu_dtype()})
     with bound(host, port) as door_socket:
         completer = Completer(*load_checkpoint(Path(folder), config, "cpu"))
-        server = ModelServer(completer, (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
-        door = guarded(app_of(server), host, name or [], home())
+        server = serving.ModelServer(completer, (model, model_title(model)), max_batch=max_batch, max_tokens=max_tokens)
+        door = guarded(serving.app_of(server), host, name or [], home())
         message = (
             f"{model_title(model)}: base_url=http://{(name or [host])[0]}:{port}/v1 model={model}{_token(door, home())} "
             "(Ctrl-C stops it)"
@@ -175,12 +179,12 @@ def serve_gym(
 
     Example: userrl serve-gym travel --port 8100
     """
-    from flows.serving import openenv
-    from flows.serving.gym_server import GymServer, app_of
+    from userrl.machine.separate import part
 
+    serving, openenv = part(SERVING, "gym_server"), part(SERVING, "openenv")
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
-    server = GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
-    served_gym = app_of(server)
+    server = serving.GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
+    served_gym = serving.app_of(server)
     served_gym.include_router(openenv.routes(server))
     _serve(served_gym, host, port, name, f"{gym}: {len(server.pool)} {split} tasks", "Ctrl-C stops it")
 
@@ -201,15 +205,18 @@ def serve_tools(
 
     Example: userrl serve-tools outfitter
     """
-    from flows.serving.tool_server import ToolServer, app_of
     from userrl.machine.home import published_data
+    from userrl.machine.separate import part
     from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
 
+    serving = part(SERVING, "tool_server")
     root = (data or published_data()).resolve()
     tasks, folder = domain_tasks(domain, root / "tau-bench")
-    server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
+    server = serving.ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
     summary = f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks"
-    _serve(app_of(server), host, port, name, summary, "POST /sessions starts a session, Ctrl-C stops the server")
+    _serve(
+        serving.app_of(server), host, port, name, summary, "POST /sessions starts a session, Ctrl-C stops the server"
+    )
 
 
 def _serve(app: ASGIApp, host: str, port: int, names: list[str] | None, summary: str, note: str) -> None:

@@ -5,7 +5,7 @@
 CHECKOUT is a copy of github.com/WooooDyy/AgentGym at 3ef9235; its package is imported from there. Each episode of
 textcraft, babyai, sciworld and searchqa is a scripted demonstrator's, in a model's format, with one unreadable message.
 Exits with 1 if a state, a reward or an end differs. ``--record`` writes each environment's requests and answers to
-FOLDER/ENV.txt; ``tests/flows/serving/test_agentgym_clients.py`` sends them again.
+FOLDER/ENV.txt; ``tests/packages/serving/test_agentgym_clients.py`` sends them again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flows.serving.agentgym import InPoints, unread
 from lab.checks.served_gym import served_gym
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, unavailable
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
+from userrl_serving.agentgym import InPoints, unread
 
 CLIENTS = {
     "textcraft": "TextCraftEnvClient",

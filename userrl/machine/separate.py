@@ -11,6 +11,7 @@ from userrl_core.installed.same_name import offered
 GROUP = "userrl.parts"
 PARTS = {
     "userrl-people": "Conversations with people are",
+    "userrl-serving": "Servers of gyms, tools and models are",
     "userrl-synthesis": "Synthesis and choice of tasks are",
 }
 """What a package has, as the beginning of a sentence."""

@@ -19,10 +19,10 @@ from flows.cli.looking.view import view
 from flows.cli.serve import app as serve_commands
 from flows.server import front_door
 from flows.server.front_door import FrontDoor, guarded, served
-from flows.serving.gym_server import GymServer, app_of
 from tests.makers import raises
 from tests.ports import free_port
 from userrl.worker.relay import relay
+from userrl_serving.gym_server import GymServer, app_of
 
 commands = typer.Typer()
 commands.add_typer(serve_commands)

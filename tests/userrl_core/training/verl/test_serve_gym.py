@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from flows.serving.gym_server import GymServer, app_of, read_action
 from tests.makers import raises
 from userrl_core.interact import InteractCall, render_call
+from userrl_serving.gym_server import GymServer, app_of, read_action
 
 
 def client(**more: Any) -> TestClient:

@@ -20,7 +20,6 @@ import psutil
 import pytest
 
 from flows.server.front_door import FrontDoor, served
-from flows.serving.gym_server import GymServer, app_of
 from tests.ports import free_port
 from tests.userrl_core.gyms.local import LOCAL_GYMS
 from userrl_core.gyms import make, tasks
@@ -28,6 +27,7 @@ from userrl_core.gyms.registry import demonstrator_class, unavailable
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, Task
 from userrl_core.rollout import run_episodes
+from userrl_serving.gym_server import GymServer, app_of
 
 TINY = {"tier": "tiny"}
 

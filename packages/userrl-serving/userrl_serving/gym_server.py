@@ -1,7 +1,7 @@
 """A gym over HTTP with the interface of AgentGym's environment servers, so that other trainers can play it.
 
 Routes are ``POST /create``, ``/reset``, ``/step``, ``/close`` and ``GET /observation``. As on those servers, every answer
-has status 200 and JSON, and an error is a field ``error``. `flows.serving.agentgym` holds the differences between those
+has status 200 and JSON, and an error is a field ``error``. `userrl_serving.agentgym` holds the differences between those
 servers. ``GET /available_actions`` is in the paper, but those servers lack it (AgentGym-RL 3.1).
 
 An action is a model's message with a ``<tool_call>``. Clients without tools send ``choice: content``, or only the content
@@ -24,14 +24,14 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
-from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
-from flows.serving.json_answers import JsonAnswer, expiring, json_app
-from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.base import Gym, parse_config
 from userrl_core.interact import CHOICES, InteractCall, parse_text
 from userrl_core.records import Task
+from userrl_serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
+from userrl_serving.json_answers import JsonAnswer, expiring, json_app
+from userrl_serving.json_bodies import JsonBodies
 
 _PLAIN = re.compile(rf"\s*({'|'.join(CHOICES)})\s*:\s*(.*)", re.DOTALL | re.IGNORECASE)
 

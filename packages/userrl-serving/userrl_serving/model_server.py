@@ -13,9 +13,9 @@ import orjson
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import ValidationError
 
-from flows.serving.chat_request import ChatRequest, refusal
-from flows.serving.json_answers import JsonAnswer
 from userrl_core.errors import UserRLError
+from userrl_serving.chat_request import ChatRequest, refusal
+from userrl_serving.json_answers import JsonAnswer
 
 if TYPE_CHECKING:
     from userrl_core.training.local.completion import Completer, Completion, CompletionRequest

@@ -19,14 +19,14 @@ from typing import Any
 from fastapi import Body, FastAPI, HTTPException, Request
 from starlette.types import ASGIApp
 
-from flows.serving.json_answers import expiring, json_app
-from flows.serving.json_bodies import JsonBodies
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stores import open_database
 from userrl_core.gyms.tau.tools import Domain, ToolError, read_call
 from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.records import Task
+from userrl_serving.json_answers import expiring, json_app
+from userrl_serving.json_bodies import JsonBodies
 
 try:
     import mcp_types as protocol

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-from flows.serving.model_server import ModelServer
 from tests.flows.small import environment
 from tests.llama import llama
 from tests.makers import raises
@@ -29,6 +28,7 @@ from userrl_core.training.local.state import load_checkpoint
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
 from userrl_core.training.local.threads import fix_threads
+from userrl_serving.model_server import ModelServer
 
 QUESTION = [{"role": "user", "content": "Which coat?"}]
 LOOK_UP: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}

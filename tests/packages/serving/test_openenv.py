@@ -13,13 +13,13 @@ import pytest
 import websockets
 
 from flows.server.front_door import FrontDoor, served
-from flows.serving import openenv
-from flows.serving.gym_server import GymServer, app_of
 from tests.ports import free_port
 from tests.userrl_core.gyms.local import LOCAL_GYMS
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class
 from userrl_core.interact import render_call
+from userrl_serving import openenv
+from userrl_serving.gym_server import GymServer, app_of
 
 
 class Client:

@@ -18,13 +18,13 @@ import pytest
 from mcp.client import Client
 
 from flows.server.front_door import LOOPBACK, FrontDoor, served
-from flows.serving.tool_server import ToolServer, app_of
 from tests.ports import free_port
 from tests.published import published
 from userrl_core.gyms.tau.stores import open_database
 from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
 from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.records import Task
+from userrl_serving.tool_server import ToolServer, app_of
 
 NOWHERE = Path("/nowhere")
 

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from flows.serving.gym_server import GymServer, app_of
-from flows.serving.json_answers import json_app
-from tests.flows.serving.test_tool_server import begun, http, running
+from tests.packages.serving.test_tool_server import begun, http, running
 from tests.places import ROOT
+from userrl.machine.separate import PARTS
 from userrl_core.json_files import json_text, portable
+from userrl_serving.gym_server import GymServer, app_of
+from userrl_serving.json_answers import json_app
 
 OUR_OWN = {
     "analysis/credit/replay.py": "a tool call that only our own episode reads",
@@ -21,8 +22,11 @@ OUR_OWN = {
     "flows/cli/invocation.py": "an argument of a shell command",
     "flows/server/prefect_server.py": "a constant answer",
     "flows/page/server.py": "pages",
-    "flows/serving/json_bodies.py": "a request for our own application, which refuses NaN",
-    "flows/serving/tool_server.py": "arguments for our own reader, which refuses NaN",
+    "packages/userrl-serving/userrl_serving/json_bodies.py": "a request for our own application, which refuses NaN",
+    "packages/userrl-serving/userrl_serving/tool_server.py": "arguments for our own reader, which refuses NaN",
+    "packages/userrl-synthesis/userrl_synthesis/apigen.py": "texts of a prompt",
+    "packages/userrl-synthesis/userrl_synthesis/solvable.py": "texts to search in",
+    "packages/userrl-synthesis/userrl_synthesis/written.py": "texts of a prompt",
     "sweeps/identity.py": "values of a space, which refuses NaN",
     "sweeps/journal.py": "operations for our own reader, whose checksums are of this text",
     "sweeps/parameters.py": "names of options, without NaN",
@@ -74,7 +78,8 @@ def test_each_value_that_json_lacks_has_one_form() -> None:
 
 
 def test_every_file_of_ours_that_writes_json_uses_that_function() -> None:
-    rooms = (ROOT / room for room in ("flows", "userrl", "analysis", "warehouse", "sweeps", "curricula"))
+    parts = (f"packages/{package}" for package in PARTS)
+    rooms = (ROOT / room for room in ("flows", "userrl", "analysis", "warehouse", "sweeps", "curricula", *parts))
     files = {str(file.relative_to(ROOT)): file.read_text() for room in rooms for file in room.rglob("*.py")}
     others = {name for name, text in files.items() if WRITERS.search(text)}
     assert others == OUR_OWN.keys(), "use json_text, plain_json or JsonAnswer, or say here why not"

@@ -16,13 +16,13 @@ from typing import Any
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from flows.serving.gym_server import GymServer
-from flows.serving.json_bodies import read_body
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class
 from userrl_core.gyms.prompt import opening_messages
 from userrl_core.interact import tool_schema
 from userrl_core.json_files import json_text
+from userrl_serving.gym_server import GymServer
+from userrl_serving.json_bodies import read_body
 
 
 class Reset(BaseModel):

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from flows.serving.gym_server import GymServer, app_of
-from tests.flows.serving.test_gyms_over_http import gym_server, items
+from tests.packages.serving.test_gyms_over_http import gym_server, items
 from tests.places import TESTS
 from tests.userrl_core.gyms.recorded import exchanges
 from userrl_core.gyms import make
 from userrl_core.gyms.registry import unavailable
 from userrl_core.interact import InteractCall
+from userrl_serving.gym_server import GymServer, app_of
 
 RECORDED = TESTS / "data" / "agentgym"
 ENVS = ["textcraft", "babyai", "searchqa", pytest.param("sciworld", marks=pytest.mark.slow)]
