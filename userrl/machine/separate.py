@@ -12,6 +12,7 @@ GROUP = "userrl.parts"
 PARTS = {
     "userrl-people": "Conversations with people are",
     "userrl-serving": "Servers of gyms, tools and models are",
+    "userrl-sharing": "Bundles and the hub's client are",
     "userrl-synthesis": "Synthesis and choice of tasks are",
 }
 """What a package has, as the beginning of a sentence."""

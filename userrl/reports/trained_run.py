@@ -70,7 +70,7 @@ class TrainedRun(Report):
         """
         import polars as pl
 
-        from userrl.reports.checkpoints.listed import listed_checkpoints
+        from userrl.reports.checkpoints import listed_checkpoints
 
         columns = {
             "id": pl.String, "stage": pl.String, "step": pl.Int64, "score": pl.Float64, "chosen": pl.Boolean,

@@ -26,15 +26,17 @@ def bundle(
     Example: userrl bundle latest --out shared-run
     """
     from userrl.machine.home import warehouse_dir
-    from userrl.reports.bundle.write_bundle import Shared, write_bundle
+    from userrl.machine.separate import part
     from userrl.reports.import_report import ImportedRun, find_imported
     from userrl.reports.run_report import read_report
     from userrl.run.run import find
     from warehouse import open_warehouse
 
+    sharing = part("userrl-sharing", "bundle")
     report = find_imported(run) or read_report(find(run))
     with open_warehouse(warehouse_dir()) as warehouse:
-        written = write_bundle(report, warehouse, Path(out), seed=seed, shared=Shared(people, imported))
+        shared = sharing.Shared(people, imported)
+        written = sharing.write_bundle(report, warehouse, Path(out), seed=seed, shared=shared)
     if isinstance(report, ImportedRun) and not imported:
         print("Imported conversations are left out. Give --with-imported to include them.")
     left_out = f"; {written.left_out} left out for size" if written.left_out else ""

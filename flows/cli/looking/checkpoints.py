@@ -25,7 +25,7 @@ def checkpoints(
 
     Example: userrl checkpoints latest
     """
-    from userrl.reports.checkpoints.listed import listed_checkpoints
+    from userrl.reports.checkpoints import listed_checkpoints
     from userrl.run.run import find
     from userrl_core.number_format import NULL, number
 

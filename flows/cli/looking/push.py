@@ -28,9 +28,10 @@ def push(
 
     Example: userrl push latest --to me/errand-agent --only-write
     """
-    from userrl.reports.checkpoints.hub import prepare, upload
+    from userrl.machine.separate import part
 
-    prepared = prepare(checkpoint, to)
+    hub = part("userrl-sharing", "hub")
+    prepared = hub.prepare(checkpoint, to)
     print(f"wrote {prepared.folder} with README.md, the model card", flush=True)
     for origin in prepared.origins:
         print(f"note: the run used {origin}; the card quotes none of them")
@@ -38,4 +39,4 @@ def push(
             print("note: the tokenizer was trained on the run's demonstrations, so its vocabulary has words of them")
     if only_write:
         return
-    print(plain(f"pushed {upload(prepared, public=public)}"))
+    print(plain(f"pushed {hub.upload(prepared, public=public)}"))

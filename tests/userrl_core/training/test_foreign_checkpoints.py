@@ -182,7 +182,7 @@ def test_models_are_loaded_by_the_function_that_checks_their_hashes() -> None:
         for path in (ROOT / room).rglob("*.py")
         if "AutoModelForCausalLM.from_pretrained(" in path.read_text()
     }
-    reports = {"userrl/reports/checkpoints/listed.py", "userrl/reports/checkpoints/model_card.py"}
+    reports = {"userrl/reports/checkpoints.py"}
     assert readers == {"userrl_core/training/local/model.py", "userrl_core/training/local/convert.py", *reports}
 
 

@@ -19,7 +19,7 @@ from flows.cli.main import app
 from tests.makers import raises
 from tests.userrl_core.training.checkpoints.makers import RUN
 from userrl.machine.hashes import file_hash
-from userrl.reports.checkpoints.listed import listed_checkpoints
+from userrl.reports.checkpoints import listed_checkpoints
 from userrl.reports.figures import _mark_rows
 from userrl.reports.plots import plot_curves
 from userrl.reports.trained_run import TrainedRun

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from curricula.load import from_resolved
-from userrl.reports.checkpoints.listed import ListedCheckpoint
+from userrl.reports.checkpoints import ListedCheckpoint
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text
 from userrl.reports.run_report import RunReport
 from userrl_core.errors import ConfigError

@@ -14,16 +14,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from curricula import load
 from tests.makers import raises
-from tests.userrl_core.training.checkpoints.hub_server import hub_server
+from tests.packages.sharing.hub_server import hub_server
 from tests.userrl_core.training.checkpoints.makers import QUOTED, RUN
 from tests.warehouse.makers import make_task
-from userrl.reports.checkpoints.hub import prepare, upload
-from userrl.reports.checkpoints.listed import listed_checkpoints
-from userrl.reports.checkpoints.model_card import model_card
+from userrl.reports.checkpoints import listed_checkpoints
 from userrl.reports.run_report import read_report
 from userrl.run.run import find
 from userrl_core.json_files import with_checksum, write_json
 from userrl_core.records import RolloutContext, Trajectory
+from userrl_sharing.hub import prepare, upload
+from userrl_sharing.model_card import model_card
 from warehouse import TurnLog
 
 TOKEN = "hf_" + "a1B2" * 8

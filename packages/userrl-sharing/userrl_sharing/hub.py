@@ -14,13 +14,13 @@ from pathlib import Path
 import httpx
 
 from userrl.machine.home import home, runs_dir, warehouse_dir
-from userrl.reports.checkpoints.listed import ListedCheckpoint, listed_checkpoints
-from userrl.reports.checkpoints.model_card import model_card
+from userrl.reports.checkpoints import ListedCheckpoint, listed_checkpoints
 from userrl.reports.run_report import read_report
 from userrl.run.run import Run, find, load
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.local.checkpoint import read_checkpoint
 from userrl_core.training.model_files import STATE
+from userrl_sharing.model_card import model_card
 from warehouse import open_warehouse
 
 FILES = (

@@ -13,8 +13,10 @@ import pytest
 from tests.makers import raises
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, make_turn, play
-from userrl.reports.bundle import write_bundle as bundle
-from userrl.reports.bundle.write_bundle import (
+from userrl.reports.run_report import RunReport
+from userrl_core.records import RolloutContext, Trajectory
+from userrl_sharing import bundle
+from userrl_sharing.bundle import (
     Bundled,
     BundleFiles,
     Shared,
@@ -22,8 +24,6 @@ from userrl.reports.bundle.write_bundle import (
     write_bundle,
     write_files,
 )
-from userrl.reports.run_report import RunReport
-from userrl_core.records import RolloutContext, Trajectory
 from warehouse import TurnLog, Warehouse, open_warehouse
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \u202eback"
@@ -182,7 +182,7 @@ def test_a_folder_with_other_files_is_refused_and_kept(warehouse: Warehouse, tmp
 
 WRITE = """
 from pathlib import Path
-from userrl.reports.bundle.write_bundle import BundleFiles, write_files
+from userrl_sharing.bundle import BundleFiles, write_files
 write_files(BundleFiles({pages}), Path(argument))
 """
 

@@ -14,13 +14,6 @@ from typing import Any
 
 from userrl.machine.output_files import writing
 from userrl.reports import run_summary
-from userrl.reports.bundle.conversation_document import (
-    conversation_document,
-    conversation_title,
-    group_document,
-    outcome,
-    page_link,
-)
 from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text
 from userrl.reports.import_report import ImportedRun, import_document
 from userrl.reports.run_document import run_document
@@ -29,6 +22,13 @@ from userrl.reports.wording import attempt
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.number_format import number
+from userrl_sharing.conversation_document import (
+    conversation_document,
+    conversation_title,
+    group_document,
+    outcome,
+    page_link,
+)
 from warehouse import Warehouse
 from warehouse.query import browse
 from warehouse.query.browse import StoredConversation

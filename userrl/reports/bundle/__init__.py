@@ -1,1 +1,0 @@
-"""Static copies of a run's page, for readers without a server."""
