@@ -11,7 +11,8 @@ Needs `userrl model fetch smollm2-135m`. Each row is a process of its own, and i
 - step: one RL step. Conversations of an opening of 40 tokens, then turns of 6 sampled and 8 read tokens, and an update on
   them. plain sends the whole conversation through `generate` each turn.
 
-An update's forward passes are its seconds divided by the seconds of a forward pass of the same tokens.
+An update's forward passes are its seconds divided by the seconds of a forward pass of the same tokens. A share of its products is
+the time of the matrix products alone, measured in the same process, divided by the time of the whole.
 
 A second table has single operations: a product of 1,600 x 576 x 1,536; attention of 16 conversations of 100 tokens with its
 backward pass, in the model's format and as the trainer computes it; drawing a token for 48 rows, by torch.multinomial and as the
@@ -35,7 +36,8 @@ from userrl_core.training.local.threads import quiet_threads
 MODEL, BATCH, LENGTH, PROMPT, REPLY = "smollm2-135m", 16, 100, 64, 24
 OPENING, SAMPLED, READ, MICRO_BATCH = 40, 6, 8, 16
 HEAD = (
-    "number format | threads | loop | forward | update | forward passes of an update | decoding | step, s | memory, GB"
+    "number format | threads | loop | forward | of its products | update | forward passes of an update | decoding | "
+    "of its products | step, s | memory, GB"
 )
 OPERATIONS = (
     "number format | threads | product, GFLOP/s | attention and backward, ms | ours, ms | multinomial, ms | ours, ms | "
@@ -57,13 +59,13 @@ def main() -> None:
         dtype, threads, loop = arguments.child
         print(json.dumps(measured(dtype, int(threads), loop, arguments.conversations, arguments.turns)))
         return
-    print(f"| {HEAD} |\n| --- |{' ---: |' * 8}")
+    print(f"| {HEAD} |\n| --- |{' ---: |' * 10}")
     for dtype, threads, loop in product(arguments.dtypes, arguments.threads, ("ours", "plain")):
         row = child(dtype, threads, loop, arguments)
         passes = row["forward"] / row["update"]
         print(
-            f"| {dtype} | {threads} | {loop} | {row['forward']:,.0f} | {row['update']:,.0f} | {passes:.1f} | "
-            f"{row['decoding']:,.0f} | {row['step']:.1f} | {row['memory']:.1f} |",
+            f"| {dtype} | {threads} | {loop} | {row['forward']:,.0f} | {row['forward_share']:.2f} | {row['update']:,.0f} | "
+            f"{passes:.1f} | {row['decoding']:,.0f} | {row['decoding_share']:.2f} | {row['step']:.1f} | {row['memory']:.1f} |",
             flush=True,
         )
     print("\nforward, update and decoding in tokens per second; the best of three\n")
@@ -108,13 +110,33 @@ def measured(dtype: Any, threads: int, loop: str, conversations: int, turns: int
     update = best(lambda: speed.update(ids, agent))
     decoding = best(lambda: speed.replies(prompts, REPLY))
     step = best(lambda: rl_step(speed, conversations, turns), times=2)
+    limit = products(model, BATCH * LENGTH, BATCH * LENGTH // 4)
+    reply_limit = products(model, BATCH * PROMPT, BATCH) + (REPLY - 1) * products(model, BATCH, BATCH)
     return {
         "forward": BATCH * LENGTH / forward,
+        "forward_share": limit / forward,
         "update": BATCH * LENGTH / update,
         "decoding": BATCH * REPLY / decoding,
+        "decoding_share": reply_limit / decoding,
         "step": step,
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }
+
+
+def products(model: Any, tokens: int, predicted: int) -> float:
+    """Return the seconds of the matrix products alone: all layers for the tokens, the output layer for the predicted ones."""
+    import torch
+
+    inputs = {width: torch.randn(tokens, width, dtype=model.dtype) for width in (576, 1536)}
+    weights = [parameter for parameter in model.model.layers.parameters() if parameter.ndim == 2]
+
+    def multiply() -> None:
+        for weight in weights:
+            torch.nn.functional.linear(inputs[weight.shape[1]], weight)
+        torch.nn.functional.linear(inputs[576][:predicted], model.lm_head.weight)
+
+    with torch.inference_mode():
+        return best(multiply)
 
 
 def operations(model: Any) -> dict[str, float]:

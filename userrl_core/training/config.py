@@ -230,8 +230,9 @@ class AlgorithmConfig(Settings):
     """Trajectories per forward pass of the update; smaller needs less memory and changes only rounding."""
 
     share_openings: bool = False
-    """Compute the opening of a group once, in rollouts and in the update, where the model is a Llama or Qwen3 (local backend). It
-    changes only rounding. A forward pass of the update then holds trajectories of one task.
+    """Compute the opening of a group once in rollouts, and in the update all that its trajectories begin with alike, where the
+    model is a Llama or Qwen (local backend). It changes only rounding. A forward pass of the update then holds trajectories of
+    one task.
     """
 
     lr: PositiveFloat = 1e-6

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  the customary name
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from userrl_core.training.config import AlgorithmConfig
-from userrl_core.training.local import decode
-from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, column_bytes
+from userrl_core.training.local import attention, decode, packing
+from userrl_core.training.local.decode import BlockDecoder, GenericDecoder, column_bytes
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.optimizer import adamw
 from userrl_core.training.local.samples import Sample, pad
@@ -155,7 +156,7 @@ def test_a_large_cache_is_packed_and_stays_as_long_as_its_longest_conversation(
     monkeypatch.setattr(decode, "DOUBLES_BELOW", 0)
     monkeypatch.setattr(decode, "COLUMNS_AHEAD", 16)
     model = make_model()
-    decoder = Qwen3Decoder(model, 3, 48)
+    decoder = BlockDecoder(model, 3, 48)
     decoder._folds = folds  # the way of a GPU, where query heads share their keys in one product
     gap, longest, columns = talk(decoder, model, 12)
     assert gap < 1e-5
@@ -165,7 +166,7 @@ def test_a_large_cache_is_packed_and_stays_as_long_as_its_longest_conversation(
 
 def test_a_small_cache_is_not_packed_so_that_its_results_stay_what_they_were() -> None:
     model = make_model()
-    decoder = Qwen3Decoder(model, 3, 48)
+    decoder = BlockDecoder(model, 3, 48)
     gap, _, columns = talk(decoder, model, 12)
     assert gap < 1e-5
     assert decoder.capacity == 768 > columns
@@ -197,11 +198,11 @@ def test_a_batch_on_a_gpu_is_as_large_as_free_memory_holds_caches_of_full_length
     assert column_bytes(make_model().to(torch.bfloat16)) == 2 * 2 * 2 * 8 * 2
 
 
-@pytest.mark.parametrize("kind", [Qwen3ForCausalLM, LlamaForCausalLM])
-def test_a_common_opening_is_computed_once_and_gives_the_same_gradients(kind: Any) -> None:
-    opening = IDS[0][:20]
-    ids = [opening + row[20 : 20 + extra] for row, extra in zip(IDS, (30, 12, 21), strict=True)]
-    turns = [[-1] * 24 + [0] * (len(row) - 24) for row in ids]
+@pytest.mark.parametrize("kind", [Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM])
+def test_what_conversations_have_in_common_is_computed_once_and_gives_the_same_gradients(kind: Any) -> None:
+    opening, reply = IDS[0][:20], IDS[0][20:26]
+    ids = [opening + reply + IDS[0][26:50], opening + reply + IDS[1][26:40], opening + IDS[2][20:41]]
+    turns = [[-1] * 20 + [0] * (len(row) - 20) for row in ids]
     shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
     found = []
     for share in (False, True):
@@ -209,21 +210,44 @@ def test_a_common_opening_is_computed_once_and_gives_the_same_gradients(kind: An
             model = make_model()
         else:
             torch.manual_seed(0)
-            model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB, num_key_value_heads=2, **shape))
-        read: list[tuple[int, ...]] = []
-        model.model.embed_tokens.register_forward_pre_hook(lambda _, inputs, read=read: read.append(inputs[0].shape))
+            model = kind(kind.config_class(vocab_size=VOCAB, num_key_value_heads=2, **shape))
+        products: list[int] = []
+        mlp = model.model.layers[0].mlp
+        mlp.register_forward_pre_hook(lambda _, inputs, products=products: products.append(inputs[0][..., 0].numel()))
         logprobs, entropies = token_logprobs(model, ids, turns, share=share)
         (logprobs * torch.linspace(-1, 1, len(logprobs))).sum().backward()
         found.append((logprobs.detach(), entropies.detach(), [p.grad for p in model.parameters()]))
-        assert read == ([(1, 20), (3, 30)] if share else [(3, 50)])
+        # Three rows of 50 tokens; or the opening, the reply of two, and three ends.
+        assert products == ([20 + 6 + 24 + 14 + 21] if share else [3 * 50])
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
-def test_conversations_that_begin_differently_are_computed_whole() -> None:
+def test_nothing_is_computed_for_the_padding_of_a_large_vocabularys_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model()
-    alone, _ = token_logprobs(model, IDS, TURNS)
-    shared, _ = token_logprobs(model, IDS, TURNS, share=True)
-    assert torch.equal(alone, shared)
+    padded = token_logprobs(model, IDS, TURNS)
+    monkeypatch.setattr(packing, "LARGE_VOCABULARY", VOCAB - 1)
+    products: list[int] = []
+    model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: products.append(len(inputs[0])))
+    torch.testing.assert_close(token_logprobs(model, IDS, TURNS), padded, atol=1e-5, rtol=1e-4)
+    assert products == [90 + 61 + 75]
+
+
+@pytest.mark.parametrize("longest", [0, 200])
+def test_16_bit_conversations_attend_in_float32_where_they_are_short(
+    monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    monkeypatch.setattr(attention, "LONGEST", longest)
+    model = make_model().to(torch.bfloat16)
+    formats: list[torch.dtype] = []
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, *a, **k: formats.append(q.dtype) or kernel(q, *a, **k)
+    )
+    logprobs, _ = token_logprobs(model, IDS, TURNS, share=True)
+    logprobs.sum().backward()
+    assert formats == [torch.float32 if longest else torch.bfloat16] * 2
+    exact, _ = token_logprobs(make_model(), IDS, TURNS)
+    assert float((logprobs - exact).abs().max().detach()) < 0.1
 
 
 def test_a_forward_pass_of_shared_openings_holds_conversations_of_one_task() -> None:

@@ -17,8 +17,9 @@ from tests.userrl_core.training.toys import TINY, chats, travel
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
+from userrl_core.training.local import decode, packing, samples
 from userrl_core.training.local.attention import FLOAT32_WHERE_SHORT
-from userrl_core.training.local.decode import GenericDecoder, LlamaDecoder, Qwen3Decoder, make_decoder
+from userrl_core.training.local.decode import BlockDecoder, GenericDecoder, make_decoder
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.policy import LocalPolicy
@@ -80,12 +81,13 @@ def make_llama() -> Any:
         return LlamaForCausalLM(shape).eval()
 
 
-@pytest.mark.parametrize("kind", [Qwen3Decoder, GenericDecoder, LlamaDecoder])
-def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kind: Any) -> None:
-    model = make_llama() if kind is LlamaDecoder else make_model()
+@pytest.mark.parametrize("kind", ["generic", "qwen3", "llama", "llama that skips padding"])
+def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kind: str) -> None:
+    model = make_llama() if "llama" in kind else make_model()
     torch.manual_seed(1)
     ids = torch.randint(0, 300, (3, 12))
-    decoder = kind(model, 3) if kind is GenericDecoder else kind(model, 3, 4)
+    decoder = GenericDecoder(model, 3) if kind == "generic" else BlockDecoder(model, 3, 4)
+    decoder._skips = "skips" in kind
     # Row 1 has two columns of left padding, and row 2 has no token in one column.
     real = torch.ones(3, 5, dtype=torch.bool)
     real[1, :2] = False
@@ -100,22 +102,23 @@ def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kin
     torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_llama_decoder_computes_only_the_rows_that_go_on() -> None:
+def test_a_decoder_of_a_large_vocabulary_computes_only_the_rows_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "LARGE_VOCABULARY", 399)
     torch.manual_seed(2)
     ids, all_rows = torch.randint(0, 300, (4, 8)), torch.ones(4, 1, dtype=torch.bool)
     model = make_llama()
-    decoder, fed = LlamaDecoder(model, 4, 4), []
-    hook = model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: fed.append(len(inputs[0])))
+    decoder, computed = BlockDecoder(model, 4, 4), []
+    hook = model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: computed.append(len(inputs[0])))
     decoder.feed(ids[:, :5], all_rows.expand(4, 5))
-    logits = decoder.feed(ids[:, 5:6], torch.tensor([[True], [False], [False], [True]]))
+    logits = decoder.feed(ids[:, 5:6], torch.tensor([[True], [False], [True], [True]]))
     after = decoder.feed(ids[:, 6:7], all_rows)
     hook.remove()
-    assert fed == [4, 2, 4]
-    rows = [ids[0, :7], torch.cat([ids[1, :5], ids[1, 6:7]]), torch.cat([ids[2, :5], ids[2, 6:7]]), ids[3, :7]]
+    assert computed == [20, 3, 4]
+    rows = [ids[0, :7], torch.cat([ids[1, :5], ids[1, 6:7]]), ids[2, :7], ids[3, :7]]
     with torch.no_grad():
         expected = torch.stack([model(input_ids=row[None]).logits[0, -1] for row in rows])
-        earlier = torch.stack([model(input_ids=ids[row : row + 1, :6]).logits[0, -1] for row in (0, 3)])
-    torch.testing.assert_close(logits[[0, 3]], earlier, atol=1e-5, rtol=1e-5)
+        earlier = torch.stack([model(input_ids=ids[row : row + 1, :6]).logits[0, -1] for row in (0, 2, 3)])
+    torch.testing.assert_close(logits[[0, 2, 3]], earlier, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -127,9 +130,9 @@ def test_llama_and_qwen3_have_decoders_and_another_architecture_uses_the_generic
     }  # fmt: skip
     llama = LlamaForCausalLM(LlamaConfig(**shape)).eval()
     other = MistralForCausalLM(MistralConfig(**shape, sliding_window=None)).eval()
-    assert isinstance(make_decoder(llama, 1, 8), LlamaDecoder)
+    assert isinstance(make_decoder(llama, 1, 8), BlockDecoder)
     assert isinstance(make_decoder(other, 1, 8), GenericDecoder)
-    assert isinstance(make_decoder(make_model(), 1, 8), Qwen3Decoder)
+    assert isinstance(make_decoder(make_model(), 1, 8), BlockDecoder)
     for model in (llama, other):
         policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=12, keep_samples=True)
         play(policy)
@@ -137,11 +140,11 @@ def test_llama_and_qwen3_have_decoders_and_another_architecture_uses_the_generic
 
 
 def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> float:
-    samples = policy.take_samples()
+    played = policy.take_samples()
     with torch.no_grad():
-        recomputed, entropies = token_logprobs(model, [s.ids for s in samples], [s.turns for s in samples], temperature)
-    sampled = torch.tensor([x for s in samples for x in s.of_agent(s.logprobs)])
-    sampled_entropies = torch.tensor([x for s in samples for x in s.of_agent(s.entropies)])
+        recomputed, entropies = token_logprobs(model, [s.ids for s in played], [s.turns for s in played], temperature)
+    sampled = torch.tensor([x for s in played for x in s.of_agent(s.logprobs)])
+    sampled_entropies = torch.tensor([x for s in played for x in s.of_agent(s.entropies)])
     torch.testing.assert_close(sampled_entropies, entropies, atol=1e-4, rtol=1e-4)
     return float((recomputed - sampled).abs().max())
 
@@ -149,6 +152,26 @@ def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> fl
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (0.0, 1.0)])
 def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top_p: float) -> None:
     policy = LocalPolicy(speaker(), TOKENIZER, temperature=temperature, top_p=top_p, max_tokens=24, keep_samples=True)
+    trajectories = play(policy, n=3)
+    assert max(len(t.turns) for t in trajectories) > 2
+    assert largest_gap(speaker(), policy, temperature or 1.0) < 1e-4
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.8), (0.0, 1.0)])
+def test_rollout_and_update_of_a_large_vocabulary_agree(
+    monkeypatch: pytest.MonkeyPatch, temperature: float, top_p: float
+) -> None:
+    for module in (decode, packing, samples):
+        monkeypatch.setattr(module, "LARGE_VOCABULARY", 0)
+    policy = LocalPolicy(
+        speaker(),
+        TOKENIZER,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=24,
+        keep_samples=True,
+        share_openings=True,
+    )
     trajectories = play(policy, n=3)
     assert max(len(t.turns) for t in trajectories) > 2
     assert largest_gap(speaker(), policy, temperature or 1.0) < 1e-4

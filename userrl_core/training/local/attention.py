@@ -21,11 +21,17 @@ LONGEST = 200
 """Maximum keys for which attention with gradients is computed in float32. At 250 a trial gained nothing."""
 
 
+def format_of(query: Tensor, keys: int) -> torch.dtype:
+    """Return the number format in which attention to this many keys is computed."""
+    widened = torch.is_grad_enabled() and query.device.type == "cpu" and keys <= LONGEST
+    return torch.float32 if widened else query.dtype
+
+
 def attend(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Return the output of attention, [B, L, H, D], in the query's number format. The form is transformers'."""
-    if not torch.is_grad_enabled() or key.shape[2] > LONGEST:
+    if format_of(query, key.shape[2]) == query.dtype:
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output
     if attention_mask is not None and attention_mask.is_floating_point():

@@ -8,7 +8,7 @@ Over many turns the columns add up to the longest piece of each turn, far more t
 cache is left that way and doubles. A cache beyond `DOUBLES_BELOW` is packed: each row's tokens move together, to the
 right, and the cache grows by `COLUMNS_AHEAD` columns beyond the longest row.
 
-`Qwen3Decoder` runs the blocks itself and is the fast path. `GenericDecoder` uses any model's own forward and cache.
+`BlockDecoder` runs the blocks itself and is the fast path. `GenericDecoder` uses any model's own forward and cache.
 Both return the logits after the last fed column, in float32.
 
 Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D head width.
@@ -17,6 +17,7 @@ Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from userrl_core.training.local.blocks import blocks, has_blocks, head_width, norm
+from userrl_core.training.local.samples import LARGE_VOCABULARY
 from userrl_core.training.one_gpu import COLUMNS_AHEAD
 
 DOUBLES_BELOW = 2**30
@@ -48,28 +51,18 @@ class Decoder(Protocol):
 
 def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
     """Return the fastest decoder for this model. columns: the initial capacity; it grows as needed."""
-    if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
-        return Qwen3Decoder(model, rows, columns)
-    if model.config.model_type == "llama":
-        return LlamaDecoder(model, rows, columns)
-    return GenericDecoder(model, rows)
+    return BlockDecoder(model, rows, columns) if has_blocks(model) else GenericDecoder(model, rows)
 
 
 def column_bytes(model: Any) -> int:
     """Return the bytes of one token's keys and values in all layers."""
     config = model.config.get_text_config()
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * width * model.dtype.itemsize)
+    return int(2 * config.num_hidden_layers * heads * head_width(config) * model.dtype.itemsize)
 
 
-class Qwen3Decoder:
-    """The blocks of Qwen3 over a preallocated cache."""
-
-    skips_ended = False
-    """Compute a new column for the rows that have it, once these are half of the rows or fewer. Results of the small models
-    made here keep their last bits without it.
-    """
+class BlockDecoder:
+    """The blocks of Qwen and Llama over a preallocated cache."""
 
     def __init__(self, model: Any, rows: int, columns: int) -> None:
         config = model.config
@@ -77,14 +70,15 @@ class Qwen3Decoder:
         self._model = model
         self._heads = config.num_attention_heads
         self._key_heads = config.num_key_value_heads
-        self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self._eps = config.rms_norm_eps
+        self._width = head_width(config)
         self._used = 0
         self._lengths_B = torch.zeros(rows, dtype=torch.long, device=weight.device)
         self._real_BC = torch.zeros(rows, columns, dtype=torch.bool, device=weight.device)
         self._column_bytes = column_bytes(model)
         # A CPU keeps the kernel, and so the last bits, of earlier results.
         self._folds = weight.device.type != "cpu"
+        # Nothing is computed for rows that have ended, and for padding. Results of small models keep their last bits.
+        self._skips = weight.device.type == "cpu" and config.vocab_size > LARGE_VOCABULARY
         # A tensor per layer: what replaces one of them frees it at once.
         shape = (rows, self._key_heads, columns, self._width)
         layers = range(config.num_hidden_layers)
@@ -99,33 +93,23 @@ class Qwen3Decoder:
     @torch.inference_mode()
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
         """See `Decoder.feed`."""
-        n = ids_Bn.shape[1]
+        B, n = ids_Bn.shape
         self._grow(n)
         start, end = self._used, self._used + n
         self._real_BC[:, start:end] = real_Bn
         positions_Bn = (self._lengths_B[:, None] + real_Bn.long().cumsum(1) - 1).clamp_min(0)
         self._lengths_B = self._lengths_B + real_Bn.sum(1)
         self._used = end
-        if self.skips_ended and n == 1 and 2 * int(real_Bn.sum()) <= len(real_Bn):
-            rows = real_Bn[:, 0].nonzero()[:, 0]
-            logits_BV = torch.zeros(len(real_Bn), self._model.config.vocab_size, device=real_Bn.device)
-            logits_BV[rows] = self._logits(ids_Bn[rows], positions_Bn[rows], start, end, rows)
-            return logits_BV
-        return self._logits(ids_Bn, positions_Bn, start, end, None)
-
-    def _logits(self, ids_Bn: Tensor, positions_Bn: Tensor, start: int, end: int, rows: Tensor | None) -> Tensor:
-        """Return the logits after the last of the columns start to end. rows: only these of the cache; None: all."""
-        backbone = self._model.model
-        x = F.embedding(ids_Bn, backbone.embed_tokens.weight)
-        # The model's own rotary module, which includes any scaling of its config.
-        cos, sin = backbone.rotary_emb(x, positions_Bn)
-        mask = self._mask(start, end) if rows is None else self._mask(start, end)[rows]
-        for index, layer in enumerate(backbone.layers):
-            h = self._norm(x, layer.input_layernorm)
-            x = x + self._attend(index, layer.self_attn, h, cos[:, None], sin[:, None], mask, start, end, rows)
-            x = x + layer.mlp(self._norm(x, layer.post_attention_layernorm))
-        logits: Tensor = self._model.lm_head(self._norm(x[:, -1], backbone.norm))
-        return logits.float()
+        skips = self._skips and not bool(real_Bn.all())
+        at_T = real_Bn.flatten().nonzero()[:, 0] if skips else torch.arange(B * n, device=real_Bn.device)
+        attend = partial(self._attend, self._mask(start, end), start, end, at_T if skips else None)
+        x_TW = blocks(self._model, ids_Bn.flatten()[at_T], positions_Bn.flatten()[at_T], attend)
+        last_T = at_T % n == n - 1
+        states_bW = norm(x_TW[last_T], self._model.model.norm, self._model.config.rms_norm_eps)
+        logits_bV: Tensor = self._model.lm_head(states_bW).float()
+        if len(logits_bV) == B:
+            return logits_bV
+        return logits_bV.new_zeros(B, logits_bV.shape[1]).index_copy(0, at_T[last_T] // n, logits_bV)
 
     def keep(self, rows: Tensor) -> None:
         """See `Decoder.keep`."""
@@ -134,69 +118,51 @@ class Qwen3Decoder:
         self._lengths_B = self._lengths_B[rows]
 
     def _attend(
-        self,
-        index: int,
-        attention: Any,
-        h: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        mask: Tensor,
-        start: int,
-        end: int,
-        rows: Tensor | None,
+        self, mask: Tensor, start: int, end: int, at_T: Tensor | None, layer: int, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        B, n, _ = h.shape
-        D = self._width
-        q = attention.q_proj(h).view(B, n, self._heads, D)
-        k = attention.k_proj(h).view(B, n, self._key_heads, D)
-        v = attention.v_proj(h).view(B, n, self._key_heads, D)
-        q, k = self._norm_heads(attention, q, k)
-        q = _rotate(q.transpose(1, 2), cos, sin)
-        at = slice(None) if rows is None else rows
-        self._keys[index][at, :, start:end] = _rotate(k.transpose(1, 2), cos, sin)
-        self._values[index][at, :, start:end] = v.transpose(1, 2)
-        keys, values = self._keys[index][at, :, :end], self._values[index][at, :, :end]
+        """Enter the keys and values of the new columns, and attend to all. at_T: places of the tokens among B * n; None: all."""
+        B, n, D = len(mask), end - start, self._width
+        rows: slice | Tensor = slice(None)
+        if at_T is not None and n == 1 and 2 * len(at_T) <= B:
+            # Few rows go on: copies of their keys cost less than attention of all rows.
+            rows, mask, B, at_T = at_T, mask[at_T], len(at_T), None
+        if at_T is not None:
+            q, k, v = (x.new_zeros(B * n, *x.shape[1:]).index_copy_(0, at_T, x) for x in (q, k, v))
+        q = q.view(B, n, self._heads, D).transpose(1, 2)
+        self._keys[layer][rows, :, start:end] = k.view(B, n, self._key_heads, D).transpose(1, 2)
+        self._values[layer][rows, :, start:end] = v.view(B, n, self._key_heads, D).transpose(1, 2)
+        keys, values = self._keys[layer][rows, :, :end], self._values[layer][rows, :, :end]
         shared = self._heads // self._key_heads
         if n == 1:
             # Query heads that share a key head become its queries: no key is copied, with one product per key head.
             out = F.scaled_dot_product_attention(
                 q.view(B, self._key_heads, shared, D), keys, values, attn_mask=mask.expand(B, 1, shared, end)
-            ).reshape(B, 1, self._heads * D)
+            ).reshape(B, self._heads * D)
         elif self._folds:
             # As above, which copies the mask instead of the keys. Not enable_gqa: beside a mask only the kernel that holds all
             # scores has it.
             out = F.scaled_dot_product_attention(
                 q.reshape(B, self._key_heads, shared * n, D), keys, values, attn_mask=mask.repeat(1, 1, shared, 1)
             )
-            out = out.reshape(B, self._heads, n, D).transpose(1, 2).reshape(B, n, self._heads * D)
+            out = out.reshape(B, self._heads, n, D).transpose(1, 2).reshape(B * n, self._heads * D)
         else:
             out = F.scaled_dot_product_attention(
                 q, keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1), attn_mask=mask
             )
-            out = out.transpose(1, 2).reshape(B, n, self._heads * D)
-        projected: Tensor = attention.o_proj(out)
-        return projected
+            out = out.transpose(1, 2).reshape(B * n, self._heads * D)
+        return out if at_T is None else out[at_T]
 
     def _mask(self, start: int, end: int) -> Tensor:
-        """Return the columns that a new column attends to, [B, 1, n, C].
+        """Return what is added to the scores of the columns that a new column attends to, [B, 1, n, C]: 0 or -inf.
 
         These are the real columns up to itself, and itself, so that no row is empty.
         """
         columns = torch.arange(end, device=self._real_BC.device)
         new_columns = columns[start:, None]
         real_before = self._real_BC[:, None, None, :end] & (columns <= new_columns)
-        return real_before | (columns == new_columns)
-
-    def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return self._norm(q, attention.q_norm), self._norm(k, attention.k_norm)
-
-    def _norm(self, x: Tensor, layer: Any) -> Tensor:
-        if x.dtype == torch.float32:
-            return F.rms_norm(x, (x.shape[-1],), layer.weight, self._eps)
-        # In 16 bits the model rounds before it applies the weight; rollout and update must round alike.
-        normed = F.rms_norm(x.float(), (x.shape[-1],), None, self._eps).to(x.dtype)
-        scaled: Tensor = layer.weight * normed
-        return scaled
+        # Once a step: from a mask of booleans torch makes this in every layer.
+        zeros = torch.zeros(real_before.shape, dtype=self._model.dtype, device=self._real_BC.device)
+        return zeros.masked_fill(~(real_before | (columns == new_columns)), -torch.inf)
 
     def _grow(self, n: int) -> None:
         """Make room for n columns if needed. A small cache doubles; a large one is packed and then grows to the needed size."""
@@ -224,15 +190,6 @@ class Qwen3Decoder:
         for cache in (self._keys, self._values):
             for index, cached in enumerate(cache):
                 cache[index] = change(cached)
-
-
-class LlamaDecoder(Qwen3Decoder):
-    """The blocks of Llama over a preallocated cache: Qwen3's blocks without norms of queries and keys."""
-
-    skips_ended = True
-
-    def _norm_heads(self, attention: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return q, k
 
 
 class GenericDecoder:
@@ -268,7 +225,7 @@ class GenericDecoder:
         self._real_BC = self._real_BC[rows]
 
     def _pack(self, n: int) -> None:
-        """Pack as in `Qwen3Decoder._pack` when the cache is large and packing frees at least `COLUMNS_AHEAD` columns.
+        """Pack as in `BlockDecoder._pack` when the cache is large and packing frees at least `COLUMNS_AHEAD` columns.
 
         Skipped where some layer has another kind of cache (a sliding window, a state).
         """
@@ -296,8 +253,3 @@ def _real_columns(real_BC: Tensor) -> Tensor:
 def _take(cached: Tensor, columns_BC: Tensor) -> Tensor:
     """Return the keys or values of those columns; cached: [B, K, C, D]."""
     return cached.gather(2, columns_BC[:, None, :, None].expand(-1, cached.shape[1], -1, cached.shape[3]))
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin

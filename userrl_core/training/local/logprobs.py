@@ -1,8 +1,8 @@
 """Log-probabilities of given tokens, in one forward pass over whole conversations.
 
 Conversations are padded on the right. Under a causal mask no token attends to the padding, so no attention mask is
-needed and torch can use its flash kernels. The output layer is applied to the agent's tokens only, and everything
-after it is float32.
+needed and torch can use its flash kernels. For large models on a CPU only attention is padded (`packing`). The output
+layer is applied to the agent's tokens only, and everything after it is float32.
 
 With a real vocabulary the output layer takes the most memory of the update, some 20 bytes per token and vocabulary
 entry. It is therefore computed in chunks of tokens, which the backward pass recomputes one by one. A micro-batch of
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from userrl_core.training.local.openings import common_opening, head_after
+from userrl_core.training.local.packing import can_pack, packed_states
 from userrl_core.training.local.samples import pad
 from userrl_core.training.one_gpu import HEAD_ENTRIES
 
@@ -43,8 +43,8 @@ def token_logprobs(
     """Return log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
 
     entropy_grad: let the entropies carry gradients too.
-    entries: the maximum of tokens times vocabulary held at once, for architectures with a plain output layer. share: compute a
-    common opening once, if the model can.
+    entries: the maximum of tokens times vocabulary held at once, for architectures with a plain output layer. share: compute
+    what conversations begin with alike once, if the model can.
     """
     device = next(model.parameters()).device
     ids_BL, _ = pad(ids, 0, device=device)
@@ -52,8 +52,11 @@ def token_logprobs(
     # Logits at one position predict the next token, so the agent's tokens are those of the positions before.
     is_agent = turns_BL[:, 1:] >= 0
     tokens_S = ids_BL[:, 1:][is_agent]
-    opening = common_opening(model, ids_BL, is_agent) if share else 0
-    head, rows = head_after(model, ids_BL, is_agent, opening) if opening else _head(model, ids_BL, is_agent)
+    if can_pack(model, share):
+        states_TW, index_BL = packed_states(model, ids)
+        head, rows = model.lm_head, states_TW[index_BL[:, :-1][is_agent]]
+    else:
+        head, rows = _head(model, ids_BL, is_agent)
     of_chunk = partial(_of_chunk, head, temperature, entropy_grad)
     size = max(entries // model.config.vocab_size, 1)
     if len(tokens_S) <= size:

@@ -22,7 +22,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
 from userrl_core.training.local.model import context_limit, logits_not_finite
-from userrl_core.training.local.samples import COLDEST, Sample, draw_tokens, pad
+from userrl_core.training.local.samples import Sample, pad, sample_tokens
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.one_gpu import rows_that_fit
 
@@ -228,17 +228,10 @@ class LocalPolicy:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        greedy = self._temperature < COLDEST
-        log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
-        prob_BV = log_BV.exp()
-        token = log_BV.argmax(-1) if greedy else self._sample_token(prob_BV)
-        return token, log_BV.gather(1, token[:, None])[:, 0], -(prob_BV * log_BV).sum(-1)
-
-    def _sample_token(self, prob_BV: Tensor) -> Tensor:
         try:
-            return draw_tokens(prob_BV, self._top_p, self._generator)
+            return sample_tokens(logits, self._temperature, self._top_p, self._generator)
         except RuntimeError as error:
-            if bool(prob_BV.isnan().any()):
+            if bool((logits.isnan() | logits.isposinf()).any()):
                 raise logits_not_finite(self.name) from error
             raise
 

@@ -101,6 +101,29 @@ LARGE_VOCABULARY = 8192
 _BLOCK = 1024
 
 
+def sample_tokens(
+    logits_BV: Tensor, temperature: float, top_p: float, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a token per row, its log-probability, and the entropy of the row's distribution; each [B], in nats.
+
+    Raises RuntimeError for a row that is not a distribution, unless sampling is greedy.
+    """
+    greedy = temperature < COLDEST
+    if not greedy and temperature != 1.0:
+        logits_BV = logits_BV / temperature
+    if logits_BV.shape[1] <= LARGE_VOCABULARY:
+        log_BV = torch.log_softmax(logits_BV, dim=-1)
+        prob_BV = log_BV.exp()
+        token = log_BV.argmax(-1) if greedy else draw_tokens(prob_BV, top_p, generator)
+        return token, log_BV.gather(1, token[:, None])[:, 0], -(prob_BV * log_BV).sum(-1)
+    # The same in two passes over the entries instead of five: logits less the log of their sum are log-probabilities.
+    prob_BV = torch.softmax(logits_BV, dim=-1)
+    token = logits_BV.argmax(-1) if greedy else draw_tokens(prob_BV, top_p, generator)
+    logprob = prob_BV.gather(1, token[:, None])[:, 0].log()
+    log_sum = logits_BV.gather(1, token[:, None])[:, 0] - logprob
+    return token, logprob, log_sum - torch.linalg.vecdot(prob_BV, logits_BV)
+
+
 def draw_tokens(probabilities_BV: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
     """Draw one token per row from the nucleus, [B]. Raises RuntimeError for a row that is not a distribution."""
     kept_BV = nucleus(probabilities_BV, top_p)
