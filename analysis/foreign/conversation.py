@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from userrl_core.chats.message import ROLES
 from userrl_core.chats.values import number
 
 MESSAGE = "message"
@@ -59,7 +60,8 @@ class ForeignConversation:
     describes it; its hash is the task's version. policy: the agent's model, "" where the file does not name it. score:
     None where the file has no score. info: further facts, stored with the last turn. prompt_tokens,
     completion_tokens, seconds: sums that the file gives; None uses the sums over turns, if all turns have them. unread:
-    number of parts and fields, by name, that are not stored.
+    number of parts and fields, by name, that are not stored. file: what the file says of all its conversations, complete when
+    the last one has been read.
     """
 
     where: str
@@ -81,11 +83,22 @@ class ForeignConversation:
     info: dict[str, Any] = field(default_factory=dict)
     calls: list[ForeignCall] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
+    file: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take the score from an attempt without messages: nobody computed it from a conversation."""
-        if not self.opening and not self.turns and self.reject_reason is None:
+        """Take the score from an attempt whose agent says nothing that we could find: no mean may count it."""
+        if self.misread:
+            self.score, self.reject_reason = None, self.misread
+        elif not self.opening and not self.turns and self.reject_reason is None:
             self.score, self.reject_reason = None, EMPTY
+
+    @property
+    def misread(self) -> str:
+        """Why a conversation without the agent's turns may be one with them: it has roles that we do not know; else ""."""
+        roles = dict.fromkeys(message["role"] for message in self.opening if message["role"] not in ROLES)
+        if self.turns or not roles:
+            return ""
+        return f"no message has the role assistant, and other roles are unknown: {', '.join(roles)}"
 
     @property
     def ending(self) -> str:

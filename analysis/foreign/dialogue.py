@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis.foreign.conversation import MESSAGE, ForeignTurn
 from userrl_core.chats.message import MARKS, ROLES, ChatMessage, is_read, read_message
+from userrl_core.chats.order import arranged
 from userrl_core.chats.values import broken, mapping
 from userrl_core.seeding import content_hash
 
@@ -26,12 +27,12 @@ def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Colle
     """Divide messages at the agent's messages. Further fields of the agent's messages are stored with their turns.
 
     prompt: messages at the beginning that are not the agent's own. read: fields that the caller reads itself. Raises
-    BrokenFile for a message that is not an object or has no role, and for a chat whose agent has a role that we do not know.
+    BrokenFile for a message that is not an object or has no role, and for a chat whose messages have no words that we find.
     """
     chat = Chat()
-    unknown_roles: dict[str, None] = {}
+    silent = True
     replies: list[tuple[str, str]] = []
-    for position, item in enumerate(messages):
+    for position, item in enumerate(arranged(messages)):
         source = mapping(item, where, f"message {position + 1}")
         if not isinstance(source.get("role"), str):
             broken(where, f"message {position + 1} has no role")
@@ -39,21 +40,21 @@ def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Colle
         for message in read_message(source, where):
             chat.unread += message.unread
             chat.unread.update({f"field {name}": number for name, number in message.fields.items()})
-            unknown_roles |= dict.fromkeys([message.role] * (message.role not in ROLES))
+            silent = silent and not (message.spoken or message.thought)
             if message.role == "assistant" and position >= prompt:
                 _observe(chat, replies)
                 chat.turns.append(_turn(message))
-            elif chat.turns:
+                continue
+            chat.unread.update({"reasoning of another message": bool(message.thought)})
+            if chat.turns:
                 replies.append((_speaker(message.role, source), message.spoken))
             else:
                 chat.opening.append({"role": message.role, "content": message.spoken, **_name(source)})
         _keep_other_fields(chat, chat.turns[turns:], source, read)
     _observe(chat, replies)
-    if unknown_roles and not chat.turns:
-        broken(
-            where,
-            f"no message has the role assistant, and other roles are unknown: {', '.join(unknown_roles)}. Use {', '.join(ROLES)}",
-        )
+    if silent and (names := sorted({key for item in messages for key in item if not is_read(key, item[key])})):
+        broken(where, f"no message has a text in 'content', or a call. Its further fields are {', '.join(names)}")
+    chat.unread += Counter()  # without zeros
     return chat
 
 

@@ -12,7 +12,8 @@ from analysis.foreign.inspect_log import read_inspect
 from analysis.foreign.nemo_gym import read_nemo_gym
 from analysis.foreign.tau import read_tau2, read_tau_bench
 from analysis.foreign.verifiers import read_verifiers
-from userrl_core.chats.stream import JsonStream
+from userrl_core.chats.message import ROLES
+from userrl_core.chats.stream import CHUNK, JsonStream
 from userrl_core.chats.values import broken
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
@@ -32,8 +33,11 @@ READERS: Mapping[str, Reader] = {
     "openai-chat": read_chats,
     "sharegpt": read_chats,
 }
-COMPRESSED = (b"\x1f\x8b\x08", b"BZh", b"\xfd7z", b"\x28\xb5\x2f")
-"""How files of gzip, bzip2, xz and zstandard begin."""
+NOT_TEXT: Mapping[bytes, str] = {
+    **dict.fromkeys((b"\x1f\x8b\x08", b"BZh", b"\xfd7z", b"\x28\xb5\x2f"), " It is compressed: unpack it first."),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"), " It is UTF-16 or UTF-32 text: save it as UTF-8."),
+}
+"""What to do with files that begin so: those of gzip, bzip2, xz and zstandard, and texts of two or four bytes a character."""
 FORMATS = (AUTO, *READERS, OURS)
 
 _DECISIVE: Mapping[str, str] = {
@@ -65,7 +69,7 @@ def recognised(path: Path, format: str = AUTO) -> str:
         raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
     try:
         with path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(CHUNK)
             file.seek(0)
             if format != AUTO:
                 return format
@@ -76,25 +80,38 @@ def recognised(path: Path, format: str = AUTO) -> str:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
     if detected is None:
         contents = f" Its first object has the keys {', '.join(keys)}." if keys else ""
-        packed = " It is compressed: unpack it first." if start[:3] in COMPRESSED else ""
+        remedy = next((sentence for magic, sentence in NOT_TEXT.items() if start.startswith(magic)), "")
+        if not start.strip():
+            remedy = " It is empty."
         raise ConfigError(
             "import.unknown_format",
-            f"{path} is in no format that can be imported.{packed}{contents} Give --format if it is one of "
+            f"{path} is in no format that can be imported.{remedy}{contents} Give --format if it is one of "
             f"{', '.join(FORMATS[1:])}, or convert it to JSON lines with 'messages'.",
         )
     return detected
 
 
 def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
-    """Yield the conversations of a file in this format. Raises ConfigError at the first problem."""
+    """Yield the conversations of a file in this format. Raises ConfigError at the first problem, and at the end of a file
+    without a conversation, or without a turn where roles are unknown.
+    """
+    empty, turns, misread = True, 0, None
     try:
-        yield from READERS[format](path)
+        for item in READERS[format](path):
+            empty = False
+            turns += len(item.turns)
+            misread = misread or (item if item.misread else None)
+            yield item
     except RecursionError:
         broken(str(path), "it is nested too deeply")
+    if empty:
+        broken(str(path), "the file has no conversation")
+    if misread and not turns:
+        broken(misread.where, f"{misread.misread}. Use {', '.join(ROLES)}")
 
 
 def _from_start(start: bytes) -> str | None:
-    return "inspect" if start[:2] == b"PK" else OURS if start == b"PAR1" else None
+    return "inspect" if start[:2] == b"PK" else OURS if start[:4] == b"PAR1" else None
 
 
 def _from_keys(file: IO[bytes], name: str) -> tuple[str | None, list[str]]:

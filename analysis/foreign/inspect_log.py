@@ -6,18 +6,24 @@ I and N as 1, .5, 0 and 0. All scores are stored with the last turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, other_fields, scored
 from analysis.foreign.dialogue import divided
 from userrl_core.chats.stream import Archive, JsonStream
-from userrl_core.chats.values import NOT_FINITE, broken, count, mapping, name_of, number, sequence
+from userrl_core.chats.values import broken, compact_json, count, mapping, name_of, number, sequence
 
 HEADERS = ("header.json", "_journal/start.json")
 """The members that describe an evaluation: of a finished one, and of one that was cut off."""
-LETTERS: Mapping[str, float] = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+WORDS: Mapping[str, float] = {
+    **dict.fromkeys(("C", "yes", "true"), 1.0),
+    "P": 0.5,
+    **dict.fromkeys(("I", "N", "no", "false"), 0.0),
+}
+"""The numbers that Inspect's own metrics read these scores as."""
 LIMITS: Mapping[str, str] = {"message": "horizon", "turn": "horizon", "token": "length", "context": "length"}
 """Our stop reasons for Inspect's limits; every other limit is an error."""
 SAMPLE = ("id", "epoch", "input", "target", "messages", "scores", "model_usage", "working_time", "attachments")
@@ -48,7 +54,8 @@ def _archive(path: Path) -> Iterator[ForeignConversation]:
         name = next((name for name in HEADERS if name in archive.names), None)
         if name is None:
             broken(str(path), "it is not a log of Inspect, because it has no header.json")
-        about = _Evaluation(_header(archive.stream(name)), str(path))
+        facts = _needed(archive.stream(name), ())
+        about = _Evaluation(facts, str(path))
         for name in archive.names:
             if name.startswith("samples/") and name.endswith(".json"):
                 yield _sample(f"{path}, member {name}", _needed(archive.stream(name)), about)
@@ -57,57 +64,48 @@ def _archive(path: Path) -> Iterator[ForeignConversation]:
 
 
 def _document(path: Path) -> Iterator[ForeignConversation]:
-    evaluation: dict[str, Any] | None = None
+    facts: dict[str, Any] = {}
     done = False
     while not done:
         with path.open("rb") as file:
             stream = JsonStream(file, str(path))
             done = True
             for key in stream.names():
-                if key == "eval" and evaluation is None:
-                    evaluation = mapping(stream.value(), stream.where, "eval")
-                elif key == "samples" and evaluation is not None and stream.peek() == "[":
-                    about = _Evaluation(evaluation, str(path))
-                    for where, sample in stream.elements():
-                        yield _sample(where, mapping(sample, where, "a sample"), about)
-                elif key == "samples" and evaluation is None:
+                if key != "samples":
+                    facts[key] = stream.counted()
+                elif "eval" not in facts:
                     done = False  # the description follows: read the samples in a second pass
                     stream.skip()
+                elif stream.peek() == "[":
+                    about = _Evaluation(facts, str(path))
+                    for where, sample in stream.elements():
+                        yield _sample(where, mapping(sample, where, "a sample"), about)
                 else:
                     stream.skip()
             stream.finish()
-        if evaluation is None:
+        if "eval" not in facts:
             broken(str(path), "it is not a log of Inspect, because it has no 'eval'")
 
 
-def _header(stream: JsonStream) -> dict[str, Any]:
-    evaluation: Any = {}
+def _needed(stream: JsonStream, large: Collection[str] = LARGE) -> dict[str, Any]:
+    """Return the fields of a document. Its large ones are skipped element by element, and have the value True."""
+    fields: dict[str, Any] = {}
     for key in stream.names():
-        if key == "eval":
-            evaluation = stream.value()
-        else:
+        if key in large and stream.peek() in ("[", "{"):
             stream.skip()
-    stream.finish()
-    return mapping(evaluation, stream.where, "eval")
-
-
-def _needed(stream: JsonStream) -> dict[str, Any]:
-    """Return the fields of a sample. Its large ones are skipped element by element, and have the value True."""
-    sample: dict[str, Any] = {}
-    for key in stream.names():
-        if key in LARGE and stream.peek() in ("[", "{"):
-            stream.skip()
-            sample[key] = True
+            fields[key] = True
         else:
-            sample[key] = stream.value()
+            fields[key] = stream.counted()
     stream.finish()
-    return sample
+    return fields
 
 
 class _Evaluation:
-    """The task and the model of a log."""
+    """The task and the model of a log. facts: its fields besides the samples."""
 
-    def __init__(self, evaluation: Mapping[str, Any], where: str) -> None:
+    def __init__(self, facts: Mapping[str, Any], where: str) -> None:
+        self.facts = facts
+        evaluation = mapping(facts.get("eval") or {}, where, "eval")
         self.gym = name_of(evaluation.get("task")) or "inspect"
         self.model = name_of(evaluation.get("model"))
         roles = evaluation.get("model_roles")
@@ -147,6 +145,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
         info={"scores": scores} if scores else {},
         unread=chat.unread,
+        file=about.facts,
     )
     conversation.keep(other_fields(row, (*SAMPLE, *LARGE)))
     conversation.unread.update(f"field {key}" for key in LARGE if row.get(key))
@@ -160,11 +159,15 @@ def _failure(error: Any) -> str | None:
 
 
 def _score(entry: Any, where: str) -> tuple[float | None, str | None]:
-    """Return a score as a number, and else why there is none: several values, or a text that is not a letter of Inspect."""
+    """Return a score as a number, as Inspect's metrics read it, and else why there is none."""
     value = entry.get("value") if isinstance(entry, dict) else entry
     if isinstance(value, str):
-        value = LETTERS.get(value, value if value.strip().lower() in NOT_FINITE else None)
-    return scored(value if isinstance(value, (int, float, str)) else None, where, "score")
+        value = WORDS.get(value, WORDS.get(value.lower(), value))
+        with suppress(ValueError):
+            value = float(value)
+    if isinstance(value, str | dict | list):
+        return None, f"the score is not one number: {compact_json(value)[:80]}"
+    return scored(value, where, "score")
 
 
 def _usage(conversation: ForeignConversation, usage: Mapping[str, Any], about: _Evaluation) -> None:

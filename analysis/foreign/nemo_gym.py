@@ -82,7 +82,7 @@ def _messages(items: Any, where: str, name: str) -> list[dict[str, Any]]:
             messages.append({"role": entry.get("role") or "user", "content": entry.get("content")})
             speaking = None
         elif kind == "function_call_output":
-            messages.append({"role": "tool", "content": entry.get("output")})
+            messages.append({"role": "tool", "tool_call_id": entry.get("call_id"), "content": entry.get("output")})
             speaking = None
         elif kind in ("message", "function_call", "reasoning"):
             if speaking is None or (kind == "message" and speaking["content"]):

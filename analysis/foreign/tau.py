@@ -28,7 +28,7 @@ ENDINGS: Mapping[str, str] = {
 """Our stop reasons for tau2's termination reasons; every other one is `ENDED`, or ``error`` if it is one."""
 
 BENCH = ("task_id", "trial", "reward", "info", "traj")
-SIMULATION = ("task_id", "trial", "seed", "messages", "reward_info", "termination_reason", "agent_cost", "user_cost")
+SIMULATION = ("task_id", "trial", "seed", "messages", "reward_info", "termination_reason")
 """The fields of a result of tau-bench and of a simulation of tau2 that are read by name. The others are stored as they are."""
 MESSAGE = ("usage", "cost", "generation_time_seconds")
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -83,16 +83,16 @@ def _not_the_agent(ending: str) -> bool:
 
 def read_tau2(path: Path) -> Iterator[ForeignConversation]:
     """Yield the simulations of a ``results.json``, in the file's order."""
-    info: dict[str, Any] | None = None
+    facts: dict[str, Any] = {}
     tasks: dict[str, dict[str, Any]] | None = None
     described = False
     for key, stream in _document(path):
-        if key == "info":
-            info = mapping(stream.value(), stream.where, "info")
-        elif key == "tasks":
+        if key == "tasks":
             tasks = _tasks(stream)
-        elif key == "simulations" and info is not None and tasks is not None:
-            yield from _simulations(path, stream, info, tasks)
+        elif key != "simulations":
+            facts[key] = stream.counted()
+        elif "info" in facts and tasks is not None:
+            yield from _simulations(path, stream, facts, tasks)
             described = True
         else:
             stream.skip()
@@ -100,7 +100,7 @@ def read_tau2(path: Path) -> Iterator[ForeignConversation]:
         return
     for key, stream in _document(path):  # the simulations came before what describes them
         if key == "simulations":
-            yield from _simulations(path, stream, info or {}, tasks or {})
+            yield from _simulations(path, stream, facts, tasks or {})
         else:
             stream.skip()
 
@@ -117,22 +117,27 @@ def _tasks(stream: JsonStream) -> dict[str, dict[str, Any]]:
     tasks = {}
     for where, item in stream.elements():
         task = mapping(item, where, "a task")
-        tasks[name_of(task.get("id"))] = task
+        if (task_id := name_of(task.get("id"))) in tasks:
+            broken(where, f"task {task_id} occurs twice")
+        tasks[task_id] = task
     return tasks
 
 
 def _simulations(
-    path: Path, stream: JsonStream, info: Mapping[str, Any], tasks: Mapping[str, dict[str, Any]]
+    path: Path, stream: JsonStream, facts: dict[str, Any], tasks: Mapping[str, dict[str, Any]]
 ) -> Iterator[ForeignConversation]:
     if stream.peek() == "n":  # null, with the simulations in files of their own
         stream.value()
         return
-    about = _About(info, str(path))
-    empty = True
+    about = _About(facts, str(path))
+    played: set[str] = set()
     for where, item in stream.elements():
-        empty = False
-        yield _simulation(where, mapping(item, where, "a simulation"), about, tasks)
-    if empty and (path.parent / "simulations").is_dir():
+        conversation = _simulation(where, mapping(item, where, "a simulation"), about, tasks)
+        played.add(conversation.task_id)
+        yield conversation
+    if others := [task for task_id, task in tasks.items() if task_id not in played]:
+        facts["tasks"] = others
+    if not played and (path.parent / "simulations").is_dir():
         raise ConfigError(
             "import.not_supported",
             f"{path} keeps its simulations in the folder simulations/. Save it again with format='json'.",
@@ -140,9 +145,11 @@ def _simulations(
 
 
 class _About:
-    """The domain and the two models of a results file."""
+    """The domain and the two models of a results file. facts: its fields besides tasks and simulations."""
 
-    def __init__(self, info: Mapping[str, Any], where: str) -> None:
+    def __init__(self, facts: Mapping[str, Any], where: str) -> None:
+        self.facts = facts
+        info = mapping(facts.get("info") or {}, where, "info")
         agent = mapping(info.get("agent_info") or {}, where, "info.agent_info")
         user = mapping(info.get("user_info") or {}, where, "info.user_info")
         domain = mapping(info.get("environment_info") or {}, where, "info.environment_info")
@@ -183,6 +190,7 @@ def _simulation(
         reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
         unread=chat.unread,
+        file=about.facts,
     )
     conversation.keep(other_fields(row, SIMULATION))
     _usage(conversation, flat, row, about)

@@ -101,6 +101,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
         unread=chat.unread,
+        file={"metadata": about} if about else {},
     )
     conversation.keep(other_fields(row, ROLLOUT))
     conversation.count(usage, ("input_tokens", "output_tokens"), "token_usage.")

@@ -1,19 +1,19 @@
 """One message of a chat, in any of the forms that other tools write, and its text for a model.
 
 Read: OpenAI's content (text, null or parts), ``tool_calls``, the legacy ``function_call`` and ``refusal``; Anthropic's
-parts (``text``, ``thinking``, ``tool_use``, ``tool_result``); reasoning next to the content. Import, supervised training
-and served models read messages here, so a call has one text in all three.
+parts (``text``, ``thinking``, ``tool_use``, ``tool_result``), also as Bedrock and the AI SDK name them; reasoning next to the
+content. Import, supervised training and served models read messages here, so a call has one text in all three.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from userrl_core.chats.order import arranged, as_call
 from userrl_core.chats.values import broken, compact_json, mapping, name_of, sequence
 from userrl_core.interact import parse_text, render_any_call
 from userrl_core.records import Message
@@ -31,12 +31,20 @@ READ = frozenset(
     (*MARKS, *REASONING, "role", "content", "tool_calls", "function_call", "refusal", "audio", "name", "tool_call_id")
 ) | {"id", "type"}
 """The fields of a message that are read, and the ids that only connect messages."""
-PART = frozenset(("type", "id", "text", "refusal", "thinking", "reasoning"))
-CALL = frozenset(
-    ("type", "id", "call_id", "index", "function", "custom", "name", "arguments", "args", "input", "result")
-)
-RESULT = frozenset(("type", "id", "tool_use_id", "content"))
+IDS = ("type", "id", "call_id", "tool_use_id", "toolUseId", "toolCallId", "index")
+ARGUMENTS = ("arguments", "args", "input")
+CALL = frozenset((*IDS, *ARGUMENTS, "function", "custom", "name", "toolName"))
+OUTPUTS = ("content", "output", "result", "response")
+RESULT = frozenset((*IDS, *OUTPUTS, "name", "toolName"))
 """The fields of parts, of calls and of tool results that are read, and the ids that only connect them."""
+CALLS = ("tooluse", "toolcall", "functioncall")
+RESULTS = ("toolresult", "toolcallresponse", "functionresponse", "functioncalloutput")
+"""How the kind of a part that is a call or a result ends, in small letters: ``mcp_tool_use``, ``toolUse``, ``tool-call``."""
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "content"),
+    **dict.fromkeys(("reasoning", "thinking"), ("thinking", "reasoning", "text", "content")),
+}
+"""The keys of a part's words, by its kind. Other kinds have `text` or `refusal`."""
 TEXTS = frozenset((*REASONING, "refusal", "name"))
 """Fields that are read where they are text."""
 
@@ -97,16 +105,13 @@ def text_of(content: Any) -> str:
 
 def called(call: Any, where: str) -> tuple[str, str]:
     """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
-    if isinstance(call, str):  # verifiers saves each call as JSON text
-        with suppress(ValueError, RecursionError):
-            call = json.loads(call)
-    call = mapping(call, where, "a tool call")
+    call = mapping(as_call(call), where, "a tool call")
     function = call.get("function") or call.get("custom")
     holder = function if isinstance(function, dict) else call
-    name = function if isinstance(function, str) else holder.get("name")
+    name = function if isinstance(function, str) else holder.get("name", holder.get("toolName"))
     if not isinstance(name, str):
         broken(where, "a tool call has no name")
-    arguments: Any = next((holder[key] for key in ("arguments", "args", "input") if holder.get(key) is not None), {})
+    arguments: Any = next((holder[key] for key in ARGUMENTS if holder.get(key) is not None), {})
     return name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)
 
 
@@ -123,7 +128,7 @@ def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | N
     BrokenFile for a message that cannot be read as text.
     """
     plain: list[Message] = []
-    for index, item in enumerate(messages):
+    for index, item in enumerate(arranged(messages)):
         location = f"{where}: messages[{index}]"
         message = mapping(item, location, "the message")
         role = ROLES.get(str(message.get("role")))
@@ -196,40 +201,53 @@ def _of_parts(role: str, parts: Sequence[Any], where: str) -> list[ChatMessage]:
     """Return the parts of a message as messages, in their order: a new one at each tool result, and after it."""
     messages = [ChatMessage(role)]
     for part in parts:
-        if isinstance(part, dict) and part.get("type") == "tool_result":
-            messages += [_result(part, where), ChatMessage(role)]
+        kind, body = _kind(part)
+        if kind.endswith(RESULTS):
+            messages += [_result(body, where), ChatMessage(role)]
+        elif kind.endswith(CALLS):
+            _add_call(messages[-1], body, where)
         else:
-            _read_part(messages[-1], part, where)
+            _read_part(messages[-1], part)
     return messages
 
 
+def _kind(part: Any) -> tuple[str, Any]:
+    """Return a part's kind in small letters, and its fields. Bedrock and Gemini name the kind by a key: ``{"toolUse": {...}}``."""
+    if not isinstance(part, dict):
+        return "", part
+    named = [(part.get("type"), part)] if isinstance(part.get("type"), str) else [*part.items()]
+    kinds = ((re.sub("[-_]", "", kind).lower(), body) for kind, body in named if isinstance(body, dict))
+    return next(((kind, body) for kind, body in kinds if kind.endswith((*CALLS, *RESULTS))), ("", part))
+
+
 def _result(part: Mapping[str, Any], where: str) -> ChatMessage:
-    """Return a tool result of Anthropic. That it is an error is said by its text."""
+    """Return the result of a tool. That it is an error is said by its text."""
     result = ChatMessage("tool", fields=_others(part, RESULT))
-    for inner in _parts(part.get("content")):
-        _read_part(result, inner, where)
+    outputs = [part[key] for key in OUTPUTS if part.get(key) is not None]
+    for inner in (inner for output in outputs for inner in _parts(output)):
+        _read_part(result, inner)
     return result
 
 
-def _read_part(message: ChatMessage, part: Any, where: str) -> None:
+def _read_part(message: ChatMessage, part: Any) -> None:
     if isinstance(part, str):
         _add(message, part)
     elif isinstance(part, dict):
-        kind = name_of(part.get("type")) or "part"
-        text = next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None)
-        thought = next((part[key] for key in ("thinking", "reasoning") if isinstance(part.get(key), str)), None)
-        if kind in ("tool_use", "server_tool_use"):
-            _add_call(message, part, where)
-            message.unread.update(["result of a tool_use"] * bool(part.get("result")))
-        elif kind in ("reasoning", "thinking") and (thought or text) is not None:
-            message.thought = "\n".join(filter(None, (message.thought, thought or text)))
-            message.fields += _others(part, PART)
-        elif text is not None:
-            _add(message, text)
-            message.fields += _others(part, PART)
-        else:
+        kind = name_of(part.get("type")) or next(
+            (key for key, value in part.items() if isinstance(value, dict)), "part"
+        )
+        key = next((key for key in WORDS.get(kind, ("text", "refusal")) if isinstance(part.get(key), str)), None)
+        if kind == "json" and key is None:  # a result of Bedrock or of the AI SDK
+            _add(message, compact_json(part.get("json", part.get("value"))))
+        elif key is None:
             message.unread[kind] += 1
             _add(message, f"[{kind}]")
+        elif kind in ("reasoning", "thinking"):
+            message.thought = "\n".join(filter(None, (message.thought, part[key])))
+        else:
+            _add(message, part[key])
+        if key is not None:
+            message.fields += _others(part, ("type", "id", key))
     else:
         message.unread["part"] += 1
         _add(message, compact_json(part))

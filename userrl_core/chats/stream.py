@@ -226,6 +226,10 @@ class JsonStream:
                 self._take(",")
         self._take("}")
 
+    def counted(self) -> Any:
+        """Return the next value. A list is read element by element, as in `skip`."""
+        return [value for _, value in self.elements()] if self.peek() == "[" else self.value()
+
     def skip(self) -> None:
         """Skip the next value. A list is read element by element."""
         if self.peek() == "[":

@@ -119,7 +119,7 @@ def test_a_file_may_be_lines_a_list_or_pretty_printed(tmp_path: Path, layout: Ca
         assert [len(chat.turns) for chat in read(path)] == [1] * len(rows)
 
 
-def test_several_calls_are_one_reply_and_each_result_is_a_message(tmp_path: Path) -> None:
+def test_several_calls_are_one_reply_and_results_follow_in_their_order(tmp_path: Path) -> None:
     calls = [{"id": n, "function": {"name": "look_up", "arguments": {"page": n}}} for n in (1, 2)]
     results = [{"role": "tool", "tool_call_id": n, "content": f"text {n}"} for n in (2, 1)]
     row = {"messages": [QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *results]}
@@ -127,9 +127,9 @@ def test_several_calls_are_one_reply_and_each_result_is_a_message(tmp_path: Path
     assert reply["content"] == "\n".join(
         f'<tool_call>\n{{"name": "look_up", "arguments": {{"page": {n}}}}}\n</tool_call>' for n in (1, 2)
     )
-    assert rest == [{"role": "tool", "content": "text 2"}, {"role": "tool", "content": "text 1"}]
+    assert rest == [{"role": "tool", "content": "text 1"}, {"role": "tool", "content": "text 2"}]
     (turn,) = read(tmp_path / "chats.jsonl")[0].turns
-    assert turn.observation == "tool: text 2\ntool: text 1"
+    assert turn.observation == "tool: text 1\ntool: text 2"
 
 
 def test_reasoning_and_a_refusal_are_part_of_the_reply() -> None:
@@ -261,3 +261,67 @@ def test_what_an_import_cannot_store_is_named_with_its_number(
         ("look", '{"at":1}', "[image_url]\na cat"),
         ("message", "[redacted_thinking]\nNo.", ""),
     ]
+
+
+def bedrock(key: str, **fields: Any) -> dict[str, Any]:
+    return {key: {"toolUseId": "t", **fields}}
+
+
+PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Bedrock": (
+        bedrock("toolUse", name="interact_with_env", input=ARGUMENTS),
+        bedrock("toolResult", content=[{"text": "hills"}]),
+    ),
+    "Gemini": (
+        {"functionCall": {"name": "interact_with_env", "args": ARGUMENTS}},
+        {"functionResponse": {"name": "interact_with_env", "response": "hills"}},
+    ),
+    "AI SDK": (
+        {"type": "tool-call", "toolCallId": "t", "toolName": "interact_with_env", "input": ARGUMENTS},
+        {"type": "tool-result", "toolCallId": "t", "toolName": "interact_with_env", "output": "hills"},
+    ),
+    "OpenTelemetry": (
+        {"type": "tool_call", "id": "t", "name": "interact_with_env", "arguments": ARGUMENTS},
+        {"type": "tool_call_response", "id": "t", "response": "hills"},
+    ),
+    "MCP": (
+        {"type": "mcp_tool_use", "id": "t", "name": "interact_with_env", "input": ARGUMENTS},
+        {"type": "mcp_tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "hills"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("key", ["content", "parts"])
+@pytest.mark.parametrize("tool", PARTS)
+def test_calls_and_results_in_the_parts_of_other_tools_are_read(tmp_path: Path, tool: str, key: str) -> None:
+    call, result = PARTS[tool]
+    said = {"text": "Let me ask."} if tool in ("Bedrock", "Gemini") else {"type": "text", "text": "Let me ask."}
+    messages = [QUESTION, {"role": "assistant", key: [said, call]}, {"role": "user", key: [result]}]
+    assert read_chats(written(tmp_path / "chats.jsonl", {"messages": messages}))[0]["messages"] == READ
+    (chat,) = read(tmp_path / "chats.jsonl")
+    assert [(turn.choice, turn.observation, chat.unread) for turn in chat.turns] == [("interact_with_env", "hills", {})]
+
+
+def test_results_of_anthropic_follow_in_the_order_of_the_calls() -> None:
+    use = [{"type": "tool_use", "id": n, "name": "look", "input": {}} for n in ("a", "b")]
+    late = [{"type": "tool_result", "tool_use_id": n, "content": f"text {n}"} for n in ("b", "a")]
+    messages = [QUESTION, {"role": "assistant", "content": use}, {"role": "user", "content": [*late, "And?"]}]
+    assert [message["content"] for message in model_messages(messages, "x")[2:]] == ["text a", "text b", "And?"]
+
+
+def test_results_without_the_id_of_a_call_and_of_calls_with_one_id_keep_their_order() -> None:
+    def told(*ids: str, answers: tuple[str | None, ...]) -> list[str]:
+        calls = [{"id": n, "function": {"name": "f", "arguments": "{}"}} for n in ids]
+        results = [{"role": "tool", "tool_call_id": n, "content": f"{place} {n}"} for place, n in enumerate(answers, 1)]
+        reply = {"role": "assistant", "tool_calls": calls}
+        return [m["content"] for m in model_messages([QUESTION, reply, *results], "x") if m["role"] == "tool"]
+
+    assert told("a", "b", answers=(None, "b", "x", "a")) == ["1 None", "4 a", "3 x", "2 b"]
+    assert told("a", "a", answers=("b", "a")) == ["1 b", "2 a"]
+
+
+@pytest.mark.parametrize("key", ["text", "body", "value"])
+def test_a_chat_with_its_words_under_another_key_is_refused(tmp_path: Path, key: str) -> None:
+    messages = [{"role": "user", key: "Hi"}, {"role": "assistant", key: "Yes?"}]
+    with raises("import.broken_file", f"no message has a text in 'content', or a call. Its further fields are {key}."):
+        read(written(tmp_path / "chats.jsonl", {"messages": messages}))

@@ -163,3 +163,112 @@ def test_a_row_with_messages_and_conversations_is_refused(tmp_path: Path) -> Non
 def test_a_score_of_no_messages_is_no_score(tmp_path: Path, row: dict[str, Any]) -> None:
     (chat,) = read(written(tmp_path / "log.jsonl", row | {"reward": 1}))
     assert (chat.score, chat.reject_reason) == (None, "the attempt has no messages")
+
+
+def test_the_reasoning_of_another_message_and_the_result_in_a_call_are_counted(tmp_path: Path) -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": "{}"}, "result": "rain"}
+    messages = [ASKED | {"reasoning_content": "secret"}, {"role": "assistant", "tool_calls": [call]}]
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": messages}))
+    assert chat.unread == {"reasoning of another message": 1, "field result": 1}
+
+
+def test_a_second_text_of_a_part_is_counted(tmp_path: Path) -> None:
+    part = {"type": "text", "text": "a", "refusal": "b", "thinking": "c"}
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": [ASKED, {"role": "assistant", "content": [part]}]}))
+    assert (chat.turns[0].message, chat.unread) == ("a", {"field refusal": 1, "field thinking": 1})
+
+
+def test_one_chat_of_unknown_roles_among_others_has_no_score(tmp_path: Path) -> None:
+    strange = [{"role": role, "content": "x"} for role in ("human", "ai")]
+    path = written(tmp_path / "chats.jsonl", {"messages": TALK, "score": 1}, {"messages": strange, "score": 1})
+    _, chat = read(path)
+    assert (chat.score, chat.reject_reason) == (
+        None,
+        "no message has the role assistant, and other roles are unknown: human, ai",
+    )
+
+
+def about_file(home: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    (run,) = userrl.import_logs(path)
+    with userrl.warehouse() as warehouse:
+        (event,) = warehouse.rows("FROM events WHERE run_id = $run AND kind = 'about_file'", run=run.run)
+    return json.loads(event["fields"])["facts"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_log_of_inspect_says_of_all_its_samples_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    facts = {"version": 2, "eval": {"task": "t", "model": "m", "tags": ["night"]}, "results": {"scores": [1.5]}}
+    samples = {"samples": [SAMPLE]}
+    path = written(tmp_path / "log.json", samples | facts if late else facts | samples)
+    assert about_file(tmp_path / "home", path, monkeypatch) == facts
+
+
+def test_what_results_of_tau2_say_of_all_simulations_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = {"task_id": "1", "messages": [SAID | {"cost": 0.25}], "agent_cost": 0.5}
+    info = {"git_commit": "abc", "max_steps": 100, "seed": float("nan")}
+    log = {"timestamp": "now", "info": info, "tasks": [{"id": "1"}, {"id": "2"}], "simulations": [simulation]}
+    path = written(tmp_path / "log.json", log)
+    assert about_file(tmp_path / "home", path, monkeypatch) == {
+        "timestamp": "now",
+        "info": info | {"seed": "nan"},
+        "tasks": [{"id": "2"}],
+    }
+    assert read(path)[0].info["row"] == {"agent_cost": 0.5}
+
+
+def test_a_task_of_tau2_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    log = {"info": {}, "tasks": [{"id": "1"}, {"id": "1"}], "simulations": []}
+    with raises("import.broken_file", "task 1 occurs twice"):
+        read(written(tmp_path / "log.json", log))
+
+
+def test_the_metadata_beside_rollouts_of_verifiers_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "metadata.json", {"model": "m", "env_id": "e", "sampling_args": {"n": 2}})
+    path = written(tmp_path / "results.jsonl", ROWS["verifiers"])
+    facts = about_file(tmp_path / "home", path, monkeypatch)
+    assert facts == {"metadata": {"model": "m", "env_id": "e", "sampling_args": {"n": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("value", "score", "reason"),
+    [
+        ("C", 1.0, None),
+        ("yes", 1.0, None),
+        ("False", 0.0, None),
+        ("0.25", 0.25, None),
+        (True, 1.0, None),
+        ("good", None, 'the score is not one number: "good"'),
+        ({"a": 1}, None, 'the score is not one number: {"a":1}'),
+        ([1, 0], None, "the score is not one number: [1,0]"),
+        ("nan", None, "the score is not a finite number"),
+        (None, None, "the file has no score"),
+    ],
+)
+def test_a_score_of_inspect_is_read_as_its_own_metrics_read_it(
+    tmp_path: Path, value: Any, score: float | None, reason: str | None
+) -> None:
+    sample = SAMPLE | {"scores": {"first": {"value": value}}}
+    (chat,) = read(written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": [sample]}))
+    assert (chat.score, chat.reject_reason) == (score, reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (b"", "It is empty."),
+        (b"\n \n", "It is empty."),
+        ("{}".encode("utf-16"), "It is UTF-16 or UTF-32 text: save it as UTF-8."),
+    ],
+)
+def test_what_cannot_be_recognised_is_named_with_its_remedy(tmp_path: Path, content: bytes, fact: str) -> None:
+    (tmp_path / "log.jsonl").write_bytes(content)
+    with raises("import.unknown_format", fact):
+        read(tmp_path / "log.jsonl")
+
+
+def test_a_log_without_a_conversation_is_named_by_its_path(tmp_path: Path) -> None:
+    with raises("import.broken_file", f"{tmp_path / 'log.json'}: the file has no conversation"):
+        read(written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": []}))

@@ -22,6 +22,8 @@ PHASE = "evaluate"
 """The phase of imported conversations: the one whose scores are compared."""
 NOT_STORED = "not_stored"
 """The event with the number of parts and fields of the file, by name, that have no stored form."""
+ABOUT_FILE = "about_file"
+"""The event with what the file says of all its conversations."""
 
 
 def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:
@@ -52,6 +54,7 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
     attempt_keys: set[tuple[str, str, str, int]] = set()
     attempts: Counter[tuple[str, str, str]] = Counter()
     unread: Counter[str] = Counter()
+    facts: Mapping[str, Any] = {}
     for item in conversations:
         policy = item.policy or name
         task = (item.gym, item.task_id, policy)
@@ -72,8 +75,9 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
             )
         except (RecursionError, TypeError):
             broken(item.where, "it is nested too deeply")
-    if not attempt_keys:
-        broken(str(name), "the file has no conversation")
+        facts = item.file
+    if facts:  # complete only now
+        log.event(ABOUT_FILE, facts=_in_words(facts))
     if unread:
         log.event(NOT_STORED, counts=dict(unread.most_common()))
 
