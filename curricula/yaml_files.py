@@ -93,14 +93,16 @@ def _parsed(path: Path) -> Mapping[str, Any]:
                 f"{path} is larger than {MAX_BYTES >> 10} KB, and no settings are that long. Check that it is "
                 "the right file.",
             )
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+        document = _loaded(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" in line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(
             "file.unreadable", f"{path} is not readable YAML{at}: {getattr(error, 'problem', None) or error}."
         ) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError("file.unreadable", f"{path} is not UTF-8 text. Save it as UTF-8.") from error
+    except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error}.") from error
     if not isinstance(document, Mapping):
         raise ConfigError("file.unreadable", f"{path} contains no mapping of fields. Write 'key: value' lines.")
@@ -110,12 +112,26 @@ def _parsed(path: Path) -> Mapping[str, Any]:
 def value_of(text: str, key: str) -> Any:
     """Return the value of a word ``key=value`` of the command line, by the rules of a file. Raises ConfigError."""
     try:
-        return yaml.load(text, Loader=_loader())
+        return _loaded(text)
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or "it is not YAML"
         raise ConfigError(
-            "argument.malformed", f"The value of '{key}' cannot be read as YAML: {text} ({problem})."
+            "argument.malformed", f"The value of '{key}' cannot be read as YAML: {_short(text)} ({problem})."
         ) from error
+
+
+def _loaded(text: str) -> Any:
+    """Return the value of a YAML text. Raises YAMLError."""
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.reader.ReaderError as error:
+        raise yaml.MarkedYAMLError(problem=f"it holds the character {chr(error.character)!a}") from None
+    except RecursionError:
+        raise yaml.MarkedYAMLError(problem="it is nested too deeply") from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def check_size(overrides: Mapping[str, Any]) -> None:
@@ -156,6 +172,13 @@ def _loader() -> type[yaml.SafeLoader]:
             if node is not None and _written_out(node, {}) > MAX_NODES:
                 raise yaml.composer.ComposerError(None, None, f"it has more than {MAX_NODES:,} values", node.start_mark)
             return node
+
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except ValueError:  # more digits than Python reads, a day that no month has, !!int of a word
+                problem = f"{_short(str(node.value))} is no {node.tag.rpartition(':')[2]}. Put text in quotes"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         keys = [object() if key.tag == MERGE else loader.construct_object(key) for key, _ in node.value]

@@ -160,7 +160,7 @@ def _failure(error: Any) -> str | None:
 
 def _score(entry: Any, where: str) -> tuple[float | None, str | None]:
     """Return a score as a number, as Inspect's metrics read it, and else why there is none."""
-    value = entry.get("value") if isinstance(entry, dict) else entry
+    value: Any = entry.get("value") if isinstance(entry, dict) else entry
     if isinstance(value, str):
         value = WORDS.get(value, WORDS.get(value.lower(), value))
         with suppress(ValueError):

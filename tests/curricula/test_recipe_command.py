@@ -1,10 +1,13 @@
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 import curricula
 from curricula.gains import gains
+from curricula.yaml_files import read
 from flows.cli.training.recipe import app, parse_changes
+from tests.makers import raises
 from userrl_core.number_format import with_limits
 
 runner = CliRunner()
@@ -122,3 +125,43 @@ def test_changes_are_read_as_yaml():
         "algorithm.lr": 0.1,
         "name": "a=b",
     }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["credit.gamma=0.5", "credit.gamma=0.9"],
+        ["credit.gamma=0.5", "credit={gamma: 0.9, k: 2}"],
+        ["credit={k: 2, gamma: 0.5}", "credit.gamma=0.9"],
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(changes):
+    with raises("argument.malformed", f"'{changes[0]}' and '{changes[1]}' both give credit.gamma. Keep one."):
+        parse_changes(changes)
+
+
+UNREADABLE = {
+    "9" * 5000: "is no int. Put text in quotes",
+    "2026-02-30": "2026-02-30 is no timestamp. Put text in quotes",
+    "!!int abc": "abc is no int. Put text in quotes",
+    "!!float a b": "a b is no float. Put text in quotes",
+    "[" * 2000: "it is nested too deeply",
+    "a\0": "it holds the character '\\x00'",
+}
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_a_value_that_yaml_cannot_read_is_one_sentence_in_a_change_and_in_a_file(tmp_path, value):
+    with raises("argument.malformed", "The value of 'a' cannot be read as YAML: ", UNREADABLE[value]) as caught:
+        parse_changes([f"a={value}"])
+    assert len(str(caught.value)) < 300
+    (tmp_path / "mine.yaml").write_text(f"extends: equalized-r2g\na: {value}\n")
+    with raises("file.unreadable", UNREADABLE[value]) as caught:
+        read(tmp_path / "mine.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_in_another_encoding_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "mine.yaml").write_bytes("extends: equalized-r2g".encode("utf-16"))
+    with raises("file.unreadable", "mine.yaml is not UTF-8 text. Save it as UTF-8."):
+        read(tmp_path / "mine.yaml")

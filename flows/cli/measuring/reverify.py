@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from curricula.yaml_files import value_of
 from flows.cli.arguments import Json, RunName, parse_user
 from flows.cli.terminal import plain_json
+from flows.cli.training.recipe import parse_changes
 from userrl_core.errors import ConfigError
 
 
@@ -41,10 +41,9 @@ def reverify(
 def _changes(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parse changes such as ``tau.check_outputs=true`` into a mapping by gym. Raises ConfigError for anything else."""
     changes: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
+    for key, value in parse_changes(texts).items():
         name, dot, field = key.partition(".")
-        if not equals or not dot or not field:
-            raise ConfigError("argument.malformed", f"Write a changed rule as tau.check_outputs=true, not '{text}'.")
-        changes.setdefault(name.strip(), {})[field.strip()] = value_of(value, key)
+        if not dot or not field:
+            raise ConfigError("argument.malformed", f"Write a changed rule as tau.check_outputs=true, not '{key}'.")
+        changes.setdefault(name.strip(), {})[field.strip()] = value
     return changes

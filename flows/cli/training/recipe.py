@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,11 +120,15 @@ def _train(name: str, profile: str | None, changes: list[str]) -> str:
     )
 
 
-def parse_changes(changes: list[str]) -> dict[str, Any]:
-    """Parse ``key=value`` words into overrides. Values are read as YAML. Raises ConfigError for a word without ``=``."""
+def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Parse ``key=value`` words into overrides. Values are read as YAML. Raises ConfigError for a word without ``=``, and for
+    a key that is given twice, also within a mapping.
+    """
+    from curricula.merge import leaves
     from curricula.yaml_files import value_of
 
     overrides: dict[str, Any] = {}
+    words: dict[str, str] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
@@ -132,6 +136,10 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
                 "argument.malformed", f"'{change}' is not a change. Write key=value, such as algorithm.lr=1e-4."
             )
         overrides[key] = value_of(value, key)
+        for leaf, _ in leaves({key: overrides[key]}):
+            if leaf in words:
+                raise ConfigError("argument.malformed", f"'{words[leaf]}' and '{change}' both give {leaf}. Keep one.")
+            words[leaf] = change
     return overrides
 
 
