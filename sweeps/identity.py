@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import optuna
@@ -17,11 +18,13 @@ from pydantic import TypeAdapter
 
 from curricula import load
 from curricula.host import AUTO
+from curricula.layers import sources
 from curricula.load import MACHINE
 from sweeps.parameters import Parameter, label_of, params_of
 from sweeps.space import Space
 from sweeps.study import planned, points
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import json_text
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 
@@ -80,10 +83,15 @@ def _values(space: Space) -> dict[str, Any]:
 
 
 def _recipe_hash(space: Space) -> str | None:
-    """Return the hash of the recipe with its profile, the same on every machine. None if it is complete only with the overrides."""
+    """Return the hash of the recipe with its profile, the same on every machine. None if its files cannot be read.
+
+    A recipe that is complete only with the overrides is hashed as its files give it.
+    """
     try:
         recipe = load(space.recipe, profile=space.profile, check=False)
     except ConfigError:
+        with suppress(ConfigError):
+            return content_hash(json_text([layer.values for layer in sources(space.recipe, space.profile).layers]))
         return None
     values = recipe.identity
     if recipe.origin("model.dtype").where == MACHINE:

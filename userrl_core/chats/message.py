@@ -215,8 +215,8 @@ def _kind(part: Any) -> tuple[str, Any]:
     """Return a part's kind in small letters, and its fields. Bedrock and Gemini name the kind by a key: ``{"toolUse": {...}}``."""
     if not isinstance(part, dict):
         return "", part
-    named = {part["type"]: part} if isinstance(part.get("type"), str) else part
-    kinds = ((re.sub("[-_]", "", kind).lower(), body) for kind, body in named.items() if isinstance(body, dict))
+    bodies = {part["type"]: part} if isinstance(part.get("type"), str) else part
+    kinds = ((re.sub("[-_]", "", kind).lower(), body) for kind, body in bodies.items() if isinstance(body, dict))
     return next(((kind, body) for kind, body in kinds if kind.endswith((*CALLS, *RESULTS))), ("", part))
 
 

@@ -60,8 +60,8 @@ def _ranks(message: Mapping[str, Any]) -> dict[str, int]:
     """Return the place of each call by its id; {} if two calls have one id."""
     lists = [message[key] for key in ("tool_calls", "content") if isinstance(message.get(key), list)]
     ids = [_id(as_call(call), CALL_KEYS) for calls in lists for call in calls]
-    known = [identity for identity in ids if identity]
-    return {identity: place for place, identity in enumerate(known)} if len(set(known)) == len(known) else {}
+    call_ids = [identity for identity in ids if identity]
+    return {identity: rank for rank, identity in enumerate(call_ids)} if len(set(call_ids)) == len(call_ids) else {}
 
 
 def _sort(items: list[Any], start: int, end: int, ranks: Mapping[str, int]) -> None:

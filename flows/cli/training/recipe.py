@@ -128,7 +128,7 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
     from curricula.yaml_files import value_of
 
     overrides: dict[str, Any] = {}
-    words: dict[str, str] = {}
+    change_of: dict[str, str] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
@@ -137,9 +137,11 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
             )
         overrides[key] = value_of(value, key)
         for leaf, _ in leaves({key: overrides[key]}):
-            if leaf in words:
-                raise ConfigError("argument.malformed", f"'{words[leaf]}' and '{change}' both give {leaf}. Keep one.")
-            words[leaf] = change
+            if leaf in change_of:
+                raise ConfigError(
+                    "argument.malformed", f"'{change_of[leaf]}' and '{change}' both give {leaf}. Keep one."
+                )
+            change_of[leaf] = change
     return overrides
 
 
