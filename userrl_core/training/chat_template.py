@@ -43,8 +43,9 @@ def refuse_endless(template: str, where: str) -> None:
     for the message.
     """
     with suppress(subprocess.TimeoutExpired):
+        command = [sys.executable, "-m", __name__, str(SECONDS)]
         process = subprocess.run(
-            [sys.executable, "-m", __name__], input=json.dumps(template), text=True, capture_output=True, timeout=_WALL
+            command, input=json.dumps(template), text=True, capture_output=True, timeout=_WALL, check=False
         )
         if process.returncode == 0:
             return
@@ -91,9 +92,9 @@ def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
         raise error from None
 
 
-def _try(template: str) -> int:
+def _try(template: str, seconds: int) -> int:
     """Render the template as transformers does. Return 0 where it ends, even with an error, which its first use will report."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
     try:
         _render_all(template)
@@ -141,4 +142,4 @@ def _render_all(template: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_try(json.loads(sys.stdin.read())))
+    sys.exit(_try(json.loads(sys.stdin.read()), int(sys.argv[1])))

@@ -216,8 +216,9 @@ def test_the_shape_of_a_bad_config_is_one_sentence(tmp_path: Path, value: str) -
         shape_of(tmp_path)
 
 
-def test_a_template_that_loops_without_a_word_is_refused() -> None:
-    with raises("checkpoint.bad_tokenizer"):
+def test_a_template_that_loops_without_a_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("userrl_core.training.chat_template.SECONDS", 1)
+    with raises("checkpoint.bad_tokenizer", "within 1 s"):
         refuse_endless(LOOP, "theirs")
 
 
