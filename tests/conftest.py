@@ -102,6 +102,7 @@ def pytest_collection() -> Iterator[Any]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
         gc.enable()
 
 
