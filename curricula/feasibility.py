@@ -13,7 +13,6 @@ from userrl_core.gyms.registry import (
     PACKAGED,
     clashes,
     gym_class,
-    hashable,
     make,
     min_turns,
     names,
@@ -123,21 +122,25 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: in
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    option_items = tuple(sorted(options.items()))
-    turns_of = _turns if hashable(option_items) else _turns.__wrapped__
-    sampled_turns = turns_of(gym, option_items, config, SAMPLE)
-    return sampled_turns if any(t <= horizon for t in sampled_turns) else turns_of(gym, option_items, config, None)
+    task_options = _Options(options)
+    sampled_turns = _turns(gym, task_options, config, SAMPLE)
+    return sampled_turns if any(t <= horizon for t in sampled_turns) else _turns(gym, task_options, config, None)
+
+
+class _Options(dict[str, Any]):
+    """Options of tasks as a key of a cache: they may hold lists."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(repr(sorted(self.items())))
 
 
 @lru_cache(maxsize=64)
-def _turns(
-    gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, sample_size: int | None
-) -> tuple[int, ...]:
-    every_task = tasks(gym, "train", **dict(options))
+def _turns(gym: str, options: _Options, config: GymConfig, sample_size: int | None) -> tuple[int, ...]:
+    every_task = tasks(gym, "train", **options)
     if not len(every_task):
         raise ConfigError(
             "task.none_left",
-            f"Gym '{gym}' has no training tasks with the options {dict(options)}. Correct gyms.{gym}.tasks.",
+            f"Gym '{gym}' has no training tasks with the options {options}. Correct gyms.{gym}.tasks.",
         )
     step = 1 if sample_size is None else max(len(every_task) // sample_size, 1)
     return tuple(min_turns(task, config) for task in every_task[::step])
