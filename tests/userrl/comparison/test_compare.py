@@ -210,6 +210,7 @@ def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(
         assert [member.run_id for member in side.runs] == ["evaluate-step-000004"]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_the_command_prints_json_for_programs_and_writes_a_page(recipes: Path) -> None:
     command = [sys.executable, "-m", "flows.cli.main", "compare", "recipe=steady,seed=*", "recipe=fickle,seed=*"]
     environment = {**os.environ, "USERRL_HOME": str(recipes)}
