@@ -10,6 +10,7 @@ from tests.places import ROOT
 from tests.warehouse.torture import torture
 
 
+@pytest.mark.slow
 def test_six_kills_lose_nothing_double_nothing_and_fool_no_reader(tmp_path: Path) -> None:
     outcome = torture(tmp_path, 6)
     assert outcome.sound, outcome
