@@ -16,7 +16,7 @@ from userrl.machine.home import imported_tasks, published_data
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from userrl_core.gyms.proof import Proof
+    from userrl_core.gyms.validate import Proof
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, check, generate and import tasks.")
 app.command(name="synthesise")(synthesise)
@@ -108,8 +108,8 @@ def validate(
     """
     from userrl.run.known_tasks import every_task
     from userrl_core.gyms import names
-    from userrl_core.gyms.proof import first_of_each_source, proofs
     from userrl_core.gyms.registry import clashes
+    from userrl_core.gyms.validate import first_of_each_source, proofs
 
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)

@@ -23,7 +23,7 @@ from typing import Any
 import userrl
 from analysis.measure.checkpoints import mean_score
 from lab.environments import python_with
-from userrl.evaluation.scored import ScoredEvaluation
+from userrl.evaluation.evaluate import ScoredEvaluation
 from userrl_core.number_format import with_limits
 
 ROOT = Path(__file__).parents[2]

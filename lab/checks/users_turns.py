@@ -10,7 +10,7 @@ from tests.userrl_core.judging.turn_labels import OPTIONS, rebuild
 from tests.userrl_core.judging.turn_labels import recorded as rows
 from userrl_core.gyms import gym_class
 from userrl_core.gyms.base import parse_config
-from userrl_core.judging.rule import rule_scores
+from userrl_core.judging.judge import rule_scores
 
 Marks = dict[int, int]
 

@@ -25,7 +25,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
-from userrl_core.served.reasoning import final_answer
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
 from userrl_core.served.sent import Sent, watched
 from userrl_core.served.structured import fit, instruct, response_format
@@ -447,3 +446,21 @@ def _size(value: Any) -> int:
 def _limit(fields: Mapping[str, Any]) -> int:
     """Return the maximum reply tokens of the request; a million where it sets no limit."""
     return int(fields.get("max_tokens") or fields.get("max_completion_tokens") or 10**6)
+
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_HINT = (
+    f"Your reply could not be used: it did not come to an end of its thoughts. Think less, then reply after {_CLOSE}."
+)
+
+
+def final_answer(text: str) -> str:
+    """Return the text after the last ``</think>``; the whole text without reasoning.
+
+    The opening tag may be missing, because some chat templates put it into the prompt. Raises Failure (retryable,
+    with a hint) for reasoning that is not closed, and for an empty answer.
+    """
+    _, closing_tag, answer = text.rpartition(_CLOSE)
+    if _OPEN in answer or not answer.strip():
+        raise Failure("Thought", "the reply holds reasoning but no answer", retryable=True, hint=_HINT)
+    return answer.strip() if closing_tag else answer

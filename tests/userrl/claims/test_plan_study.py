@@ -17,8 +17,7 @@ from curricula.claims import load_claim
 from flows.cli.main import app
 from tests.makers import raises
 from tests.places import ROOT
-from userrl.claims.plan_study import plan_study
-from userrl.claims.study_plan import Phase, StudyPlan, in_total, plan_studies
+from userrl.claims.plan_study import Phase, StudyPlan, in_total, plan_studies, plan_study
 from userrl.run.estimate import RunCost, run_cost
 from userrl.run.readiness import resolve
 

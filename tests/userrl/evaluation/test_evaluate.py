@@ -8,8 +8,8 @@ import pytest
 
 import userrl
 from tests.makers import raises
+from userrl.evaluation.evaluate import ScoredEvaluation
 from userrl.evaluation.grid import GridResult
-from userrl.evaluation.scored import ScoredEvaluation
 
 pytestmark = pytest.mark.usefixtures("prepared")
 

@@ -13,8 +13,7 @@ from tests.published import published
 from tests.userrl_core.gyms import tau_sample
 from userrl_core.gyms import load_published, make, tasks
 from userrl_core.gyms.tau.relational import SqliteDatabase, Template
-from userrl_core.gyms.tau.schemas import AIRLINE, RETAIL, SCHEMAS
-from userrl_core.gyms.tau.stores import open_database
+from userrl_core.gyms.tau.stores import AIRLINE, RETAIL, SCHEMAS, open_database
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.gyms.tau.verifier import replay

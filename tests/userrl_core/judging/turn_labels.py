@@ -20,7 +20,7 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.gyms import gym_class, load_published, make, tasks
 from userrl_core.gyms.base import parse_config
 from userrl_core.interact import InteractCall, render_call
-from userrl_core.judging.rule import rule_scores
+from userrl_core.judging.judge import rule_scores
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, RolloutContext, Task, Trajectory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from userrl_core.training.verl.entropy_mask import masked_advantages
+from userrl_core.training.verl.entropy_trainer import masked_advantages
 
 ENTROPY = torch.tensor([[0.1, 0.9, 5.0, 0.8], [0.2, 0.3, 0.4, 0.5], [3.0, 4.0, 0.0, 0.0]])
 MASK = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 0, 0]])
