@@ -222,6 +222,23 @@ def test_what_conversations_have_in_common_is_computed_once_and_gives_the_same_g
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
+def test_gradients_of_a_common_beginning_have_the_same_bits_each_time_with_two_threads() -> None:
+    rng, threads = random.Random(3), torch.get_num_threads()
+    opening = [rng.randrange(VOCAB) for _ in range(60)]
+    ids = [opening + [rng.randrange(VOCAB) for _ in range(40 + row)] for row in range(24)]
+    turns = [[-1] * 59 + [0] * (len(row) - 59) for row in ids]
+    torch.set_num_threads(2)
+    try:
+        gradients = []
+        for _ in range(6):
+            model = make_model()
+            token_logprobs(model, ids, turns, share=True)[0].sum().backward()
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_nothing_is_computed_for_the_padding_of_a_large_vocabularys_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model()
     padded = token_logprobs(model, IDS, TURNS)

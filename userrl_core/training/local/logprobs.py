@@ -54,7 +54,7 @@ def token_logprobs(
     tokens_S = ids_BL[:, 1:][is_agent]
     if can_pack(model, share):
         states_TW, index_BL = packed_states(model, ids)
-        head, rows = model.lm_head, states_TW[index_BL[:, :-1][is_agent]]
+        head, rows = model.lm_head, states_TW.index_select(0, index_BL[:, :-1][is_agent])
     else:
         head, rows = _head(model, ids_BL, is_agent)
     of_chunk = partial(_of_chunk, head, temperature, entropy_grad)

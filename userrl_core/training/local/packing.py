@@ -52,13 +52,17 @@ def packed_states(model: Any, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Ten
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         number_format = format_of(q, longest)
-        q, k, v = (x.to(number_format)[index_BL].transpose(1, 2) for x in (q, k, v))
+        # Not x[index_BL]: with several threads its gradient is added up in an order that changes from run to run.
+        q, k, v = (
+            x.to(number_format).index_select(0, index_BL.flatten()).view(*index_BL.shape, *x.shape[1:]).transpose(1, 2)
+            for x in (q, k, v)
+        )
         shared = q.shape[1] // k.shape[1]
         # Keys are repeated: on a CPU torch's flash kernel needs as many as queries. Padding comes last, so no token sees it.
         out = F.scaled_dot_product_attention(
             q, k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), is_causal=True
         )
-        return out.transpose(1, 2).flatten(0, 1).flatten(1)[first_T].to(model.dtype)
+        return out.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, first_T).to(model.dtype)
 
     states_TW = blocks(model, ids_T, first_T % longest, attend)
     return norm(states_TW, model.model.norm, model.config.rms_norm_eps), index_BL
