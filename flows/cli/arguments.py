@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -35,13 +34,17 @@ Names = Annotated[
 
 def parse_user(text: str) -> Any:
     """Return a user as a request takes it: a kind, or a mapping with kind and options. Raises ConfigError for broken JSON."""
+    return json_object(text, 'Give a user as {"kind": ..., "options": {...}}.') if text.startswith("{") else text
+
+
+def json_object(text: str, remedy: str) -> Any:
+    """Return the value of an argument in JSON. Raises ConfigError for broken JSON and for a key that is given twice."""
+    from userrl_core.chats.stream import value_of
+    from userrl_core.chats.values import BrokenFile
     from userrl_core.errors import ConfigError
 
-    if not text.startswith("{"):
-        return text
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
     try:
-        return json.loads(text)
-    except ValueError:
-        raise ConfigError(
-            "argument.malformed", f'{text} is not valid JSON. Give a user as {{"kind": ..., "options": {{...}}}}.'
-        ) from None
+        return value_of(text.encode(errors="surrogatepass"), shown)
+    except BrokenFile as error:
+        raise ConfigError("argument.malformed", f"{error.fact} {remedy}") from None

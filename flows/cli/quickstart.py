@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,8 @@ from flows.cli.result import show_result
 from flows.cli.services import Services, services, stop_on_signals
 from userrl.machine.home import check_writable, home, quiet_process
 from userrl.run.run import Run
+from userrl_core.chats.stream import value_of
+from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parameters: dict[str, Any] = {}
     stop_on_signals()
     try:
-        parameters |= dict(parse_parameter(text) for text in (*arguments.param, *arguments.named))
+        parameters |= parse_parameters([*arguments.param, *arguments.named])
         deployment = arguments.deployment or default_deployment(parameters)
         if (run := check(deployment, parameters)) is not None:
             print(f"run      {run.id} is already finished: every stage is reused, and no server was started")
@@ -115,18 +116,28 @@ def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
     return asyncio.run(follow(deployment, parameters, worker=worker, queue=running.queue, log=log))
 
 
-def parse_parameter(text: str) -> tuple[str, Any]:
+def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of words ``KEY=VALUE``. Raises ConfigError also for a key that is given twice."""
+    parameters: dict[str, Any] = {}
+    for key, value in map(_parsed, texts):
+        if key in parameters:
+            raise ConfigError("argument.malformed", f"The parameter {key} is given twice. Keep one.")
+        parameters[key] = value
+    return parameters
+
+
+def _parsed(text: str) -> tuple[str, Any]:
     """Return a parameter of ``KEY=VALUE``. The value is JSON or a text. Raises ConfigError for anything else."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError("argument.malformed", f"-p needs KEY=VALUE, such as -p seed=1, not '{text}'.")
     try:
-        return key, json.loads(value)
-    except (ValueError, RecursionError):  # the first also for an integer of thousands of digits
+        return key, value_of(value.encode(errors="surrogatepass"), f"-p {key}")
+    except BrokenFile as error:  # also for an integer of thousands of digits
         if value[:1] in ("{", "["):
             raise ConfigError(
                 "argument.malformed",
-                f"The value of {key} is not valid JSON: {value}. The shell removes double quotes. Put single quotes around "
+                f"{error.fact} The value is {value[:200]}. The shell removes double quotes. Put single quotes around "
                 "the value: "
                 f"""make run {key}='{{"credit.gamma": 0.5}}'.""",
             ) from None

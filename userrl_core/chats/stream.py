@@ -65,7 +65,7 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not line.strip():
                 continue
             where = f"{path}, line {number}"
-            value = _of_line(line, where)
+            value = value_of(line, where)
             if not isinstance(value, dict):
                 broken(where, "the line is not a JSON object")
             yield where, value
@@ -89,6 +89,22 @@ def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             stream.finish()
             return
     yield from rows(path)
+
+
+def value_of(line: bytes, where: str) -> Any:
+    """Return the value of a line or a file, which may hold NaN and Infinity, as Python writes them. Raises BrokenFile."""
+    try:
+        text = line.decode()
+        value = _DECODER.decode(text)
+    except UnicodeDecodeError:
+        broken(where, "it is not UTF-8 text")
+    except RecursionError:
+        broken(where, "it is nested too deeply")
+    except ValueError as error:
+        broken(where, _problem(error))
+    if _HALF.search(text):
+        check_characters(value, where)
+    return value
 
 
 def check_characters(value: Any, where: str) -> None:
@@ -368,22 +384,6 @@ class _BoundedMember:
         if not block and self._crc != info.CRC:
             broken(f"{self._archive._path}, member {self._name}", "it fails its checksum")
         return block
-
-
-def _of_line(line: bytes, where: str) -> Any:
-    """Return the value of a line, which may hold NaN and Infinity, as Python writes them. Raises BrokenFile."""
-    try:
-        text = line.decode()
-        value = _DECODER.decode(text)
-    except UnicodeDecodeError:
-        broken(where, "it is not UTF-8 text")
-    except RecursionError:
-        broken(where, "it is nested too deeply")
-    except ValueError as error:
-        broken(where, _problem(error))
-    if _HALF.search(text):
-        check_characters(value, where)
-    return value
 
 
 def _problem(error: ValueError) -> str:

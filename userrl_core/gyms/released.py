@@ -9,27 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from userrl_core.chats.stream import items
+from userrl_core.chats.stream import items, value_of
 from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import MissingFileError, TaskError
+from userrl_core.json_files import portable
 from userrl_core.seeding import Split, content_hash, validation_of
 
 
 def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> Any:
     """Return the JSON value of a file, which must be of the expected type. Raises TaskError with the file."""
     try:
-        value = orjson.loads(path.read_bytes())
+        value = value_of(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise MissingFileError(
             "task.file_missing",
             f"The file {path} does not exist. Give the root folder of a copy of the released repository.",
         ) from None
-    except orjson.JSONDecodeError as error:
-        raise TaskError(
-            "task.file_unreadable", f"{path} is not readable JSON ({error}). Copy it again from the release."
-        ) from None
+    except BrokenFile as error:
+        raise TaskError("task.file_unreadable", f"{error.fact} Copy it again from the release.") from None
+    if portable(value) != value:
+        raise TaskError("task.file_unreadable", f"{path}: a number is not finite, or is beyond 64 bits.")
     if not isinstance(value, expected):
         raise TaskError(
             "task.file_unreadable",

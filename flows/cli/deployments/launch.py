@@ -19,11 +19,11 @@ def start(
 
     Example: userrl start train/equalized-r2g -p profile=laptop-quick
     """
-    from flows.cli.quickstart import parse_parameter, request_of
+    from flows.cli.quickstart import parse_parameters, request_of
     from flows.server.own_server import need_server
     from flows.server.settings import settle
 
-    parameters = dict(parse_parameter(text) for text in values or [])
+    parameters = parse_parameters(values or [])
     request_of(deployment, parameters)
     need_server()
     settle()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from flows.cli.arguments import Html, Json, RunName
+from flows.cli.arguments import Html, Json, RunName, json_object
 from flows.cli.terminal import plain, plain_json
 
 app = typer.Typer(
@@ -161,12 +160,7 @@ def grounded(
 
 def _judge(text: str | None) -> str | dict[str, Any] | None:
     """Return a judge as the library takes it: a name, or the recipe's judge keys. Raises ConfigError for broken JSON."""
-    from userrl_core.errors import ConfigError
-
     if text is None or not text.lstrip().startswith("{"):
         return text
-    try:
-        keys: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError("argument.malformed", f"--judge is neither a name nor valid JSON ({error}).") from None
+    keys: dict[str, Any] = json_object(text, "Give --judge a name, or the judge's keys in JSON.")
     return keys

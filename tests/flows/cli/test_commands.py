@@ -10,11 +10,13 @@ import sys
 
 import pytest
 
+from flows.cli.arguments import parse_user
 from flows.cli.invocation import again, default_deployment
-from flows.cli.quickstart import check
+from flows.cli.quickstart import check, parse_parameters
 from flows.server.own_server import server_state
 from tests.flows.small import OVERRIDES
 from tests.llama import llama
+from tests.makers import raises
 from tests.ports import free_port
 from userrl.run.job import StageJob
 
@@ -290,3 +292,28 @@ with services(("maintain/warehouse",)):
 
     asyncio.run(main())
 """
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ('{"kind": "rule", "kind": "openai"}', "an object has the key 'kind' twice. Give a user as "),
+        ('{"kind": ', "it is not JSON (Expecting value). Give a user as "),
+        ('{"a": ' * 5000, "it is nested too deeply. Give a user as "),
+        ('{"kind": "\udcff"}', "it is not UTF-8 text. Give a user as "),
+    ],
+)
+def test_a_user_in_broken_json_is_one_short_sentence(text, fact):
+    with raises("argument.malformed", fact) as caught:
+        parse_user(text)
+    assert len(str(caught.value)) < 250
+    assert parse_user("rule") == "rule"
+    assert parse_user('{"kind": "rule"}') == {"kind": "rule"}
+
+
+def test_a_parameter_that_is_given_twice_is_refused():
+    assert parse_parameters(["seed=1", "recipe=grpo"]) == {"seed": 1, "recipe": "grpo"}
+    with raises("argument.malformed", "The parameter seed is given twice. Keep one."):
+        parse_parameters(["seed=1", "seed=2"])
+    with raises("argument.malformed", "-p overrides: an object has the key 'a' twice. The value is "):
+        parse_parameters(['overrides={"a": 1, "a": 2}'])

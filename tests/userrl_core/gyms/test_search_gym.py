@@ -224,6 +224,12 @@ def test_a_bad_released_question_names_file_index_and_field(tmp_path):
     path.write_text(json.dumps([good, {"id": "B-2", "question": "Who?"}]))
     with raises("task.invalid_field", "questions.json, entry 1", "'answer'"):
         load_published("search", tmp_path)
-    path.write_text("{")
-    with raises("task.file_unreadable"):
-        load_published("search", tmp_path)
+    for text, fact in (
+        ("{", "it is not JSON"),
+        ('[{"id": "B-1", "id": "B-2"}]', "an object has the key 'id' twice"),
+        ('[{"id": "B-1", "level": NaN}]', "a number is not finite, or is beyond 64 bits"),
+        ('[{"id": 18446744073709551617}]', "a number is not finite, or is beyond 64 bits"),
+    ):
+        path.write_text(text)
+        with raises("task.file_unreadable", f"{path}: {fact}"):
+            load_published("search", tmp_path)

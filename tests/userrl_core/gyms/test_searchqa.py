@@ -217,6 +217,11 @@ def test_of_each_question_set_400_are_tested_on_and_two_are_trained_on(tmp_path)
         ('{"id": "x", "question": "q", "golden_answers": []}', "task.invalid_field", "nq/test.jsonl, line 3"),
         ('{"id": "x"}', "task.invalid_field", "nq/test.jsonl, entry 3"),
         ("{", "task.file_unreadable", "nq/test.jsonl, line 3"),
+        (
+            '{"id": "x", "question": "q", "golden_answers": ["a"], "golden_answers": ["b"]}',
+            "task.file_unreadable",
+            "nq/test.jsonl, line 3: an object has the key 'golden_answers' twice",
+        ),
     ],
 )
 def test_a_bad_row_names_file_and_line(tmp_path, row, code, where):

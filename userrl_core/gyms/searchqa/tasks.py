@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import orjson
-
+from userrl_core.chats.stream import value_of
+from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import ConfigError, MissingFileError, TaskError
 from userrl_core.gyms.pool import check_sizes, distinct_tasks
 from userrl_core.gyms.released import text_field
@@ -90,11 +90,9 @@ def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
         if not line.strip():
             continue
         try:
-            row: Any = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise TaskError(
-                "task.file_unreadable", f"{path}, line {number}: this line is not valid JSON ({error.msg})."
-            ) from None
+            row: Any = value_of(line, f"{path}, line {number}")
+        except BrokenFile as error:
+            raise TaskError("task.file_unreadable", error.fact) from None
         key, question = (text_field(row, field, path, number) for field in ("id", "question"))
         answers = row.get("golden_answers")
         if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a for a in answers):
