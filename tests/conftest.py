@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -76,7 +77,14 @@ of verl uses all cores: one file begins at first, and the others beside sweeps, 
 """
 
 
+IN_MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
+"""A file system in memory, and the bytes that it must have free. Tests flush files tens of thousands of times, and a disk takes 4 to 8
+ms for each flush."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     if config.option.xmlpath:
         config.pluginmanager.register(Times())
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
