@@ -71,9 +71,16 @@ LONGEST = (
     "userrl_core/training/verl/test_verl_algorithms.py",
     "userrl/run/test_all_recipes.py",
     "flows/test_fork.py",
+    "warehouse/test_views.py",
+    "warehouse/test_compact.py",
+    "warehouse/test_sql_command.py",
+    "warehouse/test_safe.py",
+    "flows/server/test_locked_server.py",
+    "userrl/evaluation/test_evaluate_served.py",
 )
-"""Test files that take minutes, the longest first. With `--dist loadfile`, a long file that begins last leaves a core idle. A start
-of verl uses all cores: one file begins at first, and the others beside sweeps, which mostly wait.
+"""Test files that take minutes, the longest first, and those that are long in the quick suite. With `--dist loadfile`, a long file
+that begins last leaves a core idle. A start of verl uses all cores: one file begins at first, and the others beside sweeps, which
+mostly wait.
 """
 
 

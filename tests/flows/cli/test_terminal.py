@@ -54,6 +54,7 @@ def test_a_bar_in_a_cell_does_not_make_another_markdown_column(capsys):
     assert written(capsys, Format.MARKDOWN, "a|b").splitlines()[-1] == "| a\\|b |"
 
 
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("format", [format for format in Format if format is not Format.PARQUET])
 def test_values_that_python_lacks_are_shown_as_text(format, tmp_path):
     done = CliRunner().invoke(app, ["from test_all_types()", "--format", format, "--warehouse", str(tmp_path)])
