@@ -25,7 +25,9 @@ from tests import prepared as prepared_process
 from tests.places import TESTS
 from tests.times import Times
 
-settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile(
+    "same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=50
+)
 settings.register_profile("explore", settings.get_profile("same"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
