@@ -87,8 +87,9 @@ mostly wait.
 
 
 IN_MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
-"""A file system in memory, and the bytes that it must have free. Tests flush files tens of thousands of times, and a disk takes 4 to 8
-ms for each flush."""
+"""A file system in memory, and the bytes that it must have free. Tests flush files tens of thousands of times, and a disk takes 4
+to 8 ms for each flush.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
