@@ -20,7 +20,7 @@ help:
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
-# Our projects: this one, and the gyms that are separate packages.
+# Our projects: this one, and the separate packages.
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # One stamp file per set of packages, so that a second call installs nothing.

@@ -3,7 +3,7 @@
     python scripts/install.py requirements.lock [requirements-dev.lock]
 
 Packages of these files are installed only if their hash is right. Torch follows by its pin in constraints.txt, because
-the right build depends on the machine. Then come the project itself and the gyms in `packages/`. If uv is unavailable, or
+the right build depends on the machine. Then come the project itself and the packages in `packages/`. If uv is unavailable, or
 cannot do what pip can, pip is used.
 """
 
@@ -73,9 +73,9 @@ def has_uv() -> bool:
 
 
 def ours(locks: list[str]) -> list[str]:
-    """Return the project and the separate gym packages, as uv and pip install them from here.
+    """Return the project and the separate packages, as uv and pip install them from here.
 
-    A gym with a requirement that none of these files has is left out: every later `pip install` would report it.
+    A package with a requirement that none of these files has is left out: every later `pip install` would report it.
     """
     locked = "".join((ROOT / lock).read_text() for lock in locks)
     projects = [file for file in sorted(ROOT.glob("packages/*/pyproject.toml")) if not unmet(file, locked)]
