@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.foreign.formats import conversations as conversations_of
@@ -187,3 +189,35 @@ def test_an_inspect_log_has_a_sample_a_conversation_and_no_score_where_there_was
     ]
     assert (log["samples"][5]["scores"], log["samples"][5]["error"]["message"]) == ({}, "user_error")
     assert log["results"]["scores"][0]["metrics"]["mean"]["value"] == pytest.approx((0.0 + 0.2 + 0.4 + 0.6 + 0.8) / 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fact"),
+    [
+        ("empty.jsonl", b"", "empty.jsonl: the file has no conversation. Nothing was imported."),
+        ("list.json", b"[]", "list.json: the file has no conversation. Nothing was imported."),
+        ("fake.parquet", b"PAR1" + bytes(100) + b"PAR1", "after row 0: it contains no conversations that userrl wrote"),
+    ],
+)
+def test_an_export_without_a_conversation_is_refused_in_one_line(
+    tmp_path: Path, name: str, content: bytes, fact: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with raises("import.broken_file", fact) as caught:
+        bring_in(tmp_path / "warehouse", read_conversations(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ('{"run": {}, "run": {}}', "row 1: an object has the key 'run' twice"),
+        ('{"a": ' * 5000, "row 1: it is nested too deeply"),
+        (None, "it contains no conversations that userrl wrote"),
+    ],
+)
+def test_a_broken_row_of_an_export_in_parquet_is_refused(tmp_path: Path, text: str | None, fact: str) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"userrl": pa.array([text], pa.string())}), path)
+    with raises("import.broken_file", fact):
+        list(read_conversations(path))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from userrl_core.chats.stream import check_characters, items
+from userrl_core.chats.stream import items, value_of
 from userrl_core.chats.values import BrokenFile, broken, mapping, sequence
 from userrl_core.errors import ConfigError
 from warehouse import schema
@@ -43,10 +43,14 @@ def read_conversations(path: Path) -> Iterator[LocatedConversation]:
     try:
         with path.open("rb") as file:
             packed = file.read(4) == b"PAR1"
+        empty = True
         for where, value in _packed(path) if packed else items(path):
+            empty = False
             yield where, _conversation(where, value)
     except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from error
+    if empty:
+        broken(str(path), "the file has no conversation")
 
 
 def _packed(path: Path) -> Iterator[tuple[str, Any]]:
@@ -63,12 +67,11 @@ def _packed(path: Path) -> Iterator[tuple[str, Any]]:
             for batch in file.iter_batches(AT_ONCE, columns=["userrl"]):
                 for text in batch.column(0).to_pylist():
                     number += 1
-                    value = json.loads(text)
-                    check_characters(value, f"{path}, row {number}")
-                    yield f"{path}, row {number}", {"userrl": value}
+                    where = f"{path}, row {number}"
+                    yield where, {"userrl": value_of(text.encode(), where)}
     except BrokenFile:
         raise
-    except (pa.ArrowException, ValueError, TypeError, IndexError) as error:
+    except (pa.ArrowException, OSError, ValueError, AttributeError, IndexError) as error:
         broken(
             f"{path}, after row {number}", f"it contains no conversations that userrl wrote ({type(error).__name__})"
         )
