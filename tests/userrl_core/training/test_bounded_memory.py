@@ -111,7 +111,7 @@ def test_a_step_of_16_bit_weights_taken_tensor_by_tensor_is_one_step_of_all_and_
     whole = [torch.nn.Parameter(parameter.detach().float()) for parameter in model.parameters()]
     for copy, parameter in zip(whole, model.parameters(), strict=True):
         copy.grad = parameter.grad.float()
-    torch.optim.AdamW(whole, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0).step()
+    torch.optim.AdamW(whole, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=True).step()
     optimizer.step()
     for copy, parameter in zip(whole, model.parameters(), strict=True):
         assert torch.equal(parameter, copy.to(torch.bfloat16))

@@ -13,7 +13,7 @@ def test_a_step_is_that_of_adamw_on_all_master_weights_bit_for_bit() -> None:
     module = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4), nn.Linear(4, 4)).bfloat16()
     optimizer = MasterAdamW(module, 1e-2, (0.9, 0.95), 0.1)
     masters = [nn.Parameter(p.detach().float().clone()) for p in module.parameters()]
-    plain = torch.optim.AdamW(masters, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+    plain = torch.optim.AdamW(masters, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     for number in range(5):
         for parameter, master in zip(module.parameters(), masters, strict=True):
             if number == 2 and parameter.shape == (4, 4):

