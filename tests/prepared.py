@@ -218,7 +218,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int], *, is_first:
         atexit._clear()
         if request["new_session"]:
             os.setsid()
-        if is_first:  # what it starts is forked too, from a process without its threads
+        if is_first and request["words"] != SANDBOX:  # what it starts is forked too, from a process without its threads
             _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             if os.fork() == 0:
                 _server.close()
