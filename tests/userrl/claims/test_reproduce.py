@@ -58,8 +58,8 @@ def kill(process: subprocess.Popen[str]) -> None:
     for each in (psutil.Process(process.pid), *below):
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
-    psutil.wait_procs(below, timeout=20)
-    process.communicate(timeout=20)
+    psutil.wait_procs(below, timeout=120)
+    process.communicate(timeout=120)
 
 
 def wait_for(found: Callable[[], bool], flow: subprocess.Popen[str]) -> None:

@@ -128,7 +128,7 @@ async def test_after_a_hang_or_an_exit_the_next_episode_has_a_process_of_its_own
     answers(OPENED, ENDED)
     (trajectory,) = await run_episodes([row()], Says("2"), horizon=1)
     assert trajectory.score == 1.0
-    assert first._process.wait(20) in (9, -9)
+    assert first._process.wait(300) in (9, -9)
 
 
 async def test_many_conversations_share_one_process_and_do_not_touch_one_another(answers: Answers) -> None:
@@ -189,7 +189,7 @@ def test_a_process_ends_with_the_one_that_started_it(answers: Answers, tmp_path:
     assert psutil.Process(started._process.pid).is_running()
     assert started._process.stdin is not None
     started._process.stdin.close()
-    assert started._process.wait(20) == 0
+    assert started._process.wait(300) == 0
 
 
 def test_a_program_without_an_answer_in_time_ends_at_once_or_with_its_last_session(
@@ -210,10 +210,10 @@ def test_a_program_without_an_answer_in_time_ends_at_once_or_with_its_last_sessi
     for program in (without, other):
         with raises("gym.program_failed", "did not answer within 0.5 seconds"):
             other_python.result(program, program.ask(0, rows=["train", 0, 1]), 0.5)
-    assert [program._process.wait(20) for program in (never_ready, without)] == [-9, -9]
+    assert [program._process.wait(300) for program in (never_ready, without)] == [-9, -9]
     assert other._process.poll() is None
     other.close(number)
-    assert other._process.wait(20) == -9
+    assert other._process.wait(300) == -9
 
 
 async def test_a_demonstration_is_refused_with_what_to_use_instead(answers: Answers) -> None:

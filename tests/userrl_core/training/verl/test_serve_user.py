@@ -28,7 +28,7 @@ def options(**more: object) -> ServeOptions:
 
 
 def ask(served: ServeOptions, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}{path}", timeout=5) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}{path}", timeout=30) as reply:
         return str(reply.read().decode())
 
 
