@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from curricula import yaml_files
+from curricula.merge import leaves
 from curricula.validation import validated
 from sweeps.parameters import Options, Parameter, Range, params_of
 from userrl_core.errors import ConfigError
@@ -248,8 +249,9 @@ class Space(Settings):
 
 
 def _keys(parameter: Parameter) -> set[str]:
-    labels = parameter.labels() if isinstance(parameter, Options) else [None]
-    return {key for label in labels for key in parameter.keys(label)}
+    if not isinstance(parameter, Options):
+        return set(parameter.keys(None))
+    return {leaf for label in parameter.labels() for leaf, _ in leaves(parameter.overrides(label))}
 
 
 def load_space(name_or_path: str | Path) -> Space:

@@ -17,6 +17,7 @@ from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from userrl_core.gyms.validate import Proof
+    from userrl_core.records import Task
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, check, generate and import tasks.")
 app.command(name="synthesise")(synthesise)
@@ -36,12 +37,11 @@ def list_tasks(
 
     Example: userrl tasks list travel --split test
     """
-    from userrl.run.known_tasks import every_task
     from userrl_core.gyms import names
 
     with refusals(OSError):
         if gym is not None:
-            tasks = [task for task in every_task(gym) if split in (None, task.split)]
+            tasks = _of_split(gym, split)
             if as_json:
                 typer.echo(
                     plain_json([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks])
@@ -79,10 +79,8 @@ def show(
 
     Example: userrl tasks show travel -n 3
     """
-    from userrl.run.known_tasks import every_task
-
     with refusals(OSError):
-        tasks = [task for task in every_task(gym) if split in (None, task.split)]
+        tasks = _of_split(gym, split)
         if task_id is not None:
             tasks = [task for task in tasks if task.id.startswith(task_id)]
         if not tasks:
@@ -225,6 +223,15 @@ def _progress(gym: str, outcomes: Sequence[Proof], *, quiet: bool) -> Sequence[P
 
 def _states(outcomes: Iterable[Proof]) -> Counter[str]:
     return Counter(outcome.state for outcome in outcomes)
+
+
+def _of_split(gym: str, split: str | None) -> list[Task]:
+    """Return a gym's tasks, of one split if it is given. Raises ConfigError for an unknown split."""
+    from userrl.run.known_tasks import SPLITS, every_task
+
+    if split not in (None, *SPLITS):
+        raise ConfigError("argument.unknown_value", f"There is no split '{split}'. Use one of {', '.join(SPLITS)}.")
+    return [task for task in every_task(gym) if split in (None, task.split)]
 
 
 def _counts(gym: str) -> dict[str, Any]:

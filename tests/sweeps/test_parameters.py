@@ -86,7 +86,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Space, Any]:
 def test_the_keys_are_those_of_the_schema() -> None:
     assert len(OPTIONS) > 200
     assert {"algorithm.betas", "stages.*.mix", "stages", "gyms.travel.config", "model.path", "schedule"} <= set(OPTIONS)
-    assert not list(every_key().faults())
+    faults = list(every_key().faults())
+    # the space also has both a block and a key within it, of which a space may have one
+    assert not [fault for fault in faults if "both set" not in fault]
 
 
 @pytest.mark.parametrize("key", OPTIONS)
@@ -196,6 +198,10 @@ def test_a_contradictory_parameter_is_refused_in_a_sentence(tmp_path: Path, fiel
         (
             {"parameters": {"a": {"key": "x", "options": [1]}, "b": {"options": {"one": {"x": 2}}}}},
             "parameters a and b both set x",
+        ),
+        (
+            {"parameters": {"a": {"key": "x.y", "options": [1]}, "b": {"key": "x", "options": [{"y": 2, "z": 3}]}}},
+            "parameters a and b both set x.y",
         ),
         ({"sampler": {"name": "grid"}, "parameters": {"a": {"key": "x", "low": 0, "high": 1}}}, "finitely many"),
         ({"confirm": {"seeds": [101, 101]}}, "confirm.seeds has a seed twice"),

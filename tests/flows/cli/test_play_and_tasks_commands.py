@@ -106,6 +106,12 @@ def test_list_counts_every_gym_and_names_the_tasks_of_one() -> None:
     rows = json.loads(call("tasks", "list", "--json").output)
     mine = next(r for r in rows if r["gym"] == "intention")
     assert (mine["train"], mine["imported"]) == (len(tasks("intention", "train")), 0)
+    for command in ("list", "show"):
+        refused = call("tasks", command, "intention", "--split", "tests")
+        assert (
+            refused.exit_code,
+            "There is no split 'tests'. Use one of train, validation, test." in refused.output,
+        ) == (1, True)
     named = json.loads(call("tasks", "list", "intention", "--split", "test", "--json").output)
     assert [r["id"] for r in named] == [t.id for t in tasks("intention", "test")]
     assert f"{len(named)} tasks." in call("tasks", "list", "intention", "--split", "test").output
