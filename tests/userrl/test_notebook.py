@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import userrl
-from tests.userrl.reports.test_bundle import HOSTILE, REPORT
+from tests.packages.sharing.test_bundle import HOSTILE, REPORT
 from tests.warehouse.makers import play
 from userrl.machine.home import warehouse_dir
 from userrl.reports.trained_run import TrainedRun
