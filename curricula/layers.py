@@ -52,7 +52,8 @@ PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "rl_tasks": None,
     "cold_start": frozenset(SftConfig.model_fields) - {"enabled"},
     "algorithm": frozenset(AlgorithmConfig.model_fields)
-    - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"},
+    - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"}
+    - {"dpo_beta", "dpo_normalize"},
 }
 """Keys that a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
 

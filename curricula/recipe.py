@@ -254,6 +254,12 @@ class Recipe(Settings):
             "credit.filter resample draws tasks again whose trajectories score alike, and remax can learn from these; set it "
             "to drop or keep",
         )
+        yield (
+            name == "dpo" and credit.filter == "keep",
+            "credit.no_effect",
+            "credit.filter keep would have no effect, because dpo compares pairs and a group of equal scores has none; set it to "
+            "drop or resample",
+        )
         adapters = self.cold_start.lora is not None
         yield self.cold_start.enabled and adapters and self.model.path is None, "recipe.conflict", NO_ADAPTERS
         yield (

@@ -183,8 +183,9 @@ def _loader() -> type[yaml.SafeLoader]:
         def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
             try:
                 return super().construct_object(node, deep)
-            except ValueError:  # more digits than Python reads, a day that no month has, !!int of a word
-                problem = f"{_short(str(node.value))} is no {node.tag.rpartition(':')[2]}. Put text in quotes"
+            except (ValueError, LookupError, AttributeError):
+                # More digits than Python reads, a day that no month has, !!int of a word or of nothing, !!bool of a word.
+                problem = f"{_short(str(node.value)) or 'an empty value'} is no {node.tag.rpartition(':')[2]}. Put text in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:

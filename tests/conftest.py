@@ -53,6 +53,7 @@ NOT_FAST = {
         "trains, plays and evaluates, for minutes in all",
     ),
     "packages/people": "trains a checkpoint to play with, and plays",
+    "packages/sharing": "trains what is shared, for a minute in all",
     "sweeps": "sweeps from beginning to end, for a minute in all",
     "userrl_core/training/verl": "starts Ray",
     "warehouse": "kills writers and waits for the disk thousands of times; alone it takes minutes",

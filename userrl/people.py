@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from userrl.machine.separate import part
-from userrl_core.records import Trajectory
+from userrl_core.records import Trajectory, Turn
 
 
-def play(gym: str, **options: Any) -> Trajectory:
+def play(
+    gym: str,
+    *,
+    side: Literal["agent", "user"] = "agent",
+    task: str | None = None,
+    split: str = "train",
+    seed: int = 0,
+    turns: int = 16,
+    model: str | None = None,
+    base_url: str | None = None,
+    run: str | None = None,
+    skill: float = 0.7,
+    person: str = "",
+    console: Any = None,
+    after_turn: Callable[[Turn, Trajectory, bool], None] | None = None,
+) -> Trajectory:
     """Hold one conversation with a person, log it in the run ``people``, and return it.
 
-    options: side (agent or user: the person's part), task, split, seed, turns, model, base_url, run, skill, person, console,
-    after_turn, as `userrl_people.alone.play` explains them. Raises ConfigError or GymError with one sentence.
+    side: the person's part. task: an id or the beginning of one; by default the seed draws a task of the split. turns:
+    maximum number of turns. model, base_url: a served model on the other side. run: a run whose checkpoint plays the agent.
+    skill: the scripted agent's skill. person: a pseudonym. console: where the person reads and types; by default the
+    terminal. after_turn: called after each turn with the turn, the conversation so far and whether it was the last. Raises
+    ConfigError or GymError with one sentence.
     """
+    options = {name: value for name, value in locals().items() if name != "gym"}
     trajectory: Trajectory = part("userrl-people", "alone").play(gym, **options)
     return trajectory

@@ -145,6 +145,9 @@ UNREADABLE = {
     "2026-02-30": "2026-02-30 is no timestamp. Put text in quotes",
     "!!int abc": "abc is no int. Put text in quotes",
     "!!float a b": "a b is no float. Put text in quotes",
+    "!!int ''": "an empty value is no int. Put text in quotes",
+    "!!bool foo": "foo is no bool. Put text in quotes",
+    "!!timestamp foo": "foo is no timestamp. Put text in quotes",
     "[" * 2000: "it is nested too deeply",
     "a\0": "it holds the character '\\x00'",
 }

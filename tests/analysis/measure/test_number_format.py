@@ -45,6 +45,6 @@ def test_a_standard_error_is_shown_where_it_is_known() -> None:
 
 def test_no_face_formats_a_score_or_an_interval_by_itself() -> None:
     by_itself = re.compile(r":[+z]*\.3f")
-    rooms = ("flows", "userrl", "sweeps", "analysis/measure", "analysis/credit")
+    rooms = ("flows", "userrl", "sweeps", "analysis/measure", "analysis/credit", "packages")
     files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     assert [str(path.relative_to(ROOT)) for path in files if by_itself.search(path.read_text(encoding="utf-8"))] == []

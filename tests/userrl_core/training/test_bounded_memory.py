@@ -239,6 +239,12 @@ def test_gradients_of_a_common_beginning_have_the_same_bits_each_time_with_two_t
         torch.set_num_threads(threads)
 
 
+def test_conversations_that_begin_differently_have_the_values_of_computing_each() -> None:
+    shared, alone = (token_logprobs(make_model(), IDS, TURNS, share=share) for share in (True, False))
+    for of_shared, of_alone in zip(shared, alone, strict=True):
+        torch.testing.assert_close(of_shared, of_alone, atol=1e-5, rtol=1e-4)
+
+
 def test_nothing_is_computed_for_the_padding_of_a_large_vocabularys_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model()
     padded = token_logprobs(model, IDS, TURNS)

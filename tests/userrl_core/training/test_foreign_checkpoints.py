@@ -178,11 +178,11 @@ def test_models_are_loaded_by_the_function_that_checks_their_hashes() -> None:
     """The others read a GGUF file to convert it, ask whether a folder loads at all, or write a line for a model card."""
     readers = {
         path.relative_to(ROOT).as_posix()
-        for room in ("userrl_core", "userrl", "flows")
+        for room in ("userrl_core", "userrl", "flows", "packages")
         for path in (ROOT / room).rglob("*.py")
         if "AutoModelForCausalLM.from_pretrained(" in path.read_text()
     }
-    reports = {"userrl/reports/checkpoints.py"}
+    reports = {"userrl/reports/checkpoints.py", "packages/userrl-sharing/userrl_sharing/model_card.py"}
     assert readers == {"userrl_core/training/local/model.py", "userrl_core/training/local/convert.py", *reports}
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the customary name
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tests.makers import raises
@@ -18,6 +19,7 @@ from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig, turn_advantages
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.entropy_mask import entropy_threshold
+from userrl_core.training.local import update
 from userrl_core.training.local.algorithms.choose import advantages_for
 from userrl_core.training.local.algorithms.dpo import preference_gradient
 from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
@@ -348,3 +350,17 @@ def test_dpo_keeps_a_group_in_one_minibatch() -> None:
             row for group in sorted({items[i].group for i in part}) for row in range(group * 3, group * 3 + 3)
         ]
     assert sorted(row for part in order[:3] for row in part) == list(range(15))
+
+
+def test_dpo_brings_what_was_sampled_to_the_device_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, credit = AlgorithmConfig(name="dpo"), CreditConfig(score="sum")
+    batch = make_batch([[1.0], [0.0]], [0, 0])
+    items = items_of(batch, advantages_for(config, batch, batch.credits(credit), credit, None))
+    moved: list[torch.device] = []
+    # Tensors of a device that this machine need not have: they have shapes, and sums of two devices are refused.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        rows = [torch.zeros(len(item.old), device="cuda") for item in items]
+        monkeypatch.setattr(update, "reference_logprobs", lambda *arguments: rows)
+        monkeypatch.setattr(torch.Tensor, "numpy", lambda tensor: moved.append(tensor.device) or np.zeros(len(tensor)))
+        update._by_preference(None, items, [1.0, 1.0], config)
+    assert moved == [torch.device("cpu")]

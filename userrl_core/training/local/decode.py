@@ -77,7 +77,7 @@ class BlockDecoder:
         self._column_bytes = column_bytes(model)
         # A CPU keeps the kernel, and so the last bits, of earlier results.
         self._folds = weight.device.type != "cpu"
-        # Nothing is computed for rows that have ended, and for padding. Results of small models keep their last bits.
+        # Nothing is computed for rows that have ended, and for padding. Results of small Qwen3 models keep their last bits.
         self._skips = weight.device.type == "cpu" and config.vocab_size > LARGE_VOCABULARY
         # A tensor per layer: what replaces one of them frees it at once.
         shape = (rows, self._key_heads, columns, self._width)

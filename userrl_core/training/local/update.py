@@ -154,9 +154,10 @@ def _by_preference(
     ids, turns = [item.sample.ids for item in items], [item.sample.turns for item in items]
     logprobs = reference_logprobs(model, ids, turns, config.temperature, config.micro_batch)
     scale_N = 1.0 / np.array([len(item.old) if config.dpo_normalize else 1 for item in items])
-    gains = [float((row - torch.from_numpy(item.old)).sum()) for row, item in zip(logprobs, items, strict=True)]
+    olds = [torch.from_numpy(item.old).to(row.device) for row, item in zip(logprobs, items, strict=True)]
+    gain_N = torch.stack([(row - old).sum() for row, old in zip(logprobs, olds, strict=True)]).double().cpu().numpy()
     scores, groups = np.array([item.score for item in items]), [item.group for item in items]
-    push_N, sums = preference_gradient(np.array(gains) * scale_N, scores, groups, config.dpo_beta)
+    push_N, sums = preference_gradient(gain_N * scale_N, scores, groups, config.dpo_beta)
     # The loss multiplies each token by its weight, which has no part in dpo's loss.
     values = (push_N * scale_N / np.asarray(weights)).tolist()
     return [replace(item, advantage=np.full_like(item.old, v)) for item, v in zip(items, values, strict=True)], sums
