@@ -47,6 +47,7 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
         prompt_tokens=_tokens(usage, ("prompt_tokens", "input_tokens"), where),
         completion_tokens=_tokens(usage, ("completion_tokens", "output_tokens"), where),
         unread=chat.unread,
+        silent=chat.silent,
     )
     conversation.keep(other_fields(row, ROW - {"reward"} if row.get("score") is not None else ROW))
     conversation.count(usage, USAGE, "usage.")

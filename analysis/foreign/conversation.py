@@ -60,8 +60,8 @@ class ForeignConversation:
     describes it; its hash is the task's version. policy: the agent's model, "" where the file does not name it. score:
     None where the file has no score. info: further facts, stored with the last turn. prompt_tokens,
     completion_tokens, seconds: sums that the file gives; None uses the sums over turns, if all turns have them. unread:
-    number of parts and fields, by name, that are not stored. file: what the file says of all its conversations, complete when
-    the last one has been read.
+    number of parts and fields, by name, that are not stored. silent: that no message has words; else "". file: what
+    the file says of all its conversations, complete when the last one has been read.
     """
 
     where: str
@@ -83,12 +83,13 @@ class ForeignConversation:
     info: dict[str, Any] = field(default_factory=dict)
     calls: list[ForeignCall] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
+    silent: str = ""
     file: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take the score from an attempt whose agent says nothing that we could find: no mean may count it."""
-        if self.misread:
-            self.score, self.reject_reason = None, self.misread
+        if reason := self.silent or self.misread:
+            self.score, self.reject_reason = None, reason
         elif not self.opening and not self.turns and self.reject_reason is None:
             self.score, self.reject_reason = None, EMPTY
 

@@ -16,18 +16,21 @@ from userrl_core.seeding import content_hash
 
 @dataclass(slots=True)
 class Chat:
-    """A divided chat. unread: number of parts by kind, and of fields by name, that have no stored form."""
+    """A divided chat. unread: number of parts by kind, and of fields by name, that have no stored form. silent: that its
+    messages have no words, and where these may be; else "".
+    """
 
     opening: list[dict[str, str]] = field(default_factory=list)
     turns: list[ForeignTurn] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
+    silent: str = ""
 
 
 def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Collection[str] = ()) -> Chat:
     """Divide messages at the agent's messages. Further fields of the agent's messages are stored with their turns.
 
     prompt: messages at the beginning that are not the agent's own. read: fields that the caller reads itself. Raises
-    BrokenFile for a message that is not an object or has no role, and for a chat whose messages have no words that we find.
+    BrokenFile for a message that is not an object or has no role.
     """
     chat = Chat()
     silent = True
@@ -53,7 +56,7 @@ def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Colle
         _keep_other_fields(chat, chat.turns[turns:], source, read)
     _observe(chat, replies)
     if silent and (names := sorted({key for item in messages for key in item if not is_read(key, item[key])})):
-        broken(where, f"no message has a text in 'content', or a call. Its further fields are {', '.join(names)}")
+        chat.silent = f"no message has a text in 'content', or a call, but there are other fields: {', '.join(names)}"
     chat.unread += Counter()  # without zeros
     return chat
 

@@ -93,19 +93,22 @@ def recognised(path: Path, format: str = AUTO) -> str:
 
 def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
     """Yield the conversations of a file in this format. Raises ConfigError at the first problem, and at the end of a file
-    without a conversation, or without a turn where roles are unknown.
+    without a conversation, without words, or without a turn where roles are unknown.
     """
-    empty, turns, misread = True, 0, None
+    first, silent, turns, misread = None, True, 0, None
     try:
         for item in READERS[format](path):
-            empty = False
+            first = first or item
+            silent = silent and bool(item.silent)
             turns += len(item.turns)
             misread = misread or (item if item.misread else None)
             yield item
     except RecursionError:
         broken(str(path), "it is nested too deeply")
-    if empty:
+    if first is None:
         broken(str(path), "the file has no conversation")
+    if silent:
+        broken(first.where, first.silent)
     if misread and not turns:
         broken(misread.where, f"{misread.misread}. Use {', '.join(ROLES)}")
 

@@ -145,6 +145,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
         info={"scores": scores} if scores else {},
         unread=chat.unread,
+        silent=chat.silent,
         file=about.facts,
     )
     conversation.keep(other_fields(row, (*SAMPLE, *LARGE)))

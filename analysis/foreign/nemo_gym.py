@@ -53,6 +53,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens"),
             completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
             unread=chat.unread,
+            silent=chat.silent,
         )
         inner = {
             "responses_create_params": other_fields(params, ("input", "instructions", "model")),

@@ -17,6 +17,7 @@ from userrl_core.chats.stream import JsonStream, items
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import json_text
+from userrl_core.key_names import without_keys
 
 ENDINGS: Mapping[str, str] = {
     "max_steps": "horizon",
@@ -42,7 +43,8 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
         info = mapping(row.get("info") or {}, where, "info")
         messages = sequence(row["traj"], where, "traj")
         chat = divided(messages, where)
-        failure = _failure(info.get("error") or info.get("traceback") or row.get("error"))
+        error = info.get("error") or info.get("traceback") or row.get("error")
+        failure = _failure(without_keys(error, chat.unread))
         reward, reason = scored(row.get("reward"), where, "reward", failure)
         conversation = ForeignConversation(
             where,
@@ -57,6 +59,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             reject_reason=reason,
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
             unread=chat.unread,
+            silent=chat.silent,
         )
         others = other_fields(info, ("task", "error", "reward_info", "source", "user_cost"))
         conversation.keep(other_fields(row, BENCH) | ({"info": others} if others else {}))
@@ -84,7 +87,7 @@ def _not_the_agent(ending: str) -> bool:
 def read_tau2(path: Path) -> Iterator[ForeignConversation]:
     """Yield the simulations of a ``results.json``, in the file's order."""
     facts: dict[str, Any] = {}
-    tasks: dict[str, dict[str, Any]] | None = None
+    tasks: dict[str | int, dict[str, Any]] | None = None
     described = False
     for key, stream in _document(path):
         if key == "tasks":
@@ -113,18 +116,19 @@ def _document(path: Path) -> Iterator[tuple[str, JsonStream]]:
         stream.finish()
 
 
-def _tasks(stream: JsonStream) -> dict[str, dict[str, Any]]:
-    tasks = {}
-    for where, item in stream.elements():
+def _tasks(stream: JsonStream) -> dict[str | int, dict[str, Any]]:
+    """Return the tasks by their ids. One without an id has its place."""
+    tasks: dict[str | int, dict[str, Any]] = {}
+    for position, (where, item) in enumerate(stream.elements()):
         task = mapping(item, where, "a task")
-        if (task_id := name_of(task.get("id"))) in tasks:
-            broken(where, f"task {task_id} occurs twice")
-        tasks[task_id] = task
+        task_id = name_of(task.get("id")) or position
+        if tasks.setdefault(task_id, task) != task:
+            broken(where, f"task {task_id} occurs twice, with different content")
     return tasks
 
 
 def _simulations(
-    path: Path, stream: JsonStream, facts: dict[str, Any], tasks: Mapping[str, dict[str, Any]]
+    path: Path, stream: JsonStream, facts: dict[str, Any], tasks: Mapping[str | int, dict[str, Any]]
 ) -> Iterator[ForeignConversation]:
     if stream.peek() == "n":  # null, with the simulations in files of their own
         stream.value()
@@ -159,7 +163,7 @@ class _About:
 
 
 def _simulation(
-    where: str, row: Mapping[str, Any], about: _About, tasks: Mapping[str, dict[str, Any]]
+    where: str, row: Mapping[str, Any], about: _About, tasks: Mapping[str | int, dict[str, Any]]
 ) -> ForeignConversation:
     if "task_id" not in row:
         broken(where, "a simulation needs 'task_id'")
@@ -190,6 +194,7 @@ def _simulation(
         reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
         unread=chat.unread,
+        silent=chat.silent,
         file=about.facts,
     )
     conversation.keep(other_fields(row, SIMULATION))

@@ -101,6 +101,7 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
         info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
         unread=chat.unread,
+        silent=chat.silent,
         file={"metadata": about} if about else {},
     )
     conversation.keep(other_fields(row, ROLLOUT))
@@ -159,6 +160,7 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         reject_reason=None if score is not None else _failure(errors[-1]) if errors else unknown,
         info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
         unread=chat.unread,
+        silent=chat.silent,
     )
     conversation.keep(other_fields(row, TRACE))
     conversation.count(task, ("data", "type", "key", "hash"), "task.")

@@ -8,10 +8,8 @@ from functools import cache
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.key_names import names_a_key
 
-_NAME = re.compile(
-    r"(?:^|[._-])(?:(?:api[_-]?)?key|token|passwd|password|secret|credentials?|authorization)$", re.IGNORECASE
-)
 _KEY = re.compile(
     r"\b(?:(?:sk|xai|gsk)[-_][A-Za-z0-9_-]{16,}"
     r"|hf_[A-Za-z0-9]{30,}"
@@ -67,7 +65,7 @@ def _is_utf8(text: str) -> bool:
 def _names_a_key(key_path: tuple[str, ...], value: str) -> bool:
     if any(_WANDB.search(name) for name in key_path) and _FORTY_HEX.fullmatch(value):
         return True
-    return bool(key_path and _NAME.search(key_path[-1]))
+    return bool(key_path) and names_a_key(key_path[-1])
 
 
 def _is_a_key(value: str) -> bool:

@@ -7,13 +7,12 @@ content. Import, supervised training and served models read messages here, so a 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from userrl_core.chats.order import arranged, as_call
+from userrl_core.chats.order import CALLS, RESULTS, arranged, as_call, kind_of
 from userrl_core.chats.values import broken, compact_json, mapping, name_of, sequence
 from userrl_core.interact import parse_text, render_any_call
 from userrl_core.records import Message
@@ -37,9 +36,6 @@ CALL = frozenset((*IDS, *ARGUMENTS, "function", "custom", "name", "toolName"))
 OUTPUTS = ("content", "output", "result", "response")
 RESULT = frozenset((*IDS, *OUTPUTS, "name", "toolName"))
 """The fields of parts, of calls and of tool results that are read, and the ids that only connect them."""
-CALLS = ("tooluse", "toolcall", "functioncall")
-RESULTS = ("toolresult", "toolcallresponse", "functionresponse", "functioncalloutput")
-"""How the kind of a part that is a call or a result ends, in small letters: ``mcp_tool_use``, ``toolUse``, ``tool-call``."""
 WORDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content"),
     **dict.fromkeys(("reasoning", "thinking"), ("thinking", "reasoning", "text", "content")),
@@ -201,7 +197,7 @@ def _of_parts(role: str, parts: Sequence[Any], where: str) -> list[ChatMessage]:
     """Return the parts of a message as messages, in their order: a new one at each tool result, and after it."""
     messages = [ChatMessage(role)]
     for part in parts:
-        kind, body = _kind(part)
+        kind, body = kind_of(part)
         if kind.endswith(RESULTS):
             messages += [_result(body, where), ChatMessage(role)]
         elif kind.endswith(CALLS):
@@ -209,15 +205,6 @@ def _of_parts(role: str, parts: Sequence[Any], where: str) -> list[ChatMessage]:
         else:
             _read_part(messages[-1], part)
     return messages
-
-
-def _kind(part: Any) -> tuple[str, Any]:
-    """Return a part's kind in small letters, and its fields. Bedrock and Gemini name the kind by a key: ``{"toolUse": {...}}``."""
-    if not isinstance(part, dict):
-        return "", part
-    bodies = {part["type"]: part} if isinstance(part.get("type"), str) else part
-    kinds = ((re.sub("[-_]", "", kind).lower(), body) for kind, body in bodies.items() if isinstance(body, dict))
-    return next(((kind, body) for kind, body in kinds if kind.endswith((*CALLS, *RESULTS))), ("", part))
 
 
 def _result(part: Mapping[str, Any], where: str) -> ChatMessage:

@@ -323,5 +323,58 @@ def test_results_without_the_id_of_a_call_and_of_calls_with_one_id_keep_their_or
 @pytest.mark.parametrize("key", ["text", "body", "value"])
 def test_a_chat_with_its_words_under_another_key_is_refused(tmp_path: Path, key: str) -> None:
     messages = [{"role": "user", key: "Hi"}, {"role": "assistant", key: "Yes?"}]
-    with raises("import.broken_file", f"no message has a text in 'content', or a call. Its further fields are {key}."):
+    with raises(
+        "import.broken_file", f"no message has a text in 'content', or a call, but there are other fields: {key}."
+    ):
         read(written(tmp_path / "chats.jsonl", {"messages": messages}))
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_parts_beside_an_empty_content_are_read(content: str | None) -> None:
+    parts = [{"type": "text", "text": "Let me ask."}]
+    (message,) = model_messages([{"role": "assistant", "content": content, "parts": parts}], "x")
+    assert message == {"role": "assistant", "content": "Let me ask."}
+
+
+def test_a_user_s_message_keeps_its_place_among_the_results_of_calls(tmp_path: Path) -> None:
+    def told(calls: list[Any], *rest: dict[str, Any]) -> list[str]:
+        use = [{"id": n, "function": {"name": "f", "arguments": "{}"}} for n in calls]
+        messages = [QUESTION, {"id": 1, "role": "assistant", "tool_calls": use}, *rest]
+        (turn,) = read(written(tmp_path / "chats.jsonl", {"messages": messages}))[0].turns
+        contents = [f"{message['role']}: {message['content']}" for message in model_messages(messages, "x")[2:]]
+        assert (
+            turn.observation.splitlines()[1:] == contents[1:]
+        )  # a user's answer to a call has the role tool for a model
+        return [content.partition(": ")[2] for content in contents]
+
+    results = [{"role": "tool", "tool_call_id": n, "content": f"text {n}"} for n in ("b", "a")]
+    asked = {"role": "user", "content": "what about f?", "reply_to": {"id": "a"}}
+    assert told(["a", "b"], results[0], asked, results[1]) == ["text a", "what about f?", "text b"]
+    late = [{"id": 2, "role": "tool", "tool_call_id": 1, "content": "text 1"}]
+    late += [
+        {"id": 3, "role": "user", "content": "wait"},
+        {"id": 4, "role": "tool", "tool_call_id": 0, "content": "text 0"},
+    ]
+    assert told([0, 1, 2, 3], *late) == ["text 0", "wait", "text 1"]
+
+
+def test_parts_of_text_with_ids_are_no_calls_and_move_nothing() -> None:
+    parts = [{"type": "text", "id": n, "text": n} for n in ("1", "2")]
+    replies = [{"role": role, "id": n, "content": f"{role} {n}"} for role in ("user", "tool") for n in ("2", "1")]
+    messages = [QUESTION, {"role": "assistant", "content": parts}, *replies]
+    assert [m["content"] for m in model_messages(messages, "x")[2:]] == ["user 2", "user 1", "tool 2", "tool 1"]
+
+
+def test_parts_of_text_keep_their_place_among_results_in_a_message() -> None:
+    use = [{"type": "tool_use", "id": n, "name": "look", "input": {}} for n in ("a", "b")]
+    late = [{"type": "tool_result", "tool_use_id": n, "content": f"text {n}"} for n in ("b", "a")]
+    said = {"type": "text", "id": "a", "text": "And?", "source": {"id": "b"}}
+    messages = [QUESTION, {"role": "assistant", "content": use}, {"role": "user", "content": [late[0], said, late[1]]}]
+    assert [message["content"] for message in model_messages(messages, "x")[2:]] == ["text a", "And?", "text b"]
+
+
+def test_results_of_bedrock_follow_in_the_order_of_the_calls() -> None:
+    use = [{"toolUse": {"toolUseId": n, "name": "look", "input": {}}} for n in ("a", "b")]
+    late = [{"toolResult": {"toolUseId": n, "content": [{"text": f"text {n}"}]}} for n in ("b", "a")]
+    messages = [QUESTION, {"role": "assistant", "content": use}, {"role": "user", "content": late}]
+    assert [message["content"] for message in model_messages(messages, "x")[2:]] == ["text a", "text b"]

@@ -14,6 +14,7 @@ from analysis.foreign.conversation import ForeignConversation
 from tests.analysis.foreign.test_formats import read, written
 from tests.makers import raises
 from userrl_core.distill import read_chats
+from userrl_core.key_names import holds_a_key
 
 ASKED = {"role": "user", "content": "Hi"}
 SAID = {"role": "assistant", "content": "Yes?"}
@@ -188,6 +189,17 @@ def test_one_chat_of_unknown_roles_among_others_has_no_score(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("mark", [{"finish_reason": "error"}, {"timestamp": 3}])
+def test_one_chat_without_words_among_others_has_no_score(tmp_path: Path, mark: dict[str, Any]) -> None:
+    silent = {"messages": [ASKED | {"content": ""}, SAID | {"content": "", **mark}], "score": 0}
+    first, chat = read(written(tmp_path / "chats.jsonl", {"messages": TALK, "score": 1}, silent))
+    reason = f"no message has a text in 'content', or a call, but there are other fields: {next(iter(mark))}"
+    assert (first.score, chat.score, chat.reject_reason, len(chat.turns)) == (1, None, reason, 1)
+    assert len(read(written(tmp_path / "chats.jsonl", silent, {"messages": [ASKED]}))) == 2
+    with raises("import.broken_file", f"line 1: {reason}. Nothing was imported."):
+        read(written(tmp_path / "chats.jsonl", silent, silent))
+
+
 def about_file(home: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("USERRL_HOME", str(home))
     (run,) = userrl.import_logs(path)
@@ -220,9 +232,82 @@ def test_what_results_of_tau2_say_of_all_simulations_is_stored(tmp_path: Path, m
 
 
 def test_a_task_of_tau2_that_occurs_twice_is_refused(tmp_path: Path) -> None:
-    log = {"info": {}, "tasks": [{"id": "1"}, {"id": "1"}], "simulations": []}
-    with raises("import.broken_file", "task 1 occurs twice"):
+    log = {"info": {}, "tasks": [{"id": "1"}, {"id": "1", "goal": "x"}], "simulations": []}
+    with raises("import.broken_file", "task 1 occurs twice, with different content"):
         read(written(tmp_path / "log.json", log))
+
+
+def test_equal_tasks_of_tau2_are_one_and_tasks_without_an_id_are_all_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, nameless = {"id": "1", "weight": float("nan")}, [{"goal": "x"}, {"goal": "y"}, {"goal": "x", "id": None}]
+    log = {"info": {}, "tasks": [task, *nameless, task], "simulations": [{"task_id": "1", "messages": TALK}]}
+    path = written(tmp_path / "log.json", log)
+    assert about_file(tmp_path / "home", path, monkeypatch) == {"info": {}, "tasks": nameless}
+    assert read(path)[0].payload.keys() == {"id", "weight"}
+
+
+SETTINGS = {
+    "api_key": "sk-proj-abc",
+    "headers": [{"Authorization": "Bearer x"}],
+    "apiKeyEnv": "KEY",
+    "temperature": 0.5,
+}
+EMPTIED = SETTINGS | {"api_key": "", "headers": [{"Authorization": ""}]}
+
+
+def test_keys_in_a_file_s_settings_tasks_and_fields_are_not_stored_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = SAID | {"raw_data": SETTINGS}
+    simulation = {"task_id": "1", "messages": [ASKED, said], "reward_info": {"reward": 1}, "setup": SETTINGS}
+    task = {"id": "1", "user": {"password": "hunter2", "answer_key": "B"}}
+    info = {"agent_info": {"llm": "m", "llm_args": SETTINGS}}
+    log = {"info": info, "tasks": [task], "simulations": [simulation]}
+    path = written(tmp_path / "log.json", log)
+    assert about_file(tmp_path / "home", path, monkeypatch) == {
+        "info": {"agent_info": {"llm": "m", "llm_args": EMPTIED}}
+    }
+    (run,) = userrl.import_logs(path)
+    assert run.not_stored == {"value of api_key": 3, "value of Authorization": 3, "value of password": 1}
+    assert "Not stored: value of api_key (3), value of Authorization (3), value of password (1)." in str(run)
+    with userrl.warehouse() as warehouse:
+        (turn,) = warehouse.rows("FROM turns WHERE run_id = $run", run=run.run)
+        (stored,) = warehouse.rows("SELECT payload FROM tasks WHERE run_id = $run", run=run.run)
+    turn_info = json.loads(turn["info"])
+    assert (turn_info["message"], turn_info["row"]) == ({"raw_data": EMPTIED}, {"setup": EMPTIED})
+    assert json.loads(stored["payload"]) == {"id": "1", "user": {"password": "", "answer_key": "B"}}
+    files = [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+    assert [file for file in files if b"sk-proj-abc" in file.read_bytes()] == []
+
+
+def test_an_error_that_is_an_object_is_a_reason_without_its_keys(tmp_path: Path) -> None:
+    row = {"task_id": 1, "reward": 0, "traj": TALK, "info": {"error": {"headers": {"Authorization": "Bearer x"}}}}
+    (chat,) = read(written(tmp_path / "log.jsonl", row))
+    assert chat.reject_reason == 'the attempt failed: {"headers": {"Authorization": ""}}'
+    assert chat.unread == {"value of Authorization": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "holds"),
+    [
+        ("openaiApiKey", "x", True),
+        ("credentials", {"user": "a", "pass": "b"}, True),
+        ("hf_token", "hf_0123456789abcdef", True),
+        ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", True),
+        ("token", "sk-proj-0123456789", True),
+        ("token", " Hi", False),
+        ("eos_token", "<|begin_of_text|>", False),
+        ("answerKey", ["A", "B"], False),
+        ("sort_key", "name", False),
+        ("max_tokens", 5, False),
+        ("password", "", False),
+        ("requires_password", True, False),
+        ("api_key_env", "OPENAI_API_KEY", False),
+    ],
+)
+def test_a_field_holds_a_key_by_its_name_and_its_value(name: str, value: Any, holds: bool) -> None:
+    assert holds_a_key(name, value) is holds
 
 
 def test_the_metadata_beside_rollouts_of_verifiers_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.foreign.conversation import ForeignCall, ForeignConversation
 from userrl_core.chats.values import broken
+from userrl_core.key_names import without_keys
 from warehouse.files import encode
 from warehouse.files.layout import claim, run_dir
 from warehouse.files.runs import IMPORTED, read_run, register_copy
@@ -21,7 +22,7 @@ from warehouse.write.wal import SEGMENT_ROWS
 PHASE = "evaluate"
 """The phase of imported conversations: the one whose scores are compared."""
 NOT_STORED = "not_stored"
-"""The event with the number of parts and fields of the file, by name, that have no stored form."""
+"""The event with the number of parts and fields of the file, by name, that have no stored form, and of values that are keys."""
 ABOUT_FILE = "about_file"
 """The event with what the file says of all its conversations."""
 
@@ -69,15 +70,15 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
         try:
             log.imported(
                 _trajectory(item, format, policy, attempt),
-                [_turn(item, number) for number in range(len(item.turns))],
+                [_turn(item, number, unread) for number in range(len(item.turns))],
                 _calls(item),
-                _in_words(item.payload),
+                _storable(item.payload, unread),
             )
         except (RecursionError, TypeError):
             broken(item.where, "it is nested too deeply")
         facts = item.file
     if facts:  # complete only now
-        log.event(ABOUT_FILE, facts=_in_words(facts))
+        log.event(ABOUT_FILE, facts=_storable(facts, unread))
     if unread:
         log.event(NOT_STORED, counts=dict(unread.most_common()))
 
@@ -117,7 +118,7 @@ def _total(total: float | None, parts: Sequence[float | None]) -> float | None:
     return sum(values) if len(values) == len(parts) else None
 
 
-def _turn(item: ForeignConversation, number: int) -> dict[str, Any]:
+def _turn(item: ForeignConversation, number: int, unread: Counter[str]) -> dict[str, Any]:
     turn = item.turns[number]
     info = {**turn.info, **item.info} if number == len(item.turns) - 1 else turn.info
     return {
@@ -131,8 +132,12 @@ def _turn(item: ForeignConversation, number: int) -> dict[str, Any]:
         "prompt_tokens": turn.prompt_tokens,
         "completion_tokens": turn.completion_tokens,
         "policy_seconds": turn.seconds,
-        "info": encode.text(_in_words(info)) if info else None,
+        "info": encode.text(_storable(info, unread)) if info else None,
     }
+
+
+def _storable(value: Any, unread: Counter[str]) -> Any:
+    return _in_words(without_keys(value, unread))
 
 
 def _in_words(value: Any) -> Any:

@@ -1,0 +1,38 @@
+"""Names of fields that hold API keys and passwords."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+_NAME = re.compile(
+    r"(?:^|[._-])(?:(?:api[_-]?)?key|token|passwd|password|secret|credentials?|authorization)$", re.IGNORECASE
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_OTHER_KEY = re.compile(r"(?<!api)(?<!api[_-])(?:key|token)$", re.IGNORECASE)
+_LONG_WORD = re.compile(r"(?=.*\d)[\w.~+/=-]{16,}")
+
+
+def names_a_key(name: str) -> bool:
+    """Return whether a field has a key's name: ``api_key``, ``openaiApiKey``, ``hf_token``, ``Authorization``, ``password``."""
+    return bool(_NAME.search(_HUMP.sub("_", name)))
+
+
+def holds_a_key(name: str, value: Any) -> bool:
+    """Return whether a field in another tool's file holds a key. A short text or a list under a name such as ``answer_key`` or
+    ``eos_token`` is none.
+    """
+    if not names_a_key(name) or not isinstance(value, str | list | dict) or not value:
+        return False
+    return not _OTHER_KEY.search(name) or (isinstance(value, str) and bool(_LONG_WORD.fullmatch(value)))
+
+
+def without_keys(value: Any, removed: Counter[str]) -> Any:
+    """Return a value of JSON with "" for each key that it holds at any depth. removed: counts them by name."""
+    if isinstance(value, Mapping):
+        names = [name for name, item in value.items() if holds_a_key(name, item)]
+        removed.update(f"value of {name}" for name in names)
+        return {name: "" if name in names else without_keys(item, removed) for name, item in value.items()}
+    return [without_keys(item, removed) for item in value] if isinstance(value, list) else value
