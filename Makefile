@@ -43,7 +43,7 @@ lock: | $(VENV)/bin/python
 	@$(VENV)/bin/python scripts/lock.py
 
 # `make run seed=3` is `make run ARGS="-p seed=3"`: a variable on the command line that this file does not define is a parameter.
-OURS := ARGS PYTHON VENV PROJECTS INSTALL SAY MAKEFLAGS MAKEOVERRIDES SHELL
+OURS := ARGS PYTHON VENV PROJECTS INSTALL SAY WORKERS MAKEFLAGS MAKEOVERRIDES SHELL
 NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$(origin $(v))),$(v)))
 PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
 
@@ -69,8 +69,12 @@ check-rest:
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 check-types check-tests
 
+# A fifth of their time is waiting for servers, browsers and processes. With a worker more than there are cores, two cores take 404
+# seconds instead of 462.
+WORKERS = $(shell echo $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)))
+
 check-tests: check-rest
-	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations 15 --durations-min 5
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --durations 15 --durations-min 5
 
 # tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
