@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from tests import prepared as prepared_process
 from tests.places import TESTS
 from tests.times import Times
+from userrl_core.installed import same_name
 
 settings.register_profile(
     "same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=50
@@ -179,3 +180,12 @@ def prepared_module(_prepared_process: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", prepared_process.Popen)
         yield
+
+
+@pytest.fixture
+def without_packages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment in which no package offers a part of the library."""
+    monkeypatch.setattr(same_name, "entry_points", lambda group: ())
+    same_name.offered.cache_clear()
+    yield
+    same_name.offered.cache_clear()

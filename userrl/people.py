@@ -33,6 +33,9 @@ def play(
     terminal. after_turn: called after each turn with the turn, the conversation so far and whether it was the last. Raises
     ConfigError or GymError with one sentence.
     """
-    options = {name: value for name, value in locals().items() if name != "gym"}
-    trajectory: Trajectory = part("userrl-people", "alone").play(gym, **options)
+    values = {
+        "gym": gym, "side": side, "task": task, "split": split, "seed": seed, "turns": turns, "model": model,
+        "base_url": base_url, "run": run, "skill": skill, "person": person,
+    }  # fmt: skip
+    trajectory: Trajectory = part("userrl-people", "alone").play(values, console, after_turn)
     return trajectory

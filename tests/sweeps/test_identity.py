@@ -292,9 +292,9 @@ def test_a_dry_run_names_a_trial_that_the_recipe_would_refuse(home: Home) -> Non
 
 def test_a_changed_recipe_that_only_the_overrides_complete_is_another_space(tmp_path: Path) -> None:
     def space(gamma: float) -> Space:
-        values = {"algorithm": {"lr": -1.0}, "credit": {"gamma": gamma}}
+        values = {"credit": {"gamma": gamma, "k": 0}}  # k has to be above 0
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", "extends": "equalized-r2g", **values}))
-        return make_space(recipe=str(tmp_path / "mine.yaml"), profile="laptop-quick", overrides={"algorithm.lr": 1e-3})
+        return make_space(recipe=str(tmp_path / "mine.yaml"), profile="laptop-quick", overrides={"credit.k": 2})
 
     study = open_study(space(0.9), tmp_path)
     record_space(space(0.9), study, None)

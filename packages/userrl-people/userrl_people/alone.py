@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,44 +48,13 @@ class PlayRequest(BaseModel):
         return Served({"base_url": self.base_url, **({"model": self.model} if self.model else {})})
 
 
-def play(
-    gym: str,
-    *,
-    side: Literal["agent", "user"] = "agent",
-    task: str | None = None,
-    split: str = "train",
-    seed: int = 0,
-    turns: int = 16,
-    model: str | None = None,
-    base_url: str | None = None,
-    run: str | None = None,
-    skill: float = 0.7,
-    person: str = "",
-    console: Console | None = None,
-    after_turn: AfterTurn | None = None,
-) -> Trajectory:
-    """Hold one conversation with a person, log it in the run ``people``, and return it.
-
-    side: the person's part. task: an id or the beginning of one; by default the seed draws a task of the split. turns:
-    maximum number of turns. model, base_url: a served model on the other side. run: a run whose checkpoint plays the agent.
-    skill: the scripted agent's skill. person: a pseudonym. console: where the person reads and types; by default the
-    terminal. after_turn: called after each turn with the turn, the conversation so far and whether it was the last. Raises
-    ConfigError or GymError with one sentence.
-    """
-    quiet_process()
-    values = {
-        "gym": gym, "side": side, "task": task, "split": split, "seed": seed, "turns": turns, "model": model,
-        "base_url": base_url, "run": run, "skill": skill, "person": person,
-    }  # fmt: skip
-    on_turn = after_turn or (lambda turn, trajectory, last: None)
-    return _played(validated(PlayRequest, values, "play"), console or Console(), on_turn)
-
-
-def _played(request: PlayRequest, console: Console, after_turn: AfterTurn) -> Trajectory:
-    """Hold the conversation, log it in the run ``people``, and return it.
+def play(values: Mapping[str, Any], console: Console | None, after_turn: AfterTurn | None) -> Trajectory:
+    """Hold one conversation as `userrl.play` explains it. values: the fields of a `PlayRequest`.
 
     Raises ConfigError or GymError for a gym, task or part that cannot be played.
     """
+    quiet_process()
+    request = validated(PlayRequest, values, "play")
     with contextlib.closing(Study(warehouse_dir())) as study:
         other = request.other()
         if request.task is not None:
@@ -94,6 +64,7 @@ def _played(request: PlayRequest, console: Console, after_turn: AfterTurn) -> Tr
         else:
             task = task_by_seed(request.gym, request.split, request.seed)
         setup = ConversationSetup(task, request.side, other, request.turns, request.seed)
-        trajectory = study.hold(setup, console, person=request.person, after_turn=after_turn)
+        on_turn = after_turn or (lambda turn, trajectory, last: None)
+        trajectory = study.hold(setup, console or Console(), person=request.person, after_turn=on_turn)
         study.tell(trajectory, person=request.person, side=request.side, where="terminal")
     return trajectory

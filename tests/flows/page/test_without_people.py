@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from flows.page.server import app_of
-from userrl_core.installed import same_name
 from warehouse import TurnLog, open_warehouse
-
-
-@pytest.fixture
-def without_packages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An environment in which no package offers a part."""
-    monkeypatch.setattr(same_name, "entry_points", lambda group: ())
-    same_name.offered.cache_clear()
-    yield
-    same_name.offered.cache_clear()
 
 
 @pytest.mark.usefixtures("without_packages")

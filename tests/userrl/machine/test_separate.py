@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import userrl
 from tests.makers import raises
 from tests.places import ROOT
 from userrl.machine.separate import PARTS, installed, part
-from userrl_core.installed import same_name
-
-
-@pytest.fixture
-def without_packages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An environment in which no package offers a part."""
-    monkeypatch.setattr(same_name, "entry_points", lambda group: ())
-    same_name.offered.cache_clear()
-    yield
-    same_name.offered.cache_clear()
 
 
 @pytest.mark.usefixtures("without_packages")
