@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import curricula
-from curricula.feasibility import reward_range
+from curricula.feasibility import SAMPLE, reward_range, solving_turns
 from tests.makers import raises
 from tests.offered import in_this_process, offer
 from tests.places import ROOT
 from tests.userrl_core.gyms.local import LOCAL_GYMS
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import RewardBounds, gym_class, tasks
+from userrl_core.gyms import RewardBounds, gym_class, min_turns, tasks
 from userrl_core.gyms.base import parse_config
 
 
@@ -140,3 +140,13 @@ every = tasks
 def tasks(split, *, sides):
     return [task for task in every(split) if task.payload["side"] in sides]
 """
+
+
+def test_a_horizon_is_refused_after_all_tasks_and_let_pass_after_a_sample() -> None:
+    recipe = curricula.load("equalized-sum", "laptop-quick", only("wish"), check=False)
+    of_all = [min_turns(task) for task in tasks("wish", "train")]
+    sampled = solving_turns(recipe, "wish", {}, horizon=max(of_all))
+    assert sampled is not None and SAMPLE <= len(sampled) < 2 * SAMPLE < len(of_all)
+    assert list(sampled) == of_all[:: len(of_all) // SAMPLE]
+    refused = solving_turns(recipe, "wish", {}, horizon=min(of_all) - 1)
+    assert refused is not None and list(refused) == of_all
