@@ -38,7 +38,6 @@ NOT_FAST = {
             f"userrl/{name}"
             for name in [
                 "audits",
-                "crossplay",
                 "branching",
                 "claims",
                 "comparison",
@@ -53,6 +52,7 @@ NOT_FAST = {
         ),
         "trains, plays and evaluates, for minutes in all",
     ),
+    "packages/crossplay": "measures studies, for a minute in all",
     "packages/people": "trains a checkpoint to play with, and plays",
     "packages/sharing": "trains what is shared, for a minute in all",
     "sweeps": "sweeps from beginning to end, for a minute in all",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from userrl.branching.branch import branch
     from userrl.claims.reproduce import reproduce
     from userrl.comparison.compare import compare
-    from userrl.crossplay.cross_play import cross_play
+    from userrl.crossplay import cross_play
     from userrl.evaluation.evaluate import evaluate
     from userrl.evaluation.imported import import_logs
     from userrl.evaluation.reverified import reverify
@@ -64,7 +64,7 @@ _VERBS = {
     "audit_user": "audits.user",
     "branch": "branching.branch",
     "compare": "comparison.compare",
-    "cross_play": "crossplay.cross_play",
+    "cross_play": "crossplay",
     "evaluate": "evaluation.evaluate",
     "import_logs": "evaluation.imported",
     "play": "people",

@@ -12,10 +12,10 @@ from nicegui import ui
 
 from analysis.measure.outcome import COLLAPSED, IMPROVED, NO_BETTER, NOT_COLLAPSED, WORSE, Ended, in_a_word
 from flows.page import charts, frame
-from flows.page.cross_play import list_studies
 from flows.page.curves import Curves
 from flows.page.replies import has_replies, show_replies
 from flows.page.report import draw, show_card, show_report, show_users
+from userrl.machine.separate import installed, part
 from userrl.reports.import_report import import_document, summary
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.reports.wording import ended, opening_words
@@ -96,7 +96,8 @@ async def show_runs(warehouse: Warehouse) -> None:
             ui.notify("Tick the runs whose curves you want to compare.")
 
     ui.button("Compare curves of ticked runs", on_click=compare).props("no-caps outline").classes("self-start")
-    await list_studies(warehouse)
+    if installed("userrl-crossplay"):
+        await part("userrl-crossplay", "page").list_studies(warehouse)
 
 
 def run_rows(warehouse: Warehouse) -> list[Row]:

@@ -14,7 +14,6 @@ from nicegui import ui
 from flows.page import frame
 from flows.page.ask import Question
 from flows.page.conversation.replay import show_replay
-from flows.page.cross_play import show_cross_play
 from flows.page.group import show_group
 from flows.page.published import show_published
 from flows.page.runs import show_run, show_runs
@@ -51,7 +50,7 @@ def app_of(warehouse: Warehouse, add_people: Callable[[], None] = without_people
     @ui.page("/cross-play/{name}", response_timeout=frame.RESPONSE_SECONDS)
     async def cross_play(name: str) -> None:
         with frame.frame(f"Cross-play {name}", current_page="Runs"):
-            await show_cross_play(warehouse, name)
+            await part("userrl-crossplay", "page").show_cross_play(warehouse, name)
 
     @ui.page("/trajectories", response_timeout=frame.RESPONSE_SECONDS)
     async def trajectories(request: Request) -> None:

@@ -32,7 +32,6 @@ from curricula.validation import validated
 from curricula.yaml_files import read
 from userrl.claims.report import CRASHED
 from userrl.claims.reproduction import claim_at_work, train_arms
-from userrl.crossplay.conversations import evaluated
 from userrl.machine.home import quiet_process
 from userrl.machine.interrupts import leave_on_term
 from userrl.reports import figures
@@ -40,6 +39,7 @@ from userrl.run.progress import log_line
 from userrl.stages.workers import Workers
 from userrl.trials.processes import ProcessLauncher
 from userrl_core.number_format import p_value, with_limits
+from userrl_crossplay.conversations import evaluated
 
 PLAN = Path(__file__).with_suffix(".yaml")
 FIELDS = ("seed", "price", "pay", "budget", "grounded", "lucky", "questions", "oracle", "oracle_questions")

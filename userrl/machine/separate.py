@@ -10,6 +10,7 @@ from userrl_core.installed.same_name import offered
 
 GROUP = "userrl.parts"
 PARTS = {
+    "userrl-crossplay": "Cross-play studies are",
     "userrl-people": "Conversations with people are",
     "userrl-serving": "Servers of gyms, tools and models are",
     "userrl-sharing": "Bundles and the hub's client are",

@@ -261,22 +261,6 @@ class ReproduceRequest(Request):
     """Seconds between two polls of the runs."""
 
 
-class CrossPlayRequest(Request):
-    """The request of ``cross-play``."""
-
-    file: str
-    """The study's YAML file."""
-
-    seeds: PositiveInt | None = None
-    """Seeds per training population, instead of the study's. Fewer seeds give no verdict."""
-
-    parallel: PositiveInt = 2
-    """Number of parallel runs."""
-
-    poll_seconds: float = 2.0
-    """Seconds between two polls of the runs."""
-
-
 def requested(model: type[M], values: Mapping[str, Any], call: str) -> M:
     """Return a request of these values. Raises ConfigError in a sentence that names every fault.
 

@@ -24,8 +24,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from curricula.claims.cross_play import load_cross_play
 from tests.flows.page.viewer import SECONDS, Viewer, viewing
+from tests.packages.crossplay.played_study import small_report, stored, written
 from tests.ports import free_port
-from tests.userrl.crossplay.played_study import small_report, stored, written
 from tests.userrl.evaluation.demonstrated import demonstrated
 from tests.userrl_core.training.toys import TINY, chats
 from tests.waits import runs

@@ -19,9 +19,11 @@ def test_a_package_that_is_missing_is_named_with_its_command(package: str) -> No
 
 
 @pytest.mark.usefixtures("without_packages")
-def test_play_names_the_package_that_is_missing() -> None:
+def test_a_verb_names_the_package_that_is_missing() -> None:
     with raises("install.missing", "pip install ./packages/userrl-people"):
         userrl.play("turtle")
+    with raises("install.missing", "pip install ./packages/userrl-crossplay"):
+        userrl.cross_play("lab/studies/user_populations.yaml")
 
 
 @pytest.mark.parametrize("package", PARTS)

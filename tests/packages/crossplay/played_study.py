@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from curricula.claims.cross_play import CrossPlay
-from userrl.crossplay.conversations import UserConversation
-from userrl.crossplay.report import START, CrossPlayReport
-from userrl.crossplay.study import ConversationsByCell, measured
+from userrl_crossplay.conversations import UserConversation
+from userrl_crossplay.report import START, CrossPlayReport
+from userrl_crossplay.study import ConversationsByCell, measured
 from warehouse import TurnLog
 
 SMALL: dict[str, Any] = {

@@ -9,9 +9,9 @@ from nicegui import ui
 
 from flows.page import frame
 from flows.page.report import draw
-from userrl.crossplay.stored import StoredStudy, stored_studies, stored_study
 from userrl.reports.document import Block, Figure
 from userrl_core.errors import ConfigError
+from userrl_crossplay.stored import StoredStudy, stored_studies, stored_study
 from warehouse import Warehouse
 
 FOLLOW_SECONDS = 5.0
@@ -84,7 +84,7 @@ def _progress(warehouse: Warehouse, study: StoredStudy) -> None:
 
 def _drawn(study: StoredStudy) -> list[tuple[Block, str]]:
     """Return the blocks of the study's results, figures with their SVG; [] without results."""
-    from userrl.crossplay.document import cross_play_document  # imported here: scipy and matplotlib
+    from userrl_crossplay.document import cross_play_document  # imported here: scipy and matplotlib
 
     report = study.report()
     if report is None:

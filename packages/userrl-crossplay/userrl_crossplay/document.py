@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
-from analysis.measure.cross_play import MeasuredContrast
 from analysis.measure.grounded import AREA_TO
 from analysis.measure.interval import MIN_SEEDS, Interval
 from curricula.claims.cross_play import CrossPlay
-from userrl.crossplay.report import CellMeasures, CrossPlayReport
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, TableBlock, Text
 from userrl_core.number_format import NULL, number, p_value, with_limits
+from userrl_crossplay.matrix import MeasuredContrast
+from userrl_crossplay.report import CellMeasures, CrossPlayReport
 
 
 def cross_play_document(report: CrossPlayReport) -> Document:

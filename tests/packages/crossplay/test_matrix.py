@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.measure.cross_play import CrossPlayMatrix, cross_play, interaction
 from analysis.measure.grounded import Answered, area_under, band, grounded_curve
+from userrl_crossplay.matrix import CrossPlayMatrix, cross_play, interaction
 
 ROWS, COLUMNS = ("a", "b"), ("a", "b", "other")
 CELLS = np.array([[0.9, 0.3, 0.2], [0.5, 0.7, 0.6]])

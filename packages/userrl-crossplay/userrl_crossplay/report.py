@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from analysis.measure.cross_play import CrossPlayMatrix, MeasuredContrast
 from analysis.measure.grounded import GroundedCurve
 from analysis.measure.interval import Interval, finite
 from curricula.claims.cross_play import CrossPlay
 from userrl_core.errors import ConfigError
+from userrl_crossplay.matrix import CrossPlayMatrix, MeasuredContrast
 
 START = "cold start"
 """The row of the cold starts."""

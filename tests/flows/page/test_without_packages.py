@@ -1,4 +1,4 @@
-"""The page of an installation without the package of people: its other pages work, and People names the package."""
+"""The page of an installation without packages: its other pages work, and what a package draws names the package."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from warehouse import TurnLog, open_warehouse
 
 
 @pytest.mark.usefixtures("without_packages")
-def test_the_page_people_names_the_package_that_is_missing(tmp_path: Path) -> None:
+def test_a_page_of_a_missing_package_names_it(tmp_path: Path) -> None:
     TurnLog.open(tmp_path, "r1").close()
     with open_warehouse(tmp_path) as warehouse, TestClient(app_of(warehouse)) as client:
         assert "pip install ./packages/userrl-people" in client.get("/people").text
+        assert "pip install ./packages/userrl-crossplay" in client.get("/cross-play/small").text
         assert client.get("/").status_code == 200

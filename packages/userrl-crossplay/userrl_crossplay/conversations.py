@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.measure.grounded import Answered
-from userrl.crossplay.report import CellMeasures
 from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.home import warehouse_dir
 from userrl.reports.run_report import has_report
 from userrl.run.request import EvaluateRequest
 from userrl.stages.execution import execute
 from userrl.stages.workers import Workers
+from userrl_crossplay.report import CellMeasures
 from warehouse import open_warehouse
 
 _TEXT = """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import PositiveInt
 
-from analysis.measure.cross_play import cross_play
 from analysis.measure.grounded import grounded_curve
 from analysis.measure.interval import Interval, score_interval
 from analysis.measure.recipes import crossed
@@ -20,17 +20,34 @@ from curricula.claims.cross_play import CrossPlay, load_cross_play
 from userrl.claims.register import Register
 from userrl.claims.report import CRASHED
 from userrl.claims.reproduction import RunLauncher, claim_at_work, train_arms
-from userrl.crossplay.conversations import UserConversation, conversations, evaluation, measures, protocol_of
-from userrl.crossplay.document import cross_play_document, cross_play_picture
-from userrl.crossplay.report import START, CellMeasures, CrossPlayReport
-from userrl.crossplay.stored import note_evaluations
 from userrl.run.fingerprint import differing
-from userrl.run.request import CrossPlayRequest
+from userrl.run.request import Request
 from userrl.run.results import cold_start
 from userrl.run.run import find
 from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import portable, write_json
+from userrl_crossplay.conversations import UserConversation, conversations, evaluation, measures, protocol_of
+from userrl_crossplay.document import cross_play_document, cross_play_picture
+from userrl_crossplay.matrix import cross_play
+from userrl_crossplay.report import START, CellMeasures, CrossPlayReport
+from userrl_crossplay.stored import note_evaluations
+
+
+class CrossPlayRequest(Request):
+    """The request of ``cross-play``."""
+
+    file: str
+    """The study's YAML file."""
+
+    seeds: PositiveInt | None = None
+    """Seeds per training population, instead of the study's. Fewer seeds give no verdict."""
+
+    parallel: PositiveInt = 2
+    """Number of parallel runs."""
+
+    poll_seconds: float = 2.0
+    """Seconds between two polls of the runs."""
 
 
 def play_study(

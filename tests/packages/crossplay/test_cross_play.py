@@ -13,14 +13,14 @@ from curricula.claims.cross_play import load_cross_play
 from curricula.spec import UserSetup
 from flows.cli.main import app
 from tests.makers import raises
+from tests.packages.crossplay.played_study import SMALL, played, small_report, stored, talk, written
 from tests.places import ROOT
-from tests.userrl.crossplay.played_study import SMALL, played, small_report, stored, talk, written
-from userrl.crossplay.conversations import measures
-from userrl.crossplay.document import cross_play_document, cross_play_picture
-from userrl.crossplay.report import START, CrossPlayReport, report_of
-from userrl.crossplay.stored import note_evaluations, stored_studies, stored_study
-from userrl.crossplay.study import measured
 from userrl_core.json_files import write_json
+from userrl_crossplay.conversations import measures
+from userrl_crossplay.document import cross_play_document, cross_play_picture
+from userrl_crossplay.report import START, CrossPlayReport, report_of
+from userrl_crossplay.stored import note_evaluations, stored_studies, stored_study
+from userrl_crossplay.study import measured
 from warehouse import open_warehouse
 
 STUDY = ROOT / "lab" / "studies" / "user_populations.yaml"

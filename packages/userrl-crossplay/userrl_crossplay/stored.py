@@ -17,7 +17,7 @@ from userrl_core.json_files import read_json, write_json
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from userrl.crossplay.report import CrossPlayReport
+    from userrl_crossplay.report import CrossPlayReport
 
 _REGISTERED = """
 SELECT fields->>'claim' AS name, fields->>'hash' AS hash, fields->'values' AS stored FROM events
@@ -73,7 +73,7 @@ class StoredStudy:
 
     def report(self) -> CrossPlayReport | None:
         """Return the stored results; None before the first ones. Raises ConfigError if they cannot be read."""
-        from userrl.crossplay.report import report_of  # imported here: scipy is slow to import
+        from userrl_crossplay.report import report_of  # imported here: scipy is slow to import
 
         stored = read_json(_file(self.name, self.hash))
         return None if stored is None else report_of(self.study, stored)
