@@ -146,7 +146,9 @@ def test_a_horizon_is_refused_after_all_tasks_and_let_pass_after_a_sample() -> N
     recipe = curricula.load("equalized-sum", "laptop-quick", only("wish"), check=False)
     of_all = [min_turns(task) for task in tasks("wish", "train")]
     sampled = solving_turns(recipe, "wish", {}, horizon=max(of_all))
-    assert sampled is not None and SAMPLE <= len(sampled) < 2 * SAMPLE < len(of_all)
+    assert sampled is not None
+    assert SAMPLE <= len(sampled) < 2 * SAMPLE < len(of_all)
     assert list(sampled) == of_all[:: len(of_all) // SAMPLE]
     refused = solving_turns(recipe, "wish", {}, horizon=min(of_all) - 1)
-    assert refused is not None and list(refused) == of_all
+    assert refused is not None
+    assert list(refused) == of_all
