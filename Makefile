@@ -12,7 +12,7 @@ help:
 	$(SAY) 'make run        install the packages of a run and run train/horizon-fork (parameters: make run seed=1)'
 	$(SAY) '                profile=laptop-lm trains a pretrained language model, after userrl model fetch smollm2-135m'
 	$(SAY) 'make test       install the packages of tests; check style, types and import contracts; run the tests'
-	$(SAY) 'make test-fast  run the tests that start no server, Ray, browser or command: a minute or two on two cores'
+	$(SAY) 'make test-fast  run the tests that start no server, Ray, browser or command, and train nothing'
 	$(SAY) 'make test-slow  run the tests that kill processes, wait for schedules or train for a while'
 	$(SAY) 'make test-full  run the slow tests with every recipe, hostile statement and share of faults'
 	$(SAY) 'make test-vllm  test verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
@@ -78,7 +78,7 @@ check-tests: check-rest
 
 # tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
+	@$(VENV)/bin/python -m pytest --fast -n 3 --dist loadfile
 
 # Many of them wait for a clock, a poll or a start of Ray: on two cores, the third computes meanwhile.
 test-slow: $(VENV)/.dev

@@ -61,6 +61,9 @@ NOT_FAST = {
 }
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
 
+TRAINS = ("start", "made_home")
+"""Fixtures that train. `pytest --fast` leaves out the tests that ask for one."""
+
 STARTED = re.compile(r"python|userrl|prefect|chrom|initdb|postgres")
 """Programs that `pytest --fast` starts no process of: each imports for seconds, or is a server."""
 
@@ -132,13 +135,20 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and leave out tests with the marker full unless they are asked for."""
+    """Begin with the longest files, and leave out what was not asked for: the marker full, and under --fast what trains."""
     place = {f"tests/{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
-    left_out = [] if config.getoption("--full") else [item for item in items if item.get_closest_marker("full")]
+    left_out = {item for item in items if is_left_out(item, config)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    """Return whether a test runs only with --full, or never with --fast."""
+    if item.get_closest_marker("full") and not config.getoption("--full"):
+        return True
+    return bool(config.getoption("--fast")) and any(fixture in TRAINS for fixture in getattr(item, "fixturenames", ()))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
