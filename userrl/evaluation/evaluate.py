@@ -75,7 +75,7 @@ def evaluate(
         "base_url": base_url,
         "seed": seed,
         "concurrency": concurrency,
-        "budget": {"money": dollars, "hours": hours} if dollars or hours else None,
+        "budget": {"money": dollars, "hours": hours} if dollars is not None or hours is not None else None,
         "fresh": fresh,
     }
     users = (user,) if user is None or isinstance(user, (str, dict)) else tuple(user)

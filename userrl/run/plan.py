@@ -148,6 +148,8 @@ class RunPlan:
         """Return the resolved recipe's stage table as text."""
         profile = self.recipe.profile or "none: as published"
         rows = [f"run {self.run_id}: {' -> '.join(self.stages)}", f"  profile {profile}, backend {self.backend}"]
+        if self.selected != self.stages:
+            rows.append(f"  only {' -> '.join(self.selected)}")
         rows += [
             f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
             for row in self.recipe.stage_table()

@@ -58,11 +58,10 @@ def train(
     quiet_process()
     values = {
         **_asked(recipe, profile, backend, seed, name, overrides, init_from),
+        **_ended(until, hours, dollars),
         "from_stage": from_stage,
-        "until": until,
         "fresh": fresh,
         "keep_checkpoints": keep_checkpoints,
-        "budget": {"hours": hours, "money": dollars} if hours or dollars else None,
         "wandb": wandb,
         "track": tuple(track),
     }
@@ -86,11 +85,16 @@ def planned(
     seed: int = 0,
     name: str = "",
     overrides: Mapping[str, Any] | None = None,
+    init_from: str | None = None,
+    until: str | None = None,
+    hours: float | None = None,
+    dollars: float | None = None,
 ) -> PlannedRun:
     """Return the plan of `train` without training. Requirements that this machine lacks are not refused."""
     from userrl.run.plan import plan_run
 
-    values = {**_asked(recipe, profile, backend, seed, name, overrides, None), "dry_run": True}
+    asked = _asked(recipe, profile, backend, seed, name, overrides, init_from)
+    values = {**asked, **_ended(until, hours, dollars), "dry_run": True}
     plan = plan_run(_request(values))
     return PlannedRun(plan.run_id, plan.describe())
 
@@ -113,6 +117,11 @@ def _asked(
         "overrides": dict(overrides) if overrides else None,
         "init_from": init_from,
     }
+
+
+def _ended(until: str | None, hours: float | None, dollars: float | None) -> dict[str, Any]:
+    limited = hours is not None or dollars is not None
+    return {"until": until, "budget": {"hours": hours, "money": dollars} if limited else None}
 
 
 def _request(values: dict[str, Any]) -> Any:

@@ -61,7 +61,17 @@ def train(
         )
     overrides = parse_changes(values or [])
     if dry_run:
-        print(plain(str(planned(recipe, profile=profile, seed=seed, name=name, overrides=overrides))))
+        plan = planned(
+            recipe,
+            profile=profile,
+            seed=seed,
+            name=name,
+            overrides=overrides,
+            init_from=init_from,
+            until=until,
+            hours=hours,
+        )
+        print(plain(str(plan)))
         return
     with stoppable("stopped; the same command continues from the last checkpoint"):
         done = userrl.train(

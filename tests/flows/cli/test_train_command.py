@@ -34,6 +34,21 @@ def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["--hours", "nan"], "budget.hours: input should be a finite number"),
+        (["--hours", "0"], "budget.hours: input should be greater than 0"),
+        (["--until", "sft"], "only distill -> sft"),
+        (["--until", "ppo"], "until is 'ppo'. The stages are distill, sft"),
+    ],
+)
+def test_a_dry_run_reads_every_option_that_training_reads(tmp_path: Path, words: list[str], sentence: str) -> None:
+    done = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--dry-run", *words)
+    assert sentence in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
         (["equalised-r2g"], "equalized-r2g"),
         (["equalized-r2g", "--set", "credit.gama=0.9"], "gamma"),
         (["equalized-r2g", "--set", "credit.gamma"], "key=value"),
