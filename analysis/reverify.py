@@ -37,9 +37,9 @@ class Reverified:
     refused: str = ""
 
 
-def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
+def judges(gym: str, task: Task) -> tuple[str, ...]:
     """Return the methods of a gym's user that judge; empty where the score follows from the calls alone."""
-    user_instance = make_user(gym_class(gym), task, user)
+    user_instance = make_user(gym_class(gym), task, "rule")
     return () if user_instance is None else tuple(name for name in _methods(user_instance) if name not in SPOKEN)
 
 

@@ -234,3 +234,8 @@ def branch_of(stage: str) -> str:
     """Return the branch in a stage's name (``rl-2-a``: a), "" for a stage that all branches share."""
     match = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)
     return match[1] if match else ""
+
+
+def leads_to(stage: str, branch: str) -> bool:
+    """Return whether a stage belongs to a branch or comes before the split."""
+    return branch_of(stage) in ("", branch)

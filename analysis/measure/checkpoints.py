@@ -179,14 +179,23 @@ def resolution(a: Scores, b: Scores, delta: float = 0.02) -> Resolution:
     n = min(len(row) for row in (*a, *b))
     if n < 2 or len(a) < 2:
         raise ValueError("What attempts would show needs two attempts at each of two tasks.")
-    within = float(np.mean([np.var(x, ddof=1) + np.var(y, ddof=1) for x, y in zip(a, b, strict=True)]))
-    between = max(0.0, float((_means(b) - _means(a)).var(ddof=1)) - within / n)
+    between, within = variances(a, b)
     room = len(a) * delta**2 / POWER - between
     return Resolution(
         delta,
         math.ceil(within / room) if room > 0 else None,
         math.ceil(POWER * (between + within / n) / delta**2),
     )
+
+
+def variances(a: Scores, b: Scores) -> tuple[float, float]:
+    """Return the variance of the true difference between tasks, and the variance of one attempt's difference within a task.
+
+    The observed variance of the tasks' differences has both parts. At least two tasks and two attempts are needed.
+    """
+    n = min(len(row) for row in (*a, *b))
+    within = float(np.mean([np.var(x, ddof=1) + np.var(y, ddof=1) for x, y in zip(a, b, strict=True)]))
+    return max(0.0, float((_means(b) - _means(a)).var(ddof=1)) - within / n), within
 
 
 def _means(scores: Scores) -> np.ndarray:

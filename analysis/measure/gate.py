@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.measure.bounded import CHANCE, MANY, limit, p_above, p_below, units_to_decide
-from analysis.measure.checkpoints import Scores
+from analysis.measure.checkpoints import Scores, variances
 from analysis.measure.interval import MIN_SEEDS, Interval, seed_difference_interval, share_interval
 from analysis.measure.recipes import MAX_SEEDS, seeds_needed
 
@@ -99,7 +99,7 @@ def difference_of_tasks(
     decision = question.answered(interval, bound, level, clustered=clusters is not None)
     if decision.needed is None or not averaged or clusters is not None:
         return decision
-    attempts, help_ = _attempts_needed(a, b, difference_M, abs(mean - bound), level)
+    attempts, help_ = _attempts_needed(a, b, abs(mean - bound), level)
     return replace(decision, needed=replace(decision.needed, attempts=attempts, attempts_help=help_))
 
 
@@ -274,18 +274,15 @@ def _limited(size: float) -> int | None:
     return math.ceil(size) if size <= MANY else None
 
 
-def _attempts_needed(
-    a: Scores, b: Scores, difference_M: np.ndarray, gap: float, level: float
-) -> tuple[int | None, bool | None]:
+def _attempts_needed(a: Scores, b: Scores, gap: float, level: float) -> tuple[int | None, bool | None]:
     """Return the attempts at each of these tasks that would decide, and whether any number would.
 
     Both are None with a single attempt, which does not separate tasks from chance.
     """
-    n, m = min(len(row) for row in (*a, *b)), difference_M.size
+    n, m = min(len(row) for row in (*a, *b)), len(a)
     if n < 2 or m < 2 or gap <= 0:
         return None, None
-    within = float(np.mean([np.var(x, ddof=1) + np.var(y, ddof=1) for x, y in zip(a, b, strict=True)]))
-    between = max(0.0, float(difference_M.var(ddof=1)) - within / n)
+    between, within = variances(a, b)
     room = m * (gap / _quantiles(level)) ** 2 - between
     if room <= 0 or within == 0:
         return None, False

@@ -153,15 +153,15 @@ def _user_model() -> list[CheckResult]:
         return [CheckResult("user model", True, text)]
     if not url:
         return [CheckResult("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
-    import httpx
+    import httpx2
 
     try:
         headers = {"Authorization": f"Bearer {key or 'none'}"}
-        with httpx.stream(
+        with httpx2.stream(
             "GET", f"{url.rstrip('/')}/models", headers=headers, timeout=5
         ) as answer:  # the body is not read: the status is enough
             ok = answer.status_code == 200
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return [
             CheckResult(
                 "user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL"

@@ -211,7 +211,6 @@ def table(
     *,
     links: Sequence[str] = (),
     wide: Sequence[str] = (),
-    key: str = "id",
     selection: bool = False,
     cards: bool = False,
 ) -> ui.table:
@@ -235,7 +234,7 @@ def table(
         }
         for name, label in columns.items()
     ]
-    ui_table = ui.table(rows=plain_rows, columns=described, row_key=key, selection="multiple" if selection else None)
+    ui_table = ui.table(rows=plain_rows, columns=described, row_key="id", selection="multiple" if selection else None)
     ui_table.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
     if selection:
         ui_table.add_slot("header-selection", ALL)

@@ -23,7 +23,7 @@ from userrl.run.ending import Ending, endings
 from userrl.run.listed import measured_ends, reported_ends, validation_scores
 from userrl.run.run import Run, all_runs
 from userrl_core.number_format import with_limits
-from userrl_core.records import branch_of
+from userrl_core.records import branch_of, leads_to
 from userrl_core.run_names import about_another
 from warehouse import Warehouse, open_warehouse
 from warehouse.files.runs import IMPORTED, find_run
@@ -121,9 +121,7 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
         branches = sorted(ending.branch for ending in run_endings if ending.branch)
         for branch in branches or [""]:
             ending = next((ending for ending in run_endings if ending.branch == branch), None)
-            steps = {
-                row["step"]: row["score"] for row in sparks.get(run_id, ()) if branch_of(row["stage"]) in ("", branch)
-            }
+            steps = {row["step"]: row["score"] for row in sparks.get(run_id, ()) if leads_to(row["stage"], branch)}
             scores = list(steps.values())
             played = sum(row["n"] for row in counts.get(run_id, ()) if _whose(row, branches) in ("", branch))
             rows.append(

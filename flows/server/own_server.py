@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from flows.server.password import URL, dotenv_url, is_loopback, listens, own_password, password
 from flows.server.shared_server import SharedServer
@@ -74,14 +74,14 @@ def server_state(port: int, host: str = "127.0.0.1") -> str:
     try:
         settings = _settings(url, None)
         state = "open"
-    except httpx.HTTPStatusError as error:
+    except httpx2.HTTPStatusError as error:
         if error.response.status_code != 401:
             return "taken"
         try:
             settings, state = _settings(url, password(home())), "ours"
-        except (httpx.HTTPError, ValueError):
+        except (httpx2.HTTPError, ValueError):
             return "taken"  # another home's, with another password
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return "taken"  # also if it does not speak HTTP, or the answer is not a Prefect server's settings
     try:
         # A server started by hand in this folder has a relative home.
@@ -95,9 +95,9 @@ def takes(url: str, secret: str) -> bool:
     for _ in range(BUSY_ANSWERS):
         try:
             return bool(_settings(url, secret))
-        except httpx.HTTPStatusError:
+        except httpx2.HTTPStatusError:
             return False
-        except (httpx.HTTPError, ValueError):
+        except (httpx2.HTTPError, ValueError):
             time.sleep(0.1)
     return False
 
@@ -114,6 +114,6 @@ def _is_ours(url: str) -> bool:
 def _settings(url: str, secret: str | None) -> dict[str, object]:
     user, _, password_ = (secret or "").partition(":")
     auth = None if secret is None else (user, password_)
-    answer = httpx.get(f"{url}/api/admin/settings", auth=auth, timeout=5, trust_env=False)
+    answer = httpx2.get(f"{url}/api/admin/settings", auth=auth, timeout=5, trust_env=False)
     settings: dict[str, object] = answer.raise_for_status().json()
     return settings

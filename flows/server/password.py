@@ -69,11 +69,9 @@ def locked(secret: str) -> dict[str, str]:
     return {CLIENT: secret, SERVER: secret, **DOORS}
 
 
-def own_password(environment: Mapping[str, str] = os.environ, file: Path = Path(".env")) -> bool:
+def own_password() -> bool:
     """Return whether a person chose a password for clients, in the environment or in ``.env`` outside our lines."""
-    if CLIENT in environment:
-        return True
-    return _names(_split(file)[0], CLIENT)
+    return CLIENT in os.environ or _names(_split(Path(".env"))[0], CLIENT)
 
 
 def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -> None:
@@ -94,9 +92,9 @@ def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -
     draft.replace(file)
 
 
-def dotenv_url(home: Path, file: Path = Path(".env")) -> str | None:
+def dotenv_url(home: Path) -> str | None:
     """Return this home's server that `write_dotenv` noted last in the working folder."""
-    url, _, of = _split(file)[1].partition(" of ")
+    url, _, of = _split(Path(".env"))[1].partition(" of ")
     return url if of == str(home) else None
 
 

@@ -43,7 +43,7 @@ class CheckedLabels(Printed):
         return "\n".join(lines)
 
 
-def check_labels(run: str, name: str, positive: str = YES) -> CheckedLabels:
+def check_labels(run: str, name: str) -> CheckedLabels:
     """Compare a label set with the labels that persons gave on the page. Raises ConfigError if there is nothing to compare."""
     root = warehouse_dir()
     run_id = find_run(root, run)["run_id"]
@@ -69,6 +69,4 @@ def check_labels(run: str, name: str, positive: str = YES) -> CheckedLabels:
             f"Run {run_id} has no turn or conversation that both a scanner and a person labelled '{name}'{hint}. "
             "Label some on the page (userrl view).",
         )
-    return CheckedLabels(
-        run_id, name, {who: label_agreement(label_pairs, positive) for who, label_pairs in pairs.items()}
-    )
+    return CheckedLabels(run_id, name, {who: label_agreement(label_pairs, YES) for who, label_pairs in pairs.items()})

@@ -15,9 +15,9 @@ ALSO_SHOWN = ("score", "collapsed")
 """Metrics that have a column in every claim's table."""
 
 
-def claim_document(report: ClaimReport, adjusted: float | None = None) -> Document:
-    """Return the claim's page. adjusted: Holm's p among all primary contrasts."""
-    return Document(f"Claim {report.claim.name}", tuple(_blocks(report, adjusted)))
+def claim_document(report: ClaimReport) -> Document:
+    """Return the claim's page."""
+    return Document(f"Claim {report.claim.name}", tuple(_blocks(report)))
 
 
 def size(claim: Claim) -> str:
@@ -26,9 +26,9 @@ def size(claim: Claim) -> str:
     return "with a pretrained model of 135 M parameters" if of_language_model else "in miniature"
 
 
-def _blocks(report: ClaimReport, adjusted: float | None) -> Iterator[Block]:
+def _blocks(report: ClaimReport) -> Iterator[Block]:
     yield _arms(report)
-    yield from _contrast(report, adjusted)
+    yield from _contrast(report)
     yield Text(f"{str(report.verdict).capitalize()}, {size(report.claim)}, {scope(report)}.", strong=True)
     if sentences := [*_exploratory(report), *_checked(report), *_by_seed(report), *report.says, *_other_code(report)]:
         yield Items(tuple(sentences))
@@ -73,21 +73,18 @@ def _arm_name(row: ArmRow) -> tuple[Inline, ...]:
     return (Code(row.arm), "*") if row.exploratory else (Code(row.arm),)
 
 
-def _contrast(report: ClaimReport, adjusted: float | None) -> Iterator[Text]:
+def _contrast(report: ClaimReport) -> Iterator[Text]:
     """Return the parts of the verdict, each with its limits and its test."""
     contrast, verdict = report.claim.contrast, report.verdict
     pair = (Code(contrast.more), " − ", Code(contrast.than))
-    p = "" if adjusted is None else f" Over both parts and all claims, p {p_value(adjusted)} by Holm."
     if verdict.shares is None and verdict.scores is None:
         yield Text((*pair, f", {METRICS[report.claim.metric]}: too few runs are finished."))
     if (shares := verdict.shares) is not None:
-        scores_follow = verdict.scores is not None
         level = 99 if verdict.scores is not None or report.claim.metric != "collapsed" else 98
         yield Text(
             (
                 *pair,
                 f", collapsed: {shares}, {with_limits(shares.interval)} (Newcombe, {level} %; Fisher's p {p_value(shares.p)}).",
-                "" if scores_follow else p,
             )
         )
     if (scores := verdict.scores) is not None:
@@ -99,7 +96,7 @@ def _contrast(report: ClaimReport, adjusted: float | None) -> Iterator[Text]:
             (
                 *pair,
                 f", {METRICS[report.claim.metric]}, {who} ({runs}): {with_limits(scores.welch)} by Welch{primary}{paired} "
-                f"({scores.level:.0%}; p {p_value(scores.p)}).{p}",
+                f"({scores.level:.0%}; p {p_value(scores.p)}).",
             )
         )
 

@@ -14,7 +14,7 @@ from userrl.machine.home import runs_dir
 from userrl.reports.curves import RunCurve, side_curves
 from userrl.run.fingerprint import differing
 from userrl_core.json_files import read_json
-from userrl_core.records import branch_of
+from userrl_core.records import leads_to
 from warehouse import Warehouse
 from warehouse.query.unscored import unscored
 
@@ -127,7 +127,7 @@ def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
 
 def _along(stage: str | None, branch: str) -> bool:
     """Return whether a stage belongs to the branch or comes before the split. Everything belongs to a run without branches."""
-    return not branch or branch_of(stage or "") in ("", branch)
+    return not branch or leads_to(stage or "", branch)
 
 
 def mean_cpu_seconds(runs: Sequence[str], branches: Mapping[str, str] | None = None) -> float | None:

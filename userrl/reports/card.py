@@ -11,7 +11,6 @@ from userrl.reports.run_report import (
     CardAlarm,
     CardCost,
     CardDifference,
-    CardInterval,
     CardOutcome,
     CardRow,
     CardTiers,
@@ -66,7 +65,7 @@ def make_card(report: RunReport, warehouse: Warehouse, alarms: Sequence[CardAlar
     )
 
 
-def _best(scores: Mapping[str, ByTask], a: str, b: str) -> CardInterval | None:
+def _best(scores: Mapping[str, ByTask], a: str, b: str) -> Interval | None:
     if not any(last_step(label) in scores for label in (a, b)):
         return None
     return _difference(scores.get(a, {}), scores.get(b, {}))
@@ -126,7 +125,7 @@ def _tiers(warehouse: Warehouse, run: str) -> dict[str, list[str]]:
 
 def _by_tier(tiers: Mapping[str, Sequence[str]], start: ByTask, final: Mapping[str, ByTask]) -> Iterator[CardTiers]:
     for label, scores in final.items():
-        changes: dict[str, CardInterval] = {}
+        changes: dict[str, Interval] = {}
         for tier, tasks in tiers.items():
             played = start.keys() & scores.keys() & set(tasks)
             change = _difference({task: start[task] for task in played}, {task: scores[task] for task in played})
@@ -139,17 +138,13 @@ def _by_tier(tiers: Mapping[str, Sequence[str]], start: ByTask, final: Mapping[s
             )
 
 
-def _score(scores: ByTask) -> CardInterval | None:
-    return _stored(mean_score([scores[task] for task in sorted(scores)])) if scores else None
+def _score(scores: ByTask) -> Interval | None:
+    return mean_score([scores[task] for task in sorted(scores)]) if scores else None
 
 
-def _difference(a: ByTask, b: ByTask) -> CardInterval | None:
+def _difference(a: ByTask, b: ByTask) -> Interval | None:
     tasks = sorted(a.keys() & b.keys())
-    return _stored(difference_interval([a[task] for task in tasks], [b[task] for task in tasks])) if tasks else None
-
-
-def _stored(interval: Interval) -> CardInterval:
-    return CardInterval.model_validate({**interval.as_json(), "tasks": interval.units})
+    return difference_interval([a[task] for task in tasks], [b[task] for task in tasks]) if tasks else None
 
 
 def _start_validation(warehouse: Warehouse, run: str) -> float | None:

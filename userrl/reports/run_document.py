@@ -23,7 +23,7 @@ from userrl.reports.run_report import RunReport
 from userrl.reports.users.users_section import users_of
 from userrl.run.ending import last_step
 from userrl_core.number_format import NULL, number, with_limits
-from userrl_core.records import branch_of
+from userrl_core.records import leads_to
 from warehouse import Warehouse
 
 Intervals = dict[tuple[str, str], Interval]
@@ -247,7 +247,7 @@ def _curriculum(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
 
 
 def _along(rows: Sequence[tuple[str, int, float | None]], branch: str) -> list[tuple[float, float]]:
-    return [(step, value) for stage, step, value in rows if value is not None and branch_of(stage) in ("", branch)]
+    return [(step, value) for stage, step, value in rows if value is not None and leads_to(stage, branch)]
 
 
 def _ends(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:

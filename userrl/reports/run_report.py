@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from analysis.measure.interval import Interval
 from userrl.machine.home import warehouse_dir
 from userrl.run.results import KeptDemonstrations, ScoresByActor, SolvedByActor
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError
-from userrl_core.number_format import with_limits
 
 REPORT_FILE = "report.json"
 
@@ -101,26 +102,22 @@ class _Data(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class CardInterval(_Data):
-    """A mean or a difference over tasks with its 95 % limits. low, high: None for a single task."""
+def _read_interval(stored: Any) -> Any:
+    """Return an interval from its stored form. A single task has no limits, and earlier reports name no method."""
+    if not isinstance(stored, Mapping):
+        return stored
+    low, high = (math.nan if stored[limit] is None else stored[limit] for limit in ("low", "high"))
+    return Interval(stored["estimate"], low, high, stored["tasks"], stored.get("method", ""))
 
-    estimate: float
-    low: float | None
-    high: float | None
-    tasks: int
 
-    def __str__(self) -> str:
-        return with_limits(self._limits)
+def _write_interval(interval: Interval) -> dict[str, Any]:
+    return {**interval.as_json(), "tasks": interval.units, "method": interval.method}
 
-    @property
-    def signed(self) -> str:
-        """The difference with a sign."""
-        return with_limits(self._limits, sign=True)
 
-    @property
-    def _limits(self) -> Interval:
-        low, high = (math.nan if limit is None else limit for limit in (self.low, self.high))
-        return Interval(self.estimate, low, high, self.tasks, "")
+TaskInterval = Annotated[
+    Interval, BeforeValidator(_read_interval), PlainSerializer(_write_interval, return_type=dict[str, Any])
+]
+"""A mean or a difference over tasks with its 95 % limits, and its stored form."""
 
 
 class CardRow(_Data):
@@ -129,8 +126,8 @@ class CardRow(_Data):
     policy: str
     step: int | None = None
     validation: float | None = None
-    score: CardInterval | None = None
-    gain: CardInterval | None = None
+    score: TaskInterval | None = None
+    gain: TaskInterval | None = None
 
 
 class CardOutcome(_Data):
@@ -149,8 +146,8 @@ class CardDifference(_Data):
 
     a: str
     b: str
-    difference: CardInterval
-    best: CardInterval | None = None
+    difference: TaskInterval
+    best: TaskInterval | None = None
 
 
 class CardTiers(_Data):
@@ -159,9 +156,9 @@ class CardTiers(_Data):
     policy: str
     tiers: int
     best: str
-    gained: CardInterval
+    gained: TaskInterval
     worst: str
-    lost: CardInterval
+    lost: TaskInterval
 
 
 class CardAlarm(_Data):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from analysis.measure.outcome import COLLAPSED, TRAINED
@@ -14,7 +13,7 @@ from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure,
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
 from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, ResultCard, RunReport
 from userrl.run.results import GymScore
-from userrl_core.number_format import NULL, number, with_error
+from userrl_core.number_format import NULL, number, with_error, with_limits
 
 
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
@@ -283,7 +282,7 @@ def _answer(card: ResultCard) -> Line:
         return f"{'; '.join(branch_outcomes)}." if branch_outcomes else ""
     evaluated = [row for row in card.rows if row.score is not None and row.policy != "demonstrator"]
     if len(evaluated) == 1 and evaluated[0].score is not None:
-        return f"{evaluated[0].policy} scores {evaluated[0].score} on {evaluated[0].score.tasks} held-out tasks."
+        return f"{evaluated[0].policy} scores {evaluated[0].score} on {evaluated[0].score.units} held-out tasks."
     return ""
 
 
@@ -295,10 +294,9 @@ def _better_branch(card: ResultCard) -> Line:
 
     clearest = max(card.between, key=clear)
     a, b, difference = Code(clearest.a), Code(clearest.b), clearest.difference
-    low, high = (math.nan if limit is None else limit for limit in (difference.low, difference.high))
-    if low > 0:
+    if difference.low > 0:
         sentence: tuple[Line, ...] = ("Branch ", b, " beat branch ", a)
-    elif high < 0:
+    elif difference.high < 0:
         sentence = ("Branch ", a, " beat branch ", b)
     else:
         sentence = ("Branches ", b, " and ", a, " do not differ clearly")
@@ -321,14 +319,16 @@ def _flat(lines: Sequence[Line]) -> Iterator[str | Code]:
 
 
 def _between(between: CardDifference) -> Line:
-    best = "" if between.best is None else f", {between.best.signed} at their best steps"
-    tasks = f", same {between.difference.tasks} held-out tasks: {between.difference.signed} at the last step{best}."
+    best = "" if between.best is None else f", {with_limits(between.best, sign=True)} at their best steps"
+    last = with_limits(between.difference, sign=True)
+    tasks = f", same {between.difference.units} held-out tasks: {last} at the last step{best}."
     return (Code(between.b), " − ", Code(between.a), tasks)
 
 
 def _by_tier(tiers: CardTiers, start: str) -> str:
     gained, lost = (
-        f"{name} {change.signed}" for name, change in ((tiers.best, tiers.gained), (tiers.worst, tiers.lost))
+        f"{name} {with_limits(change, sign=True)}"
+        for name, change in ((tiers.best, tiers.gained), (tiers.worst, tiers.lost))
     )
     return f"{tiers.policy}, last step minus {start} by tier: highest {gained}; lowest {lost} (of {tiers.tiers} tiers)."
 
@@ -346,7 +346,7 @@ def _table(card: ResultCard) -> TableBlock:
         cells += [NULL if row.step is None else str(row.step)] if steps else []
         cells += [number(row.validation)] if validation else []
         cells += [NULL if row.score is None else str(row.score)]
-        cells += [NULL if row.gain is None else row.gain.signed] if gain else []
+        cells += [NULL if row.gain is None else with_limits(row.gain, sign=True)] if gain else []
         rows.append(tuple(cells))
     over = (
         "tasks"

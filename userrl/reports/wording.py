@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from userrl_core.number_format import number
+
 ENDED = {
     "success": "solved",
     "horizon": "out of turns",
@@ -26,6 +28,18 @@ def ended(stop_reason: str | None, turns: Sequence[Mapping[str, Any]] = ()) -> s
     if stop_reason == "gave_up" and turns and turns[-1]["choice"] == "answer" and not turns[-1]["reward"]:
         return "answered wrong"
     return ENDED.get(str(stop_reason), str(stop_reason))
+
+
+def outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = (), *, sentence: bool = False) -> str:
+    """Return how a conversation ended, with its score and turns. turns: as in `ended`. sentence: begin with a capital."""
+    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
+    if row["stop_reason"] is None:
+        text = "in progress"
+    elif not row["admitted"]:
+        text = f"not scored: {row['reject_reason']}"
+    else:
+        text = f"{ended(row['stop_reason'], turns)}, score {number(row['score'])}, {row['turns']}{allowed} turns"
+    return text[0].upper() + text[1:] if sentence else text
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:

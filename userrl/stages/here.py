@@ -23,7 +23,6 @@ def train_here(
     *,
     say: Callable[..., None] = lambda *args: None,
     progress: Callable[[str, dict[str, Any]], None] = lambda stage, line: None,
-    done: Callable[[], None] = lambda: None,
 ) -> RunReport:
     """Train a plan and return its report. Finished stages are reused, and a killed run continues.
 
@@ -31,9 +30,7 @@ def train_here(
     TrainingError or CheckpointError with one sentence.
     """
     with plan.begin(say=say) as run, run.at_work():
-        return run_all(
-            plan, run, lambda job, share, workers: _do(run, job, share, workers, say, progress), say=say, done=done
-        )
+        return run_all(plan, run, lambda job, share, workers: _do(run, job, share, workers, say, progress), say=say)
 
 
 def finished(plan: RunPlan) -> Run | None:

@@ -55,11 +55,7 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
             "demonstrations.too_few",
             f"No demonstration of {policy.name} can be used for training ({why}). See the turns of stage distill.",
         )
-    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
-    write_chats(chats, chosen.kept)
-    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
-    write_json(used, {"tasks": sorted(chosen.task_keys)})
-    return result_of(policy.name, played, chosen, chats, used)
+    return keep(job, policy.name, played, chosen, sink)
 
 
 def play(
@@ -107,8 +103,26 @@ def play(
     )
 
 
-def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: Path, used: Path) -> DistillResult:
-    """Return the result of a distillation, with its files."""
+def keep(
+    job: StageJob,
+    policy: str,
+    played: list[Trajectory],
+    chosen: Selection,
+    sink: Sink,
+    *,
+    earlier: Path | None = None,
+    trained_in: str = "sft",
+) -> DistillResult:
+    """Write the chosen conversations and their tasks into the stage's folder, log them, and return the result.
+
+    earlier: chats of an earlier stage, which come first in the file. trained_in: the supervised stage that follows.
+    """
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    write_chats(chats, chosen.kept)
+    if earlier is not None:
+        chats.write_bytes(earlier.read_bytes() + chats.read_bytes())
+    sink.demonstrations((t.traj_id for t in chosen.kept if t.traj_id is not None), stage=trained_in)
+    write_json(used, {"tasks": sorted(chosen.task_keys)})
     return DistillResult(
         chats=chats,
         used_tasks=used,

@@ -6,10 +6,9 @@ from userrl.run.job import ProgressWriter, StageJob
 from userrl.run.results import DistillResult
 from userrl.run.tasks import demonstrated_gyms, sample, tasks_of
 from userrl.worker.checkpoint_policy import checkpoint_speaks
-from userrl.worker.distill import play, result_of
-from userrl_core.distill import select_top_k, write_chats
+from userrl.worker.distill import keep, play
+from userrl_core.distill import select_top_k
 from userrl_core.errors import TrainingError
-from userrl_core.json_files import write_json
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 
@@ -39,18 +38,11 @@ def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
         )
         played = play(job, policy, plan, sink, progress, horizon=evolve.horizon, role="train")
     chosen = select_top_k(played, max(len(played), 1), successes=True)
-    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
-    write_chats(chats, chosen.kept)
-    if earlier is not None:
-        chats.write_bytes(earlier.chats.read_bytes() + chats.read_bytes())
-    if not chats.stat().st_size:
+    if not chosen.kept and earlier is None:
         raise TrainingError(
             "demonstrations.too_few",
             f"None of the {len(played)} conversations in stage {job.stage} succeeded, and there are no "
             "demonstrations. Begin with a cold start, or with simpler tasks.",
         )
-    sink.demonstrations(
-        (t.traj_id for t in chosen.kept if t.traj_id is not None), stage=job.stage.replace("explore", "sft")
-    )
-    write_json(used, {"tasks": sorted(chosen.task_keys)})
-    return result_of(policy.name, played, chosen, chats, used)
+    before_chats, trained_in = earlier.chats if earlier else None, job.stage.replace("explore", "sft")
+    return keep(job, policy.name, played, chosen, sink, earlier=before_chats, trained_in=trained_in)

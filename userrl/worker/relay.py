@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 from fastapi import FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 
@@ -17,10 +17,10 @@ _KEPT = ("content-type", "accept")
 
 def relay(inner: str) -> FastAPI:
     """Return an application that forwards to the server at `inner` (``http://127.0.0.1:PORT``)."""
-    client = httpx.AsyncClient(
+    client = httpx2.AsyncClient(
         base_url=inner,
-        timeout=httpx.Timeout(None, connect=5.0),
-        limits=httpx.Limits(max_connections=None),
+        timeout=httpx2.Timeout(None, connect=5.0),
+        limits=httpx2.Limits(max_connections=None),
         trust_env=False,
     )
 
@@ -34,11 +34,11 @@ def relay(inner: str) -> FastAPI:
     @app.api_route("/{path:path}", methods=["GET", "POST"])
     async def ask(path: str, request: Request) -> Response:
         headers = {name: value for name, value in request.headers.items() if name in _KEPT}
-        url = httpx.URL(path=f"/{path}", query=request.url.query.encode())
+        url = httpx2.URL(path=f"/{path}", query=request.url.query.encode())
         sent = client.build_request(request.method, url, headers=headers, content=await request.body())
         try:
             answer = await client.send(sent, stream=True)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return Response("The model's server is down; it is being started again.", status_code=503)
         kind = answer.headers.get("content-type")
 

@@ -170,13 +170,12 @@ class ChatClient:
         ledger: list[ModelCall],
         schema: type[BaseModel] | None = None,
         temperature: float | None = None,
-        max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> ChatAnswer:
         """Return one answer, with as many attempts as the server's settings allow.
 
         schema: the reply must be JSON that fits it; otherwise the request is retried with the reason. ledger: gets
-        exactly one row, also on failure and on cancellation. temperature, max_tokens: override the server's. role:
+        exactly one row, also on failure and on cancellation. temperature: overrides the server's. role:
         for users and judges the reasoning is removed (`final_answer`); a policy's text is unchanged. Raises
         UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
         """
@@ -184,9 +183,7 @@ class ChatClient:
         if role != "policy":  # what a policy is asked is the conversation itself
             call.prompt = list(messages)
         started = time.perf_counter()
-        request = _Request(
-            list(messages), schema, temperature, max_tokens, tools, self._structured and schema is not None
-        )
+        request = _Request(list(messages), schema, temperature, tools, self._structured and schema is not None)
         try:
             answer = await self._with_retries(request, call)
             call.error = None
@@ -286,13 +283,12 @@ class ChatClient:
         if server.extra_body is not None:
             fields["extra_body"] = orjson.loads(server.extra_body)
         temperature = server.temperature if request.temperature is None else request.temperature
-        max_tokens = server.max_tokens if request.max_tokens is None else request.max_tokens
         if temperature is not None:
             fields["temperature"] = temperature
         if server.top_p is not None:
             fields["top_p"] = server.top_p
-        if max_tokens is not None:
-            fields[server.token_field] = max_tokens
+        if server.max_tokens is not None:
+            fields[server.token_field] = server.max_tokens
         if request.tools:
             fields["tools"] = list(request.tools)
             if server.tool_choice != "auto":
@@ -319,7 +315,6 @@ class _Request:
     messages: list[Message]
     schema: type[BaseModel] | None
     temperature: float | None
-    max_tokens: int | None
     tools: Sequence[dict[str, Any]] | None
     structured: bool
     hint: str | None = None

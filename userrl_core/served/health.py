@@ -39,10 +39,10 @@ def user_was_down(trajectory: Trajectory) -> bool:
     return not trajectory.admitted and reason.startswith(("user:", "judge:"))
 
 
-def check_users(users: Any, tries: int = 3) -> None:
+def check_users(users: Any) -> None:
     """Probe every served user, several times because one answer may be lost. Raises ConfigError for one that is down."""
     for server in served_users(users):
-        check_server(server, "user model", tries)
+        check_server(server, "user model")
 
 
 def check_server(server: ChatServer, role: str, tries: int = 3) -> None:

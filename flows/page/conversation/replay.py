@@ -16,7 +16,7 @@ from flows.page.conversation.other_ways import Alternatives, possible
 from flows.page.conversation.token_probabilities import TokenProbabilities
 from flows.page.labels import LabelControl
 from flows.page.trajectories import Listing
-from userrl.reports.wording import attempt, ended, opening_words, sentences_of
+from userrl.reports.wording import attempt, opening_words, outcome, sentences_of
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import gym_class
 from userrl_core.records import Flag
@@ -63,8 +63,7 @@ class ReplayPage:
         row = self._stored.trajectory
         frame.heading(f"{row['gym']}: {opening_words(row['messages'], row['task_id'])}")
         with ui.row().classes("gap-2 items-center"):
-            outcome, kind = _outcome(row, self._stored.turns)
-            frame.chip(outcome, kind=kind)
+            frame.chip(outcome(row, self._stored.turns), kind=_kind(row))
             facts = (*frame.place(row), row["policy"], f"user {row['user_name'] or 'not named'}")
             for fact in (*facts, f"task {row['task_id']}"):
                 frame.chip(str(fact or "–"))
@@ -290,15 +289,11 @@ class ReplayPage:
         ui.run_javascript(f"getHtmlElement({card.id}).scrollIntoView({{block: 'center'}})")
 
 
-def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    if row["stop_reason"] is None:
-        return "in progress", "odd"
-    if not row["admitted"]:
-        return f"not scored: {row['reject_reason']}", "bad"
-    kind = "good" if row["stop_reason"] == "success" else "odd"
-    ending = ended(row["stop_reason"], turns)
-    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
-    return f"{ending}, score {frame.number(row['score'])}, {row['turns']}{allowed} turns", kind
+def _kind(row: Mapping[str, Any]) -> str:
+    """Return the colour of a conversation's outcome."""
+    if row["stop_reason"] is not None and not row["admitted"]:
+        return "bad"
+    return "good" if row["stop_reason"] == "success" else "odd"
 
 
 def _agent(turn: Mapping[str, Any]) -> str:

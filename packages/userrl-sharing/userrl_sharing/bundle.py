@@ -18,7 +18,7 @@ from userrl.reports.document import Block, Document, Folded, Heading, Inline, Li
 from userrl.reports.import_report import ImportedRun, import_document
 from userrl.reports.run_document import run_document
 from userrl.reports.run_report import RunReport
-from userrl.reports.wording import attempt
+from userrl.reports.wording import attempt, outcome
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.number_format import number
@@ -26,7 +26,6 @@ from userrl_sharing.conversation_document import (
     conversation_document,
     conversation_title,
     group_document,
-    outcome,
     page_link,
 )
 from warehouse import Warehouse
@@ -254,7 +253,7 @@ def _drawn_table(
                 Link(conversation_title(row), _page(row["traj_id"])),
                 *((row["stage"] or "", str(row["step"]), row["phase"]) if staged else ()),
                 row["policy"],
-                outcome(row),
+                outcome(row, sentence=True),
             )
             for row in rows
         ),

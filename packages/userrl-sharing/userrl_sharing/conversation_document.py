@@ -9,7 +9,7 @@ import orjson
 
 from userrl.machine.foreign_text import plain_json
 from userrl.reports.document import Block, Document, Folded, Heading, Inline, Link, TableBlock, Text, TurnBlock
-from userrl.reports.wording import attempt, ended, opening_words
+from userrl.reports.wording import attempt, ended, opening_words, outcome
 from userrl_core.number_format import NULL, number
 from warehouse.query.browse import StoredConversation, shared_turns
 
@@ -27,7 +27,7 @@ def conversation_document(conversation: StoredConversation, links: Sequence[Inli
     blocks: list[Block] = [
         *_links(links),
         Text(
-            f"{outcome(row, conversation.turns)}. {_place(row)}{attempt(row)}, agent {row['policy']}, "
+            f"{outcome(row, conversation.turns, sentence=True)}. {_place(row)}{attempt(row)}, agent {row['policy']}, "
             f"user {row['user_name'] or NULL}, task {row['task_id']}."
         ),
         *_opening(conversation),
@@ -74,15 +74,6 @@ def group_document(members: Sequence[StoredConversation], linked: Linked, links:
         if member is not None:
             blocks += [Heading(f"{name}: {attempt(member.trajectory)}"), *turn_blocks(member.turns)]
     return Document(f"Group of {conversation_title(first)}", tuple(blocks))
-
-
-def outcome(row: Row, turns: Sequence[Row] = ()) -> str:
-    """Return how a conversation ended, with its score and turns."""
-    if not row["admitted"]:
-        return f"Not scored: {row['reject_reason']}"
-    ending = ended(row["stop_reason"], turns).capitalize()
-    allowed = "" if row["horizon"] is None else f" of {row['horizon']}"
-    return f"{ending}, score {number(row['score'])}, {row['turns']}{allowed} turns"
 
 
 def turn_blocks(turns: Sequence[Row]) -> Iterator[Block]:

@@ -24,6 +24,7 @@ from userrl.run.listed import listed_runs, measured_ends, reported_ends
 from userrl.run.progress import progress_score, progress_text, shown_score
 from userrl.run.run import RunDescription, claim, find
 from userrl_core.json_files import write_json
+from userrl_core.number_format import with_limits
 from userrl_core.records import Phase
 from warehouse import TurnLog, open_warehouse
 
@@ -82,11 +83,12 @@ def test_the_answer_of_a_fork_is_the_paired_difference_of_its_branches(tmp_path:
     assert report.card is not None
     [between] = report.card.between
     found = between.difference
-    assert (between.a, between.b, found.tasks) == ("short", "longer", TASKS)
+    gained = with_limits(found, sign=True)
+    assert (between.a, between.b, found.units) == ("short", "longer", TASKS)
     assert (found.estimate, found.low, found.high) == (expected.estimate, expected.low, expected.high)
     answer = at_a_glance(report).text().splitlines()[0]
     assert answer == (
-        f"**Branch longer beat branch short: longer − short, same 20 held-out tasks: {found.signed} at the last step. One seed; "
+        f"**Branch longer beat branch short: longer − short, same 20 held-out tasks: {gained} at the last step. One seed; "
         "userrl reproduce --list has the claims that compare recipes over seeds.**"
     )
     assert run_summary(report).text().splitlines()[2] == answer
@@ -96,11 +98,11 @@ def test_the_answer_of_a_fork_names_the_difference_of_the_best_steps_too(tmp_pat
     report = carded(tmp_path, {"SFT": 4, "short": 9, "short last step": 6, "longer": 18})
     assert report.card is not None
     [between] = report.card.between
+    assert between.best is not None
     last, best = (difference(scores(count), scores(18)).interval.estimate for count in (6, 9))
-    assert (between.difference.estimate, between.best and between.best.estimate) == (last, best)
-    assert (
-        f"at the last step, {between.best and between.best.signed} at their best steps." in at_a_glance(report).text()
-    )
+    assert (between.difference.estimate, between.best.estimate) == (last, best)
+    in_words = f"at the last step, {with_limits(between.best, sign=True)} at their best steps."
+    assert in_words in at_a_glance(report).text()
 
 
 def test_the_card_says_which_tier_gained_most_and_which_least(tmp_path: Path) -> None:

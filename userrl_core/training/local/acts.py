@@ -42,9 +42,9 @@ class EncoderActs:
 
     name = "encoder"
 
-    def __init__(self, folder: Path, head: Path = HEAD) -> None:
+    def __init__(self, folder: Path) -> None:
         self._encoder = SentenceEncoder(folder, max(LAYERS))
-        with safe_open(head, framework="numpy") as file:
+        with safe_open(HEAD, framework="numpy") as file:
             self._weight_AF, self._bias_A, self._threshold_A = (
                 file.get_tensor(name).astype(np.float32) for name in ("weight", "bias", "threshold")
             )

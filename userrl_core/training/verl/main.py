@@ -128,7 +128,7 @@ def start_ray(config: Any) -> Any:
     return ray.remote(CreditActor).options(name=ACTOR, num_cpus=0).remote()
 
 
-def await_queue(patience: float = QUEUE_PATIENCE) -> None:
+def await_queue() -> None:
     """Raise TrainingError if another training uses verl's queue. The one of a start that was killed ends soon after it.
 
     verl's queue has one name in the whole cluster, and a second training would join it and take the first one's
@@ -136,7 +136,7 @@ def await_queue(patience: float = QUEUE_PATIENCE) -> None:
     """
     import ray
 
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + QUEUE_PATIENCE
     while True:
         try:
             ray.get_actor(QUEUE, namespace=QUEUE_NAMESPACE)
