@@ -159,6 +159,7 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
             continue
         low, high = reward_bounds
         if recipe.judge is not None:
+            # A turn judge's rewards replace the gym's (TARL section 3.2).
             low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
         if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:
             raise ConfigError(

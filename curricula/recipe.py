@@ -328,7 +328,6 @@ class Recipe(Settings):
     def stage_of(self, step: int, history: History = (), branch: str = "") -> PlannedStage:
         """Return the stage of a step. If gates ended earlier stages early, first and last reflect that.
 
-        The last stage gets the steps that gates save, so that a run always has total_steps steps.
         Raises ConfigError for a step outside 1 ... total_steps.
         """
         way = self.along(branch)
@@ -339,10 +338,11 @@ class Recipe(Settings):
             )
         if not any(stage.gates for stage in self.stages):
             return next(planned for planned in way if step <= planned.last)
+        # Level 0: the horizon is not needed, only where the gates end each stage.
         levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)
         index, first, last = place(levels, step, history)
         if last is None or index == len(levels) - 1:
-            last = self.total_steps
+            last = self.total_steps  # the last stage gets the steps that gates saved
         return PlannedStage(index + 1, first, last, self.stages[index].horizon, self.stages[index])
 
     def mix(self, step: int, history: History = ()) -> dict[str, float]:

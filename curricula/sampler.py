@@ -177,11 +177,13 @@ class TaskSampler:
                 f"{sum(len(self._pools[name].tasks) for name in weights)}. Lower algorithm.batch, or add "
                 "tasks.",
             )
+        # A share of tokens buys fewer tasks where a conversation is long.
         if by_tokens and all(name in self._prices for name in weights):
             weights = {name: weight / self._prices[name] for name, weight in weights.items()}
         batch_tasks: dict[str, Task] = {}
         tasks_left = {name: len(self._pools[name].tasks) for name in weights}
         by_priority = {name: self._by_priority(name, last) for name in weights} if self._curriculum is not None else {}
+        # By key, so that no task is twice in a batch, whichever way it was drawn.
         while len(batch_tasks) < n:
             name = self._next_pool({pool: weight for pool, weight in weights.items() if tasks_left[pool]})
             if name in by_priority:
@@ -302,6 +304,7 @@ class TaskSampler:
         for name, weight in weights.items():
             self._credit[name] += weight
         best = max(weights, key=lambda name: self._credit[name])
+        # As much as all pools together were given, so that the credits keep adding up to zero.
         self._credit[best] -= sum(weights.values())
         return best
 
@@ -311,6 +314,7 @@ class TaskSampler:
         assert curriculum is not None
         uniform = uniforms(len(pool.tasks), derive_seed("curriculum", self.seed, name, self.draws))
         estimates = curriculum.posterior(pool.passed, pool.failed, pool.family_of)
+        # Stable, so that tasks of equal priority have the same order on every machine.
         order = np.argsort(-curriculum.priorities(*estimates, uniform), kind="stable")
         ranked = [pool.tasks[int(index)] for index in order]
         return iter(sorted(ranked, key=lambda task: task.key in last) if last else ranked)
@@ -318,6 +322,7 @@ class TaskSampler:
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
         """Return the next task of the epoch outside the batch. Tasks inside the batch wait for a later batch."""
         pool = self._pools[name]
+        # First the tasks that an earlier batch passed over.
         for pending_index in pool.pending:
             if pool.tasks[pending_index].key not in chosen:
                 pool.pending.remove(pending_index)
@@ -332,6 +337,7 @@ class TaskSampler:
             if pool.tasks[index].key not in chosen:
                 self.draws += 1
                 return pool.tasks[index]
+            # The batch has it already. It waits, because an epoch draws every task once.
             pool.pending.append(index)
 
     def _again(self, name: str, share: float, chosen: Mapping[str, Task]) -> Task | None:

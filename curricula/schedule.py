@@ -70,12 +70,15 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
     if step < 1:
         raise ConfigError("recipe.no_such_step", f"Training steps count from 1. There is no step {step}.")
     gated = any(level.gate is not None for level in levels)
+    # Without gates a horizon follows from the step alone, and no history is needed.
     recorded = _recorded(history) if gated else {}
     first = 1
     for index, level in enumerate(levels):
         last = None if level.steps is None else first + level.steps - 1
+        # The last span's gate has nothing to open.
         if level.gate is not None and index < len(levels) - 1:
             last = _gated_end(level.gate, first, last, step, recorded)
+        # Steps beyond the schedule's end keep its last horizon.
         if last is None or step <= last or index == len(levels) - 1:
             return index, first, last
         first = last + 1
@@ -193,7 +196,9 @@ class ScalingInter(Schedule):
                 if len(horizons) > len(rise):
                     break
                 rise = rise[len(horizons) - 1]
+            # h_(i+1) = h_i + delta_h (AgentGym-RL section 3.3), up to the cap.
             horizons.append(min(horizons[-1] + rise, self.cap))
+        # The last span is open: training continues at the largest horizon.
         return (*(Level(h, self.every) for h in horizons[:-1]), Level(horizons[-1]))
 
 
@@ -261,6 +266,7 @@ class Drawn(GroupSchedule):
         """Return the drawn horizon, which depends on seed, step and group alone. Without a group return the largest."""
         if group is None:
             return self.horizons[-1]
+        # From a seed and not from a generator's state: a restarted step draws the same horizons.
         return self.horizons[derive_seed(seed, "horizon", step, group) % len(self.horizons)]
 
 

@@ -51,6 +51,7 @@ def cold_start(recipe: curricula.Recipe, folder: Path) -> Path:
 
 def train(recipe: curricula.Recipe, start: Path, seed: int, steps: int) -> Iterator[tuple[Any, list[Trajectory]]]:
     """Yield the model and the conversations after each step."""
+    # The order of sums depends on the number of threads, and with it the last bits of the weights.
     torch.set_num_threads(1)
     config = recipe.algorithm
     model, tokenizer = load_checkpoint(start, recipe.model, "cpu")
@@ -64,6 +65,7 @@ def train(recipe: curricula.Recipe, start: Path, seed: int, steps: int) -> Itera
         max_tokens=config.max_tokens,
         max_response_tokens=config.max_response_tokens,
         generator=torch.Generator().manual_seed(derive_seed(seed, "sampling")),
+        # The update needs the sampled ids and their log-probabilities.
         keep_samples=True,
     )
     pool = gyms.tasks("errand", "train", **recipe.gym("errand").tasks)
@@ -87,6 +89,7 @@ def train(recipe: curricula.Recipe, start: Path, seed: int, steps: int) -> Itera
 
         # Credit: shape the turn rewards, compare the trajectories of a task, give every turn its advantage.
         turn_tokens = [s.turn_tokens(len(t.turns)) for s, t in zip(samples, trajectories, strict=True)]
+        # Trajectories are in the order of the tasks, `group` of each task.
         groups = [index // config.group for index in range(len(trajectories))]
         credits = assign_credit([t.rewards for t in trajectories], groups, recipe.credit, turn_tokens=turn_tokens)
         advantages = [
@@ -96,14 +99,17 @@ def train(recipe: curricula.Recipe, start: Path, seed: int, steps: int) -> Itera
 
         # Update on the groups whose scores differ: one optimiser step per minibatch.
         trained = [index for index, signal in enumerate(credits.signal) if signal]
+        # A linear warm-up.
         rate = config.lr * min(1.0, step / max(config.warmup_steps, 1))
         for group in optimizer.param_groups:
             group["lr"] = rate
         model.train()
         for minibatch in minibatches(trained, config, derive_seed(seed, "update", step)):
+            # Rows of similar length need little padding.
             minibatch.sort(key=lambda index: len(samples[index].ids))
             for first in range(0, len(minibatch), config.micro_batch):
                 rows = minibatch[first : first + config.micro_batch]
+                # Every conversation weighs the same, whatever its number of tokens (trajectory_mean).
                 weights = [1 / (samples[i].agent_tokens * len(minibatch)) for i in rows]
                 surrogate(model, [samples[i] for i in rows], [advantages[i] for i in rows], weights, config).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_norm)
@@ -132,15 +138,19 @@ def surrogate(
     """Return PPO's clipped loss over the agent's tokens. weights: of one token of each conversation."""
     ids = pad_sequence([torch.tensor(s.ids) for s in samples], batch_first=True)
     turns = pad_sequence([torch.tensor(s.turns) for s in samples], batch_first=True, padding_value=-1)
+    # The state at one position predicts the token at the next.
     is_agent = turns[:, 1:] >= 0
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][is_agent]
+    # The temperature of sampling, because the ratio compares the distribution that was sampled from.
     logprobs = torch.log_softmax(model.lm_head(hidden) / config.temperature, dim=-1)
     new = logprobs.gather(1, ids[:, 1:][is_agent][:, None])[:, 0]
+    # Numbers kept from sampling, without a gradient.
     old = torch.cat([torch.from_numpy(s.of_agent(s.logprobs)) for s in samples])
     weight = torch.cat([torch.full((s.agent_tokens,), w) for s, w in zip(samples, weights, strict=True)])
     advantage = torch.cat(list(advantages))
     ratio = (new - old).exp()
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+    # The optimiser minimises; the objective (PPO, equation 7) is to be maximised.
     return -(torch.minimum(ratio * advantage, clipped * advantage) * weight).sum()
 
 

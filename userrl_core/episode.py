@@ -40,6 +40,7 @@ class EpisodeRules:
     turns_left: bool = False
 
     def __post_init__(self) -> None:
+        # Checked here, because 2.5 turns or a text would fail only in the middle of a conversation.
         horizon: object = self.horizon
         if not isinstance(horizon, Integral):
             raise ConfigError(
@@ -102,6 +103,7 @@ class Episode:
 
     def _reset(self) -> tuple[list[Message], Exception | None]:
         try:
+            # Gym and policy draw from different seeds, both derived from the episode's.
             opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
             messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
             if self.rules.turns_left:
@@ -113,6 +115,7 @@ class Episode:
     def _begun(self, messages: list[Message], failure: Exception | None) -> list[Message]:
         self.trajectory.messages = list(messages)
         if self._sink is not None:
+            # Logged before the failure is: a conversation that could not begin has a row and a reason.
             self.trajectory.traj_id = self._sink.begin(self.trajectory)
         if failure is not None:
             self._finish("error", _reason("gym", failure))
@@ -176,6 +179,7 @@ class Episode:
             return
         if (turn := self._interruptions.unfinished(self.verifier)) is not None:
             self._record(turn)
+        # Scored as it stands: nobody failed to answer, the model has no room left.
         self._finish("length", None)
 
     def _new_turn(self, reply: PolicyReply, parsed: ParsedReply, policy_seconds: float) -> Turn:
@@ -193,6 +197,7 @@ class Episode:
             thought=parsed.thought,
             message=reply.text,
             observation="",
+            # 0.0 and not null: an unreadable reply earns nothing, and that is known.
             reward=0.0,
             flags=int(flags),
             prompt_tokens=reply.prompt_tokens,
@@ -206,6 +211,7 @@ class Episode:
     async def _step(self, turn: Turn, parsed: ParsedReply, reply: PolicyReply) -> tuple[StopReason | None, str | None]:
         if parsed.call is None:
             turn.observation = parsed.error or "The reply could not be read."
+            # The published gyms end here.
             if self.rules.on_format_error == "continue":
                 return None, None
             # A call that was cut off at the token limit is not the model's format error.
@@ -255,6 +261,7 @@ class Episode:
         self.trajectory.stop_reason = stop_reason
         self.trajectory.admitted = reject_reason is None
         self.trajectory.reject_reason = reject_reason
+        # Null and not 0: a user model that is down says nothing about the agent.
         self.trajectory.score = self.gym.score() if reject_reason is None else None
         if self._sink is not None:
             self._sink.end(self.trajectory)

@@ -105,10 +105,10 @@ def render_any_call(name: str, arguments: str) -> str:
 def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.
 
-    A missing closing tag is tolerated because the model may end its message early. The call must be a JSON object
-    with this tool's name and two string arguments; anything else is a format error. A number as content is taken as
-    its text.
+    The call must be a JSON object with this tool's name and two string arguments; anything else is a format error. A
+    number as content is taken as its text.
     """
+    # The closing tag may be missing, because a model may end its message early.
     blocks = _CALL.findall(text)
     start = text.find("<tool_call>")
     thought = _without_think_tags(text if start < 0 else text[:start])
@@ -138,6 +138,7 @@ def _keep_first(parsed: list[InteractCall | str], thought: str) -> ParsedReply:
     """Return the reply with its first call. parsed: for each call, the call itself or why it is unreadable."""
     first, extra = parsed[0], len(parsed) - 1
     if isinstance(first, str):
+        # The first call counts, also where it is unreadable: no later one is carried out in its place.
         return ParsedReply(None, thought, f"{first} {_HINT}", extra)
     error = f"Only the first of {extra + 1} calls was carried out; make one call per message." if extra else None
     return ParsedReply(first, thought, error, extra)
@@ -169,6 +170,7 @@ def _parse_call(name: object, arguments: object) -> InteractCall | str:
         content = str(content)  # a bare number is what its text says, as in the released code
     if not isinstance(choice, str) or not isinstance(content, str):
         return "The tool call needs two strings, choice and content."
+    # A model may write `Action` or ` action`; choices are lower case.
     return InteractCall(_valid_unicode(choice).strip().lower(), _valid_unicode(content))
 
 

@@ -64,6 +64,7 @@ async def run_episodes(
     if concurrency < 1:
         raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
     horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
+    # Made before any episode, so that an impossible horizon is refused before a conversation begins.
     rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style, turns_left) for turns in horizons}
     episodes = [
         build_episode(
@@ -98,6 +99,7 @@ async def _play(
     episodes: Sequence[Episode], policy: Policy | BatchPolicy, concurrency: int, episode_timeout: float
 ) -> None:
     if isinstance(policy, BatchPolicy):
+        # A torch model plays all conversations in lock-step. A served one answers each as it comes.
         await policy.play(episodes)
         for episode in episodes:
             await _close(episode.gym)

@@ -58,6 +58,7 @@ class RecipeCurriculum:
     def draw(self, step: int, n: int) -> list[Task]:
         """Return the next n tasks in the proportions of the step's mix."""
         stage = self._at(step)
+        # A new stage may have other gyms and task options, and then other pools.
         if stage.number != self._stage:
             self._enter(stage)
         mix = stage.mix(step + self._ahead)
@@ -86,6 +87,7 @@ class RecipeCurriculum:
         values |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
         turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
         if turns is not None and horizon:
+            # As a share of the horizon, so that a gate's threshold means the same in every stage.
             values["length"] = turns / horizon
         if self._timed:
             values |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
@@ -94,6 +96,7 @@ class RecipeCurriculum:
         if isinstance(self._recipe.schedule, Probes):
             largest = self._recipe.schedule.horizons[-1]
             values["groups"] = len(outcomes)
+            # Only a conversation that was allowed the largest horizon shows how many turns a success needs.
             values["probes"] = [turns for group in outcomes for allowed, turns in group if allowed == largest]
         self._history.append(values)
         self._sampler.end_step()
@@ -114,6 +117,7 @@ class RecipeCurriculum:
         """Continue from a `state_dict`."""
         self._history = [dict(entry) for entry in state["history"]]
         number = int(state["stage"])
+        # 0 was stored before the first draw, when no pool was chosen yet.
         if number:
             self._enter(next(stage for stage in self._recipe.planned_stages if stage.number == number))
             self._sampler.load_state_dict(state["sampler"])

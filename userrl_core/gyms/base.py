@@ -124,6 +124,7 @@ class Gym(Generic[C]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # The choices that a gym allows are the methods it defines.
         cls._methods = tuple(str(c) for c in CHOICES if callable(getattr(cls, str(c), None)))
 
     def __init__(self, task: Task, user: Any = None, config: C | None = None) -> None:
@@ -131,6 +132,7 @@ class Gym(Generic[C]):
         self.task = task
         self.user = user
         self.config: C = config if config is not None else self.config_type()  # type: ignore[assignment]
+        # A generator of its own: the global one would depend on the episodes that are played beside this one.
         self.rng = random.Random(0)
         self.turns = 0
         self.rewards: list[float | None] = []
@@ -139,6 +141,7 @@ class Gym(Generic[C]):
         self.succeeded = False
         self._state = "new"
         if user is not None and hasattr(user, "ledger"):
+            # One list for both, so that the user's calls are counted in the step that asked it.
             user.ledger = self.ledger
 
     @classmethod
@@ -193,6 +196,7 @@ class Gym(Generic[C]):
             return self.opening()
         except KeyError as error:
             missing = error.args[0] if error.args else None
+            # A missing key that is no field of the task is a bug of the gym, and keeps its own error.
             if not isinstance(missing, str) or missing in self.task.payload:
                 raise
             raise TaskError(
@@ -209,6 +213,7 @@ class Gym(Generic[C]):
             raise GymError(
                 "gym.misused", f"This {self.name} gym has ended its episode. Make a new one for another episode."
             )
+        # A choice that is not allowed uses up a turn too.
         self.turns += 1
         name = self.aliases.get(call.choice, call.choice)
         if name not in self._methods:

@@ -78,10 +78,10 @@ def without_turns_left(text: str) -> str:
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: EpisodeStyle = "full") -> list[Message]:
     """Return the messages that the agent sees before its first turn.
 
-    opening: the return value of `Gym.reset`. horizon: maximum number of turns, stated in the full style only. A brief
-    prompt must not change when the horizon grows from stage to stage.
+    opening: the return value of `Gym.reset`. horizon: maximum number of turns, stated in the full and the paper's style.
     """
     if style == "brief":
+        # No horizon here: the prompt must not change when the horizon grows from stage to stage.
         return [{"role": "user", "content": gym.brief()}]
     released = gym.task.payload.get("prompt") if style == "released" else None
     if released is not None:

@@ -132,6 +132,7 @@ def assign_credit(
         advantage_NT -= group_means(advantage_NT, turn_weights(tokens_NT) * signal_N[:, None], group_N)[:, None]
     advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
 
+    # Without any credit there is nothing to redistribute: no gradient, and the diagnostics say so.
     without_credit_N = signal_N & (column_sum(shaped_NT * tokens_NT) == 0.0)
     return Credits(
         shaped=rows(shaped_NT, turns_N),
@@ -156,9 +157,11 @@ def formed(
     if config.shaping == "equalized":
         return np.broadcast_to(z_N[:, None], shaped_NT.shape)
     if config.form != "released":
+        # As printed (UserRL section 3): a turn's credit less the mean of trajectory scores.
         centred_NT: Floats = (shaped_NT - mean_N[:, None]) / (std_N[:, None] + EPSILON)
         return centred_NT
     credit_N1 = column_sum(shaped_NT * tokens_NT)[:, None]
+    # N of the released code: with it the mean over the credited tokens is z.
     counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
     # The share first: it lies in [0, 1] for arbitrarily small credit, where z N / sum(a) may overflow.
     share_NT = np.divide(shaped_NT, credit_N1, out=np.zeros_like(shaped_NT), where=credit_N1 != 0.0)
@@ -186,4 +189,5 @@ def spread_to_tokens(
     if not len(advantages):
         return np.zeros(0, dtype)
     counts = np.fromiter(chain.from_iterable(turn_tokens), dtype=np.int64)
+    # Float64 until here; a trainer computes in float32.
     return np.repeat(np.concatenate(advantages).astype(dtype), counts)

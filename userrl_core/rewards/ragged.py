@@ -36,6 +36,7 @@ def pad_rewards(
     """Return rewards as a padded matrix, zero in rejected rows, and the admitted rows."""
     rewards_NT = np.zeros(real_NT.shape)
     rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
+    # A trajectory without a turn has nothing to credit.
     admitted_N = turns_N > 0
     if admitted is not None:
         if len(admitted) != len(rewards):
@@ -65,6 +66,7 @@ def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) ->
     if [len(row) for row in turn_tokens] != turns_N.tolist():
         raise ValueError("turn_tokens and rewards differ in their numbers of turns; pass one count per turn.")
     tokens_NT = np.zeros(real_NT.shape)
+    # Not `real_NT`, since rejected trajectories have counts too. The product below sets those to zero.
     tokens_NT[np.arange(real_NT.shape[1]) < turns_N[:, None]] = np.array(
         [n for row in turn_tokens for n in row], dtype=np.float64
     )
@@ -127,5 +129,7 @@ def group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: 
     total_G = np.bincount(admitted_group, weights=score_N[admitted_N], minlength=groups)
     mean_G = total_G / np.maximum(count_G, 1)
     square_N = (score_N - mean_G[group_N])[admitted_N] ** 2
+    # The maximum with 1: under ddof 1 a group of one trajectory would divide by zero.
     std_G = np.sqrt(np.bincount(admitted_group, weights=square_N, minlength=groups) / np.maximum(count_G - ddof, 1))
+    # Equal scores may differ by rounding, so a deviation below EPSILON is none.
     return GroupStatistics(count_G, mean_G, std_G, (count_G >= 2) & (std_G >= EPSILON))

@@ -28,6 +28,7 @@ def score(rewards_NT: Floats, turns_N: Ints, config: CreditConfig) -> Floats:
         score_N += weight * rewards_NT[:, t]
         weight *= factor
     if config.score == "mean":
+        # A trajectory without a turn is not admitted, and must not divide by zero here.
         score_N /= np.maximum(turns_N, 1)
         return four_digits(score_N) if config.rounding == "released" else score_N
     return score_N

@@ -24,19 +24,20 @@ Bools = NDArray[np.bool_]
 def shape(rewards_NT: Floats, real_NT: Bools, config: CreditConfig) -> Floats:
     """Return the shaped credit of every turn, shape [N, T], zero at padding.
 
-    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. Rounding ``released`` rounds ``em`` to
-    four digits, as the released code does. Raises ConfigError for rewards outside [0, 1] under ``em``, and for an
-    installed rule that is missing or gives no valid credit.
+    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. Raises ConfigError for rewards outside
+    [0, 1] under ``em``, and for an installed rule that is missing or gives no valid credit.
     """
     match config.shaping:
         case "naive":
             return rewards_NT.copy()
         case "equalized":
+            # Every turn counts alike, and the trajectory's score alone distinguishes (UserRL section 3).
             return real_NT.astype(np.float64)
         case "r2g":
             return reward_to_go(rewards_NT, config.gamma)
         case "em":
             mapped_NT = exponential_mapping(rewards_NT, real_NT, config.k)
+            # The released code rounds em to four digits.
             return four_digits(mapped_NT) if config.rounding == "released" else mapped_NT
     return installed_credit(config.shaping, rewards_NT, real_NT, gamma=config.gamma, k=config.k)
 

@@ -116,10 +116,12 @@ class ErrandGym(Gym[ErrandConfig]):
         if link is None:
             return Reply(self._say(NO, "no"))
         part = self._chain[link + 1] if link + 1 < len(self._chain) else None
+        # Only the next question of the chain pays, and only once.
         reward = self._share() if link == self._asked and self.config.questions_paid else 0.0
         reply = await self.user.needs(self._chain[link], part)
         if isinstance(self.user, RuleErrandUser):
             reply = self._say(reply, "raw" if part is None else "part", part=with_article(part) if part else "")
+        # Asking about an earlier thing again takes nothing back.
         self._asked = max(self._asked, link + 1)
         return Reply(reply, reward)
 
@@ -127,6 +129,7 @@ class ErrandGym(Gym[ErrandConfig]):
         """Fetch a raw thing."""
         if self._link(content) != len(self._chain) - 1:
             return Reply(self._say(NO, "no"))
+        # Fetching pays once.
         reward = self._share() if self._held == len(self._chain) else 0.0
         self._held = min(self._held, len(self._chain) - 1)
         return Reply(self._say(OK, "ok"), reward)
@@ -134,6 +137,7 @@ class ErrandGym(Gym[ErrandConfig]):
     async def answer(self, content: str) -> Reply:
         """Make a thing from the one below it in the chain, if the agent holds that."""
         link = self._link(content)
+        # It was not mentioned, its part is not held yet, or it is raw and can only be fetched.
         if link is None or link + 1 < self._held or link + 1 == len(self._chain):
             return Reply(self._say(NO, "no"))
         if link + 1 > self._held:
@@ -141,16 +145,19 @@ class ErrandGym(Gym[ErrandConfig]):
         self._held = link
         if link > 0:
             return Reply(self._say(OK, "ok"), self._share())
+        # The rewards of a solution add up to 1 in both forms.
         goal = 1.0 - (self.config.shared if self.config.reward == "dense" else 0.0)
         return Reply(self._say(DONE, "done"), goal + self._share(), done=True)
 
     def score(self) -> float | None:
         """Return 1.0 once the thing is made."""
+        # Where a turn could not be scored, the conversation cannot be either.
         return None if None in self.rewards else float(self._held == 0)
 
     def _link(self, content: str) -> int | None:
         """Return the chain index of a named thing; None if it was not mentioned yet."""
         name = content.strip().lower()
+        # Only what was mentioned counts, so the chain cannot be guessed.
         mentioned = self._chain[: self._asked + 1]
         if self._words is not None:
             name = " ".join(item for item in mentioned if item in re.findall(r"[a-z]+", name))

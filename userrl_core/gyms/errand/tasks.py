@@ -41,6 +41,7 @@ def _of_depth(depth: int) -> tuple[Task, ...]:
         chains = [list(pair) for pair in permutations(NAMES, 2)]
         rng.shuffle(chains)
     else:
+        # A dictionary keeps the order of drawing, which a set does not: tasks are the same in every process.
         unique_chains: dict[tuple[str, ...], None] = {}
         while len(unique_chains) < PER_DEPTH:
             unique_chains[tuple(rng.sample(NAMES, depth + 1))] = None
@@ -50,4 +51,5 @@ def _of_depth(depth: int) -> tuple[Task, ...]:
 
 def _task(chain: list[str]) -> Task:
     digest = content_hash(chain)
+    # The content decides the split, so no task is in two of them.
     return Task("errand", digest, split_of(digest), {"chain": chain}, tier=f"depth-{len(chain) - 1}")

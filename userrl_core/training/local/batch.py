@@ -61,6 +61,7 @@ class Batch:
         for group, trajectory in zip(self.groups, self.trajectories, strict=True):
             if trajectory.admitted:
                 succeeded = trajectory.stop_reason == "success"
+                # The horizon too, since some schedules give each group its own.
                 outcomes[group].append((trajectory.horizon, len(trajectory.turns) if succeeded else 0))
         return outcomes
 

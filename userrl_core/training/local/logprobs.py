@@ -98,6 +98,7 @@ def _of_chunk(
 ) -> tuple[Tensor, Tensor]:
     logits_sV = head(rows).float()  # bfloat16 has too few digits for a softmax over the vocabulary
     if temperature != 1.0:
+        # As in sampling: the importance ratio compares the same distribution.
         logits_sV = logits_sV / temperature
     log_sV = torch.log_softmax(logits_sV, dim=-1)
     picked = log_sV.gather(1, tokens_s[:, None])[:, 0]

@@ -60,6 +60,7 @@ class _Stage:
         restart.rewind(first_stage, state.step, finished=finished)
         metrics: dict[str, float] = {}
         if restart.begins_run and job.validation:
+            # The first point of the learning curve: the policy before RL.
             score, validated = await self.rollouts.validate(self.context(0, "validate"))
             self.sink.metrics(validated, stage=first_stage, step=0)
             self.save(score)
@@ -118,9 +119,11 @@ class _Stage:
         token_use = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
         if budget is None or not token_use:
             return self.config.batch
+        # The budget of all steps up to this one, less the tokens used so far.
         owed = budget * (len(token_use) + 1) - sum(tokens for tokens, _ in token_use)
         # At the last step's tokens per task. What it drew too much or too little is made up for in the next step.
         tokens, tasks = token_use[-1]
+        # Bounded, because after a step of very short conversations the estimate may be far too high.
         return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
 
     async def collect(self, step: int, task_count: int) -> tuple[Batch, Credits, int]:
@@ -188,6 +191,7 @@ class _Stage:
 
     def save(self, score: float | None) -> None:
         """Write a checkpoint."""
+        # Before the first step, which would have stored it.
         if self.state.curriculum is None:
             self.state.curriculum = self.curriculum.state_dict()
         self.restart.save(self.state, self.stage_of(self.state.step), score)

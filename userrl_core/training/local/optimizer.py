@@ -63,6 +63,7 @@ def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay
     """Return AdamW over all trained parameters, with 32-bit master weights where they have fewer bits."""
     parameters = trained(module).values()
     if all(parameter.dtype == torch.float32 for parameter in parameters):
+        # `foreach` would hold one or two more copies of the weights, for the same result.
         return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
     return MasterAdamW(module, lr, betas, weight_decay)
 
@@ -84,6 +85,7 @@ def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]
     The step is skipped when the norm is not finite.
     """
     norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
+    # One gradient that is not finite would spoil all weights and both moments. The step is skipped.
     if norm == norm and norm != float("inf"):
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)

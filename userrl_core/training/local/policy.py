@@ -84,6 +84,7 @@ class LocalPolicy:
         self._model.eval()
         for start in range(0, len(episodes), self._max_batch):
             rows = [_Row(episode) for episode in episodes[start : start + self._max_batch]]
+            # Gyms that wait for other processes open at the same time.
             opened = await asyncio.gather(*(self._open(row) for row in rows))
             active = [row for row, ready in zip(rows, opened, strict=True) if ready]
             size = self._rows_at_once(active)
@@ -111,6 +112,7 @@ class LocalPolicy:
         opening = [openings.setdefault(tuple(row.pending), len(openings)) for row in active]
         shared = self._share_openings and len(openings) < len(active)
         rows_read = len(openings) if shared else len(active)
+        # With room for some replies, so that the cache need not grow in each of the first turns.
         decoder = make_decoder(self._model, rows_read, longest + 4 * min(self._max_tokens, 256))
         while active:
             started = time.perf_counter()
@@ -142,9 +144,12 @@ class LocalPolicy:
         if row.episode.finished:
             return False
         ids = self._format.opening(messages, tools_for(row.episode.gym.name, messages))
+        # Counted after the opening, whose length differs from gym to gym.
         row.limit = self._limit if self._max_response is None else min(self._limit, len(ids) + self._max_response)
         for turn in row.episode.trajectory.turns:
+            # The sampled ids: tokenising the text again may give others.
             said = turn.token_ids or self._format.reply(turn.message)
+            # A reply that was cut off lacks the end that the template needs.
             cut = [] if said[-1] == self._format.end_id else [self._format.end_id]
             ids = [*ids, *said, *cut, *self._format.after_reply(row.episode.shown(turn))]
         row.pending = ids
@@ -158,6 +163,7 @@ class LocalPolicy:
         """Append the observation. Return False when no token of another reply would fit after it."""
         ids = self._format.after_reply(observation)
         if reply.truncated:
+            # The template needs the end of the message. As a token of the environment it carries no loss.
             ids = [self._format.end_id, *ids]
         if len(row.sample.ids) + len(ids) >= row.limit:
             row.episode.out_of_tokens()
@@ -175,6 +181,7 @@ class LocalPolicy:
         pending = [row.pending for row in rows]
         if opening is not None:
             pending = [pending[opening.index(number)] for number in range(max(opening) + 1)]
+        # Padded on the left: the next token of every row is at the same position.
         ids, real = pad(pending, self._pad, left=True, device=self._device)
         logits = decoder.feed(ids, real)
         if opening is not None:
@@ -188,9 +195,11 @@ class LocalPolicy:
         entropies: list[Tensor] = []
         while True:
             token, logprob, entropy = self._sample(logits)
+            # A row that has ended is sampled along until the longest ends; -1 marks what is thrown away.
             tokens.append(torch.where(done, -1, token))
             logprobs.append(logprob)
             entropies.append(entropy)
+            # As of before this token, so that the token that ends a reply is still fed.
             unfinished = ~done
             done = done | (token == self._format.end_id) | (len(tokens) >= budget)
             if bool(done.all()):

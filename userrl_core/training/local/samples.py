@@ -34,6 +34,7 @@ class Sample:
     def append_environment(self, ids: Sequence[int]) -> None:
         """Append tokens of the opening, the environment or the template."""
         self.ids += ids
+        # -1 keeps these tokens out of the loss.
         self.turns += [-1] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.entropies += [0.0] * len(ids)

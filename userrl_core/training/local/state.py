@@ -95,13 +95,13 @@ class TrainState:
     def restore(self, folder: Path) -> bool:
         """Load the trainer files of a checkpoint. Its model, or the base of its adapters, must already be loaded.
 
-        Returns False without files of this kind (after a cold start RL begins with a new optimiser). Raises
-        CheckpointError when the files belong to another model or algorithm.
+        Returns False without files of this kind. Raises CheckpointError when the files belong to another model or algorithm.
         """
         trainer = folder / TRAINER
         if not trainer.is_dir():
             return False
         record = read_json(trainer / "trainer.json")
+        # After a cold start RL begins with a new optimiser.
         if record["kind"] != self.kind:
             return False
         self.step, self.curriculum, self.history = record["step"], record["curriculum"], record["history"]

@@ -1,13 +1,7 @@
 """The policy update of all algorithms: PPO's clipped surrogate over agent tokens, with optional terms.
 
-Importance ratios are relative to the log-probabilities at sampling. Options and their sources:
-
-- dual clip (Ye et al. 2020);
-- KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl");
-- entropy bonus;
-- a mask that restricts the loss to the tokens of highest entropy (Wang et al. 2025, used in TARL).
-
-Under dpo the surrogate is the log-probability itself, and each minibatch computes its advantages anew (`algorithms/dpo.py`).
+Importance ratios are relative to the log-probabilities at sampling. Optional are a dual clip, a KL term, an entropy bonus and an
+entropy mask; each names its source at its line.
 
 Shapes: S agent tokens of a micro-batch.
 """
@@ -61,6 +55,7 @@ def items_of(batch: Batch, advantages: Advantages) -> list[Item]:
     return [
         Item(sample, sample.of_agent(sample.logprobs), tokens, sample.of_agent(sample.entropies), None, group, score)
         for sample, tokens, trains, group, score in rows
+        # A conversation whose gym failed at once has no agent token.
         if trains and sample.agent_tokens
     ]
 
@@ -74,18 +69,17 @@ def with_reference(items: Sequence[Item], model: Any, config: AlgorithmConfig) -
 
 
 def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:
-    """Return the order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size.
-
-    Under dpo a group stays in one minibatch.
-    """
+    """Return the order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size."""
     order: list[list[int]] = []
     rng = random.Random(seed)
     units: dict[int, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
+        # dpo compares the trajectories of a group, so they stay in one minibatch.
         units[item.group if config.name == "dpo" else number].append(number)
     for _ in range(config.inner_epochs):
         rows = list(units.values())
         rng.shuffle(rows)
+        # No minibatch is empty, and their sizes differ by one at most.
         count = min(config.minibatches, len(rows))
         for part in (list(chain.from_iterable(rows[k::count])) for k in range(count)):
             # Sorted by length: less padding in each forward pass.
@@ -106,6 +100,7 @@ def update_policy(
     logprob_gap = 0.0
     threshold = None
     if config.entropy_mask is not None and items:
+        # Wang et al. 2025, TARL section 5.2. Over the whole batch, so that all minibatches mask the same tokens.
         threshold = entropy_threshold(np.concatenate([item.entropy for item in items]), config.entropy_mask)
     model.train()
     for number, rows in enumerate(order):
@@ -177,14 +172,17 @@ def forward_passes(samples: Sequence[Sample], config: AlgorithmConfig) -> list[l
 def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tensor:
     """Return the objective per token, to be maximised."""
     high = config.clip if config.clip_high is None else config.clip_high
+    # The minimum takes away the gain of leaving the clip range, and keeps the loss (PPO, equation 7).
     clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - config.clip, 1 + high) * advantage)
     if config.dual_clip is None:
         return clipped
+    # Dual clip (Ye et al. 2020): at a negative advantage the minimum has no lower bound, and a large ratio would outweigh all.
     return torch.where(advantage < 0, torch.maximum(clipped, config.dual_clip * advantage), clipped)
 
 
 def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
     """Return a per-token estimate of the KL divergence from own to other: never negative, zero where they are equal."""
+    # Schulman's estimator k3, exp(d) - d - 1.
     d = (other - own).clamp(-_RATIO_BOUND, _RATIO_BOUND)
     # expm1, not exp(d) - 1: between nearly equal models the rounding of float32 could have either sign.
     return (torch.expm1(d) - d).clamp(min=0)
@@ -208,11 +206,15 @@ def _backward(
     old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
     advantage = torch.from_numpy(np.concatenate([item.advantage for item in items])).to(device)
     weight = torch.from_numpy(np.repeat(np.asarray(weights, np.float32), [len(i.old) for i in items])).to(device)
+    # exp would overflow beyond the bound.
     ratio = (logprobs - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
+    # dpo's surrogate is the log-probability itself; its advantages are of the present weights (`algorithms/dpo.py`).
     objective = logprobs * advantage if config.name == "dpo" else surrogate(ratio, advantage, config)
     if threshold is not None:
         sampling_entropy = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
+        # The weights stay as they are: masked tokens count in the mean, with objective 0.
         objective = objective * (sampling_entropy >= threshold)
+    # The optimiser minimises.
     loss = -(objective * weight).sum()
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (entropy * weight).sum()
@@ -224,7 +226,7 @@ def _backward(
         if config.kl_coef:
             loss = loss + config.kl_coef * (kl * weight).sum()
     loss.backward()  # type: ignore[no-untyped-call]
-    with torch.no_grad():
+    with torch.no_grad():  # metrics only
         # Compared with the objective itself, so that dual clip counts too.
         unclipped = surrogate(ratio, advantage, config) == ratio * advantage
         return {
@@ -246,4 +248,5 @@ def token_weights(tokens: Sequence[int], aggregation: str) -> list[float]:
     """
     if aggregation == "token_mean":
         return [1.0 / sum(tokens)] * len(tokens)
+    # trajectory_mean: a long conversation counts no more than a short one (the papers).
     return [1.0 / (count * len(tokens)) for count in tokens]

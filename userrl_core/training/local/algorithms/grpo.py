@@ -14,5 +14,6 @@ from userrl_core.training.local.batch import Advantages, Batch, from_turns
 
 def grpo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
     """Return group-normalised advantages per turn."""
+    # Groups without a signal have advantage 0. Under `keep` they still count in the loss's means.
     trains = credits.admitted if config.filter == "keep" else credits.signal
     return from_turns(batch, [np.asarray(row) for row in credits.advantages], trains.copy(), {})

@@ -84,6 +84,7 @@ class Restart:
         folder = step_folder(self._root, state.step)
         saved = write_checkpoint(folder, state.save, stage=stage, step=state.step, parent=self.parent, score=score)
         if score is not None and (self.best is None or score > self.best.score):
+            # Of equal scores the earlier checkpoint stays the best one.
             self.best = Best(path=folder, id=saved.id, step=state.step, score=score)
         prune(self._root, self._job.keep_checkpoints, self.best.path if self.best else None)
         self._sink.checkpoint(

@@ -41,6 +41,7 @@ class Rollouts:
         if self._job.algorithm.name == "remax":
             greedy = self._make_policy(0.0, 1.0, train=False)
             baseline = await self._play(greedy, tasks, horizons, replace(context, phase="baseline"), 1)
+            # The score of the greedy conversation is remax's baseline.
             scores = greedy_scores(baseline, self._job.credit)
             batch.baselines = [scores[group] for group in groups]
         return batch
