@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def served_gym(gym: str) -> Iterator[str]:
-    """Serve a gym on a free port, and give its address. Exits if nothing answers within a minute."""
+    """Serve a gym on a free port, and give its address. Exits if nothing answers within ten minutes."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     command = [sys.executable, "-m", "flows.cli.main", "serve-gym", gym, "--port", str(port)]
@@ -20,14 +20,15 @@ def served_gym(gym: str) -> Iterator[str]:
         assert server.stdout is not None
         server.stdout.readline()  # it says that it is about to listen
         try:
-            _wait_for(port)
+            wait_for_port(port)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
 
 
-def _wait_for(port: int) -> None:
-    for _ in range(300):
+def wait_for_port(port: int) -> None:
+    """Wait until something answers on a port. Exits if nothing does within ten minutes."""
+    for _ in range(3000):
         with socket.socket() as probe:
             probe.settimeout(0.2)
             if probe.connect_ex(("127.0.0.1", port)) == 0:

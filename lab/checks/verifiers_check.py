@@ -23,6 +23,7 @@ from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_gym_verifiers.process import FOLDER, PYTHON
 
+PACKAGE = "verifiers==0.3.1"
 ENVIRONMENTS = Path(__file__).parents[2] / "tests" / "userrl_core" / "gyms" / "verifiers_environments"
 CALLS: dict[str, list[InteractCall]] = {
     "guess_number": [*(InteractCall("action", str(n)) for n in range(8)), InteractCall("action", "hm")],
@@ -72,7 +73,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Scores of the gym and of verifiers' own evaluation.")
     parser.add_argument("--venv", type=Path, default=Path(".venv-verifiers"))
     parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--package", default="verifiers==0.3.1")
+    parser.add_argument("--package", default=PACKAGE)
     arguments = parser.parse_args()
     python, wrong = python_with(arguments.venv, arguments.package).absolute(), 0
     os.environ |= {PYTHON: str(python), FOLDER: str(ENVIRONMENTS)}

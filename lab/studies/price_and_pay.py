@@ -214,9 +214,9 @@ def draw(plan: PriceAndPay, rows: Sequence[Row], path: Path) -> None:
     by_pay = [
         figures.Line(
             f"pay {pay:g}",
-            [_middle(ends_of_seeds(curves, (price, pay))) for price in plan.prices],
+            [_middle(ends_of_seeds(curves, (price, pay))) for price in reversed(plan.prices)],
             markers=True,
-            names=[f"price {price:g}" for price in plan.prices],
+            names=[f"price {price:g}" for price in reversed(plan.prices)] if pay == max(plan.pays) else (),
         )
         for pay in plan.pays
     ]
@@ -225,11 +225,11 @@ def draw(plan: PriceAndPay, rows: Sequence[Row], path: Path) -> None:
     pair_by_name = {arm(*pair): pair for pair in pairs(plan)}
     shown_arms = dict.fromkeys(name for contrast in plan.contrasts for name in contrast)
     over = [figures.Line(name, _mean_curve(curves, pair_by_name[name]), markers=True) for name in shown_arms]
-    goal = figures.Line("oracle", oracle.points[-1:], markers=True, names=["oracle"])
+    goal = figures.Line("oracle", oracle.points[-1:], markers=True)
     figures.panels(
         [
-            figures.Panel("grounded success by questions asked, 28 turns", [*by_pay, goal], x="questions"),
-            figures.Panel("the same at 3 to 28 turns", [*over, oracle], x="questions"),
+            figures.Panel("grounded success by questions asked, 28 turns", [goal, *by_pay], x="questions"),
+            figures.Panel("the same at 3 to 28 turns", [oracle, *over], x="questions"),
         ],
         height=4.0,
         path=path,

@@ -14,6 +14,7 @@ the same demonstrations. Families are the units of the sign test.
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from analysis.drawing import COLORS, QUIET, drawing, in_both
 from analysis.measure.collapse_rule import min_fall
 from analysis.measure.interval import Interval, newcombe
 from analysis.measure.verdict import ALPHA, compare_shares
@@ -357,45 +359,40 @@ def draw_differences(contrast: Primary, path: Path) -> None:
 
 def draw_cells(rows: Rows, path: Path) -> None:
     """Draw the change of every run against gamma: a panel per family and form, a colour per pay."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "what-collapses"
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     families = list(dict.fromkeys(row["family"] for row in rows))
     forms = list(dict.fromkeys(row["form"] for row in rows))
     gammas = sorted({row["gamma"] for row in rows})
-    size = (2 * len(families) + 1, 2.2 * len(forms) + 0.6)
-    figure, panels = pyplot.subplots(
-        len(forms), len(families), figsize=size, layout="constrained", sharex=True, sharey=True, squeeze=False
-    )
-    for (line, form), (column, family) in ((a, b) for a in enumerate(forms) for b in enumerate(families)):
-        axes = panels[line][column]
-        for pay, colour, shift in (("paid", "tab:blue", -0.12), ("unpaid", "tab:red", 0.12)):
-            pay_rows = [
-                row for row in rows if (row["family"], row["form"], row["enabling_turn"]) == (family, form, pay)
-            ]
-            for mark, collapsed in (("o", 0), ("x", 1)):
-                marked_rows = [row for row in pay_rows if row["collapsed"] == collapsed]
-                positions = [gammas.index(row["gamma"]) + shift for row in marked_rows]
-                label = pay if not collapsed else None
-                axes.plot(
-                    positions,
-                    [row["last"] - row["start"] for row in marked_rows],
-                    mark,
-                    color=colour,
-                    markersize=4,
-                    label=label,
-                )
-        axes.axhline(0, color="grey", linewidth=0.8)
-        axes.set_xticks(range(len(gammas)), [f"{gamma:g}" for gamma in gammas])
-        axes.set_title(f"{family}, {form}", fontsize=9)
-    panels[0][0].legend(fontsize=8)
-    figure.supxlabel("gamma of the credit", fontsize=9)
-    figure.supylabel("end less cold start (x: collapsed)", fontsize=9)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    with drawing():
+        figure = Figure(figsize=(1.6 * len(families) + 0.8, 2.0 * len(forms) + 0.6), layout="constrained")
+        panels = figure.subplots(len(forms), len(families), sharex=True, sharey=True, squeeze=False)
+        for (line, form), (column, family) in ((a, b) for a in enumerate(forms) for b in enumerate(families)):
+            axes = panels[line][column]
+            axes.axhline(0, color=QUIET, linewidth=0.8, zorder=0.5)
+            for number, (pay, shift) in enumerate((("paid", -0.15), ("unpaid", 0.15))):
+                for mark, collapsed in (("o", 0), ("x", 1)):
+                    marked_rows = [
+                        row
+                        for row in rows
+                        if (row["family"], row["form"], row["enabling_turn"], row["collapsed"])
+                        == (family, form, pay, collapsed)
+                    ]
+                    positions = [gammas.index(row["gamma"]) + shift for row in marked_rows]
+                    changes = [row["last"] - row["start"] for row in marked_rows]
+                    axes.plot(positions, changes, mark, color=COLORS[number])
+                if not line and not column:  # the names, in colour, where a legend would be
+                    axes.annotate(
+                        f"enabling turn {pay}", (0.03, 0.13 - 0.1 * number), xycoords="axes fraction",
+                        color=COLORS[number], fontsize=7.5, fontweight="bold",
+                    )  # fmt: skip
+            axes.set_xticks(range(len(gammas)), [f"{gamma:g}" for gamma in gammas])
+            axes.set_title(f"{family}, {form}", fontsize=8.5)
+        figure.supxlabel("gamma of the credit", fontsize=9)
+        figure.supylabel("score at the end less cold start (x: collapsed)", fontsize=9)
+        text_file = io.StringIO()
+        figure.savefig(text_file, format="svg", metadata={"Date": None, "Creator": None})
+    path.write_text(in_both(text_file.getvalue()), encoding="utf-8")
 
 
 if __name__ == "__main__":

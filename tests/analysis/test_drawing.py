@@ -48,20 +48,15 @@ def test_a_drawing_has_the_colours_of_the_style_and_chooses_dark_ones_itself() -
 
 
 def test_numbers_on_the_cells_of_a_matrix_stand_out_in_light_and_dark() -> None:
-    svg = matrix(["a"], ["x", "y", "z"], [[(0.0, "none"), (-1.0, "bad"), (0.5, "good")]], title="t")
-    cells = re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="fill: (#[0-9a-f]{6})', svg)
-    texts = [re.findall(rf'fill: (#[0-9a-f]{{6}})"[^>]*>{word}<', svg)[0] for word in ("none", "bad", "good")]
-    assert len(cells) == 3
-    for color, cell in zip(texts, cells, strict=True):
-        assert color not in DARK
-        assert min(contrast(color, cell), contrast(color, mixed(cell, GROUNDS[1]))) > 4.5
-
-
-def mixed(cell: str, ground: str) -> str:
-    """The colour of a cell of opacity .75."""
-    return "#" + "".join(
-        f"{round(0.75 * int(cell[n : n + 2], 16) + 0.25 * int(ground[n : n + 2], 16)):02x}" for n in (1, 3, 5)
-    )
+    values = [n / 10 for n in range(-10, 11)]
+    svg = matrix(["a"], [f"c{n}" for n in range(21)], [[(value, f"v{n}") for n, value in enumerate(values)]], title="t")
+    cells = re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="fill: (#[0-9a-f]{6})(.*?)"', svg)
+    texts = [re.findall(rf'fill: (#[0-9a-f]{{6}})"[^>]*>v{n}<', svg)[0] for n in range(21)]
+    assert len(cells) == 21
+    for color, (cell, more) in zip(texts, cells, strict=True):
+        assert not {color, cell} & set(DARK)
+        assert "opacity" not in more  # the ground would show through
+        assert contrast(color, cell) > 4.5
 
 
 def test_names_of_lines_with_equal_ends_do_not_overlap_and_long_ones_are_cut() -> None:

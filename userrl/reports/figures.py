@@ -116,7 +116,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         )
         for at, value, name in zip(steps, values, line.names, strict=False):
             axes.annotate(
-                plain(name), (at, value), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=color
+                plain(name), (at, value), xytext=(5, -10), textcoords="offset points", fontsize=7.5, color=color
             )
     if len(panel.lines) > 1:
         ends = [(number, line) for number, line in enumerate(panel.lines) if line.points]
@@ -193,14 +193,15 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
         return _svg(figure)
 
 
-ON_STRONG, ON_WEAK = "#fefefe", "#0a0a0a"
-"""Colours of the text on a cell. They stay in dark, as the cells' colours do."""
+ON_STRONG, ON_WEAK = "#fefefe", "#010101"
+"""Colours of the text on a cell, which stay in dark. Both have a contrast of 4.6 at a luminance of .178."""
 
 
 def matrix(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str]]], *, title: str
 ) -> str:
     """Draw a table of values as colours, blue above zero and red below. cells: value and text of each, row by row."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     values = np.array([[value for value, _ in row] for row in cells])
@@ -209,7 +210,9 @@ def matrix(
         figure = Figure(figsize=(2.2 + 1.45 * len(columns), 1.0 + 0.55 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
         # Vector cells: the page's security policy blocks the embedded image that imshow draws.
-        axes.pcolormesh(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.75, rasterized=False)
+        # Opaque, so that they are the same in dark.
+        colors_RC3 = 0.25 + 0.75 * colormaps["RdBu"](0.5 + values / (2 * largest))[..., :3]
+        axes.pcolormesh(colors_RC3)
         axes.invert_yaxis()
         axes.grid(visible=False)
         axes.set_xticks(
@@ -219,8 +222,7 @@ def matrix(
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         for row_index, row in enumerate(cells):
-            for at, (value, text) in enumerate(row):
-                strong = abs(value) > 0.7 * largest
+            for at, (_, text) in enumerate(row):
                 axes.text(
                     at + 0.5,
                     row_index + 0.5,
@@ -228,10 +230,16 @@ def matrix(
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color=ON_STRONG if strong else ON_WEAK,
+                    color=ON_STRONG if _luminance(colors_RC3[row_index, at]) < 0.178 else ON_WEAK,
                 )
         axes.set_xlabel(plain(title))
         return _svg(figure)
+
+
+def _luminance(rgb: np.ndarray) -> float:
+    """Return the relative luminance of a colour (WCAG 2.1)."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def _svg(figure: Any) -> str:
