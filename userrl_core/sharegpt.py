@@ -29,7 +29,7 @@ def read_conversations(
         raise TaskError(
             "chats.invalid",
             f"{path} contains no call of {', '.join(gyms)}: no assistant turn has a {TOOL_NAME} call with a "
-            "choice that these gyms allow. docs/recipes.md describes the format.",
+            "choice that these gyms allow. docs/reference/conversation-files.md describes the format.",
         )
     return chats
 

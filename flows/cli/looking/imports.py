@@ -25,7 +25,8 @@ def import_(
 ) -> None:
     """Import conversations of another tool as a run of kind imported.
 
-    Importing the same file again changes nothing. Nothing of a broken file is kept. docs/how-to.md lists the formats.
+    Importing the same file again changes nothing. Nothing of a broken file is kept.
+    docs/reference/conversation-files.md lists the formats.
 
     Example: userrl import results.json --name gpt-4o
     """
