@@ -47,7 +47,7 @@ def tokenizer(end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
     )
 
 
-def llama(folder: Path, seed: int = 0) -> Path:
+def llama(folder: Path, seed: int = 0, context: int = 2048) -> Path:
     """Write model and tokenizer; returns the folder."""
     tok = tokenizer()
     config = LlamaConfig(
@@ -58,7 +58,7 @@ def llama(folder: Path, seed: int = 0) -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
-        max_position_embeddings=2048,
+        max_position_embeddings=context,
         tie_word_embeddings=True,
         initializer_range=0.08,
         bos_token_id=1,

@@ -18,6 +18,7 @@ from userrl_core.judging.judge import TurnJudge
 from userrl_core.policies.base import BatchPolicy, Policy, Session
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory
 from userrl_core.seeding import derive_seed
+from userrl_core.served.health import turn_seconds
 from userrl_core.sink import Sink
 from userrl_core.waiting import WaitingEpisodes
 
@@ -39,7 +40,7 @@ async def run_episodes(
     on_format_error: Literal["end", "continue"] = "end",
     prompt_style: EpisodeStyle = "full",
     turns_left: bool = False,
-    step_timeout: float = 120.0,
+    step_timeout: float | None = None,
     episode_timeout: float = 1800.0,
     progress: Progress | None = None,
     skip: Collection[tuple[str, int]] = (),
@@ -52,7 +53,8 @@ async def run_episodes(
     mapping of those by gym. gym_config: options by gym. seed: of every random draw. concurrency: episodes in
     flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played
     before and are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
-    before it is executed. turns_left: the agent is shown how many turns it has left.
+    before it is executed. step_timeout: maximum seconds of gym and user for one turn; None: `served.health.turn_seconds` of
+    the users. turns_left: the agent is shown how many turns it has left.
 
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
@@ -65,7 +67,8 @@ async def run_episodes(
         raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
     horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
     # Made before any episode, so that an impossible horizon is refused before a conversation begins.
-    rules = {turns: EpisodeRules(turns, on_format_error, step_timeout, prompt_style, turns_left) for turns in horizons}
+    seconds = turn_seconds(user) if step_timeout is None else step_timeout
+    rules = {turns: EpisodeRules(turns, on_format_error, seconds, prompt_style, turns_left) for turns in horizons}
     episodes = [
         build_episode(
             task, attempt, rules[turns], sink=sink, user=user, context=context, seed=seed, gym_config=gym_config

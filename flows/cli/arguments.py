@@ -34,7 +34,12 @@ Names = Annotated[
 
 def parse_user(text: str) -> Any:
     """Return a user as a request takes it: a kind, or a mapping with kind and options. Raises ConfigError for broken JSON."""
-    return json_object(text, 'Give a user as {"kind": ..., "options": {...}}.') if text.startswith("{") else text
+    return name_or_json(text, 'Give a user as {"kind": ..., "options": {...}}.')
+
+
+def name_or_json(text: str, remedy: str) -> Any:
+    """Return a name as it is, and JSON as `json_object` does."""
+    return json_object(text, remedy) if text.startswith("{") else text
 
 
 def json_object(text: str, remedy: str) -> Any:

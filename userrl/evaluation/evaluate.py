@@ -24,7 +24,7 @@ def evaluate(
     who: str | Sequence[str] = (),
     *,
     suite: str | None = None,
-    model: str | None = None,
+    model: str | dict[str, Any] | None = None,
     base_url: str | None = None,
     user: str | dict[str, Any] | Sequence[str | dict[str, Any]] | None = None,
     recipe: str = "auto",
@@ -45,10 +45,10 @@ def evaluate(
     """Evaluate on held-out tasks or a suite, and return the scores. Called again, it continues a stopped evaluation.
 
     who: a run (its best checkpoint), a checkpoint's folder or ``demonstrator``; by default the latest run. model: a served
-    model instead. turns: maximum number of agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). out: a .csv file
-    for the plot data; the plot is an .svg file next to it. Several policies, users or turns give a grid, and so does out.
-    dollars, hours: limits of the evaluation. Raises ConfigError, CheckpointError or TrainingError with one
-    sentence.
+    model instead, by name or with options of its server (``{"model": "m", "timeout": 300}``). turns: maximum number of
+    agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). out: a .csv file for the plot data; the plot is an
+    .svg file next to it. Several policies, users or turns give a grid, and so does out. dollars, hours: limits of the
+    evaluation. Raises ConfigError, CheckpointError or TrainingError with one sentence.
     """
     from curricula.validation import validated
     from userrl.evaluation.grid import Axes, Grid, horizons, play
@@ -131,7 +131,8 @@ class ScoredEvaluation(Printed):
         return "\n".join([*(line for row in self.rows for line in self._lines(row)), self._query()])
 
     def _lines(self, row: ScoreRow) -> list[str]:
-        counts = f"({row.trajectories} trajectories, {row.rejected} rejected)"
+        unreadable = f", {row.unreadable} with an unreadable call" if row.unreadable else ""
+        counts = f"({row.trajectories} trajectories{unreadable}, {row.rejected} rejected)"
         of = f"  {plain(row.tier)}" if row.tier else ""
         lines = [f"{plain(row.actor)}  {row.gym}{of}  {row.interval()}  {counts}"]
         if row.tier:

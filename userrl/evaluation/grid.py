@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.measure.interval import Interval
 from curricula.load import from_resolved
 from curricula.suites import load_suite
-from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.evaluation.planned import actor_of, evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.notebook import Printed
@@ -95,13 +95,20 @@ class Grid:
         """Yield every evaluation, in the order of the table."""
         scaling = len(self.axes.turns) > 1 or (self.base.attempts or 1) > 1
         for policy, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
-            run = None if self.base.model else _trained(policy)
+            served = self.base.served
+            run = None if served else _trained(policy)
             trained_with = _trained_with(run) if run else "–"
             user_label = "default" if user is None else user if isinstance(user, str) else _spelt(user)
             start = cold_start(run.folder) if run and scaling else None
             if start is not None:
                 yield Cell(self._with(str(start), user, turns), f"{policy} (start)", True, trained_with, user_label)
-            yield Cell(self._with(policy, user, turns), self.base.model or policy, False, trained_with, user_label)
+            yield Cell(
+                self._with(policy, user, turns),
+                actor_of(policy, served).label if served else policy,
+                False,
+                trained_with,
+                user_label,
+            )
 
     def _with(self, who: str, user: Any, turns: int | None) -> EvaluateRequest:
         update = {"checkpoint": who, "user": user, "horizon": turns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from curricula.host import AUTO
 from curricula.options import check_url
 from curricula.suites import Suite, load_suite
+from curricula.validation import validated
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import runs_dir
 from userrl.machine.pretrained import model_path
@@ -26,6 +27,7 @@ from userrl.run.run import Run, find
 from userrl.run.suites import BASE, settings_of
 from userrl.stages.execution import execute
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.served.client import ChatServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def evaluate_here(
 
 def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
     """Check an evaluation request. Raises ConfigError or CheckpointError with one sentence if it cannot run here."""
-    actor = actor_of(request.checkpoint, request.model, request.base_url)
+    actor = actor_of(request.checkpoint, request.served)
     suite = None if request.suite is None else load_suite(request.suite)
     recipe = _recipe_of(actor, suite) if request.recipe == AUTO else request.recipe
     resolved_request = request.model_copy(update={"recipe": recipe})
@@ -157,15 +159,20 @@ def _evaluated(actor: Actor) -> Evaluated:
     return Evaluated(label=actor.label, kind=actor.kind, where=server_of(actor).base_url or "OpenAI")
 
 
-def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = None) -> Actor:
-    """Resolve a policy. Raises CheckpointError for a folder without a model, ConfigError for an address with a password."""
-    if model is not None:
-        if base_url:
+def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
+    """Resolve a policy. served: options of a served model, which is the policy instead of the checkpoint.
+
+    Raises CheckpointError for a folder without a model, ConfigError for an address with a password and unusable options.
+    """
+    if served is not None:
+        server = validated(ChatServer, served, "model")
+        if server.base_url:
             try:
-                check_url(base_url, "base_url")
+                check_url(server.base_url, "base_url")
             except ConfigError as error:
                 raise ConfigError(error.code, f"{error}.") from None
-        return Actor(label=model, kind="served", path=model, options={"base_url": base_url} if base_url else {})
+        options = {name: value for name, value in served.items() if name != "model"}
+        return Actor(label=server.model, kind="served", path=server.model, options=options)
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")
     folder = Path(model_path(checkpoint))

@@ -156,13 +156,13 @@ def _start_validation(warehouse: Warehouse, run: str) -> float | None:
 def _cost(report: RunReport, warehouse: Warehouse) -> CardCost:
     tokens = """SELECT coalesce(sum(completion_tokens), 0) FROM trajectories_all
                 WHERE run_id = $run AND phase IN ('train', 'baseline')"""
-    calls = "SELECT sum(dollars), sum(unpriced_calls), count(*) FROM cost(run := $run)"
-    dollars, unpriced, served = warehouse.sql(calls, run=report.run).fetchall()[0]
+    calls = "SELECT sum(dollars), sum(unpriced_calls) FROM cost(run := $run)"
+    dollars, unpriced = warehouse.sql(calls, run=report.run).fetchall()[0]
     return CardCost(
         seconds=sum(report.seconds.values()),
         cpu_seconds=sum(report.cpu_seconds.values()),
         tokens=int(warehouse.sql(tokens, run=report.run).fetchall()[0][0]),
-        dollars=float(dollars or 0.0) if served else None,
+        dollars=dollars,
         unpriced_calls=int(unpriced or 0),
     )
 

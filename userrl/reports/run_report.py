@@ -170,7 +170,9 @@ class CardAlarm(_Data):
 
 
 class CardCost(_Data):
-    """The cost of all stages. tokens: sampled in training. dollars: of served models, None if none was called."""
+    """The cost of all stages. tokens: sampled in training. dollars: of calls of served models
+    whose price is known, None if there are none.
+    """
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0

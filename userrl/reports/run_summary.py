@@ -175,7 +175,8 @@ def by_turns(report: RunReport) -> Iterator[TableBlock]:
             f"Share solved within this number of turns, from one evaluation at {report.horizon}. The agent does "
             "not see how many turns are left, so a task solved in t turns is solved at every horizon of at least t."
         )
-    yield TableBlock(("task", "turns", *report.solved), tuple(_turn_rows(report)), note)
+    if rows := tuple(_turn_rows(report)):
+        yield TableBlock(("task", "turns", *report.solved), rows, note)
 
 
 def _turn_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
@@ -365,10 +366,11 @@ def _table(card: ResultCard) -> TableBlock:
 
 
 def _cost_line(cost: CardCost) -> str:
-    served = "no served model was called" if cost.dollars is None else f"${cost.dollars:.2f} of model calls"
-    unpriced = f" ({cost.unpriced_calls:,} calls without a price)" if cost.unpriced_calls else ""
+    unpriced = f"{cost.unpriced_calls:,} model calls without a known price" if cost.unpriced_calls else ""
+    priced = "" if cost.dollars is None else f"${cost.dollars:.2f} of model calls"
+    served = " and ".join(filter(None, (priced, unpriced))) or "no served model was called"
     tokens = f"; {cost.tokens:,} tokens sampled in training" if cost.tokens else ""
     return (
         f"Cost: {cost.seconds:,.0f} s, summed over stages, with {cost.cpu_seconds:,.0f} s of processor time{tokens}; "
-        f"{served}{unpriced}."
+        f"{served}."
     )

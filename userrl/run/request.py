@@ -168,8 +168,8 @@ class EvaluateRequest(RunRequest):
     checkpoint: str = "latest"
     """A folder, a run (its best checkpoint), latest, or demonstrator."""
 
-    model: str | None = None
-    """A served model instead of a checkpoint."""
+    model: dict[str, Any] | str | None = None
+    """A served model instead of a checkpoint: its name, or options of its server such as model, timeout and max_tokens."""
 
     base_url: str | None = None
     """The served model's OpenAI-compatible server. None: OpenAI."""
@@ -197,6 +197,14 @@ class EvaluateRequest(RunRequest):
 
     budget: RunBudget | None = None
     """Limits after which the evaluation stops. It continues once they are raised."""
+
+    @property
+    def served(self) -> dict[str, Any] | None:
+        """The options of the served model's server; None for another policy."""
+        if self.model is None:
+            return None
+        address = {"base_url": self.base_url} if self.base_url else {}
+        return {**address, **({"model": self.model} if isinstance(self.model, str) else self.model)}
 
 
 class SweepRequest(Request):

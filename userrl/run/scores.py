@@ -13,6 +13,7 @@ from userrl.machine.home import warehouse_dir
 from userrl.run.job import Actor
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number, with_limits
+from userrl_core.records import Flag
 from userrl_core.seeding import content_hash
 from warehouse import Warehouse, open_warehouse
 
@@ -39,6 +40,8 @@ class ScoreRow(BaseModel):
     """Number of scored tasks."""
     trajectories: int = 0
     rejected: int = 0
+    unreadable: int = 0
+    """Scored trajectories with a reply in which no call could be read."""
     data: str = ""
     user: str = ""
     horizon: int = 0
@@ -75,7 +78,7 @@ def score_rows(
     """
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         settings = warehouse.query("evaluation_setting", run=run_id).pl().to_dicts()
-        scores, rejected = _scores(warehouse, run_id)
+        scores, rejected, unreadable = _scores(warehouse, run_id)
         more = _more(warehouse, run_id, metrics, categories)
     rows: list[ScoreRow] = []
     for policy, checkpoint in dict.fromkeys((row["policy"], row["checkpoint"]) for row in settings):
@@ -102,6 +105,7 @@ def score_rows(
                     tasks=len(tasks),
                     trajectories=sum(map(len, tasks)),
                     rejected=sum(rejected[(*policy_key, row["gym"], tier)] for row in part_settings),
+                    unreadable=sum(unreadable[(*policy_key, row["gym"], tier)] for row in part_settings),
                     data=_joined(row["data"] for row in part_settings),
                     user=_joined(row["user_model"] for row in part_settings),
                     horizon=max(row["horizon"] for row in part_settings),
@@ -130,20 +134,27 @@ def _tiers(scores: Iterable[Key], policy_key: tuple[str, str | None], gym: str) 
     return categories if len(categories) > 1 else []
 
 
-def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list[float]]], dict[Key, int]]:
-    """Return the scores of every task's admitted attempts, and the number of rejected trajectories."""
+def _scores(
+    warehouse: Warehouse, run_id: str
+) -> tuple[dict[Key, dict[str, list[float]]], dict[Key, int], dict[Key, int]]:
+    """Return the scores of every task's admitted attempts, the number of rejected trajectories, and of the admitted ones with
+    an unreadable call.
+    """
     text = """select policy, checkpoint, gym, tier, task_id, list(score order by attempt) filter (admitted),
-                     count(*) filter (not admitted)
+                     count(*) filter (not admitted), count(*) filter (admitted and flags & $unread > 0)
               from trajectories where run_id = $run and phase = 'evaluate' group by all order by all"""
     scores: dict[Key, dict[str, list[float]]] = defaultdict(dict)
     rejected: dict[Key, int] = defaultdict(int)
-    for policy, checkpoint, gym, tier, task, attempt_scores, lost in warehouse.sql(text, run=run_id).fetchall():
+    unreadable: dict[Key, int] = defaultdict(int)
+    rows = warehouse.sql(text, run=run_id, unread=int(Flag.FORMAT_ERROR)).fetchall()
+    for policy, checkpoint, gym, tier, task, attempt_scores, lost, unread in rows:
         for part in {"", tier}:
             key = (policy, checkpoint, gym, part)
             rejected[key] += lost
+            unreadable[key] += unread
             if attempt_scores:
                 scores[key][task] = attempt_scores
-    return defaultdict(dict, scores), rejected
+    return defaultdict(dict, scores), rejected, unreadable
 
 
 def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories: bool) -> dict[Key, dict[str, float]]:

@@ -33,6 +33,11 @@ def served_users(users: Any) -> set[ChatServer]:
     return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
 
 
+def turn_seconds(users: Any) -> float:
+    """Return the maximum seconds of gym and user for one turn: four times as long as the slowest user may take to reply."""
+    return 4 * max(server.timeout for server in (ChatServer(), *served_users(users)))
+
+
 def user_was_down(trajectory: Trajectory) -> bool:
     """Return True if the trajectory was rejected because its user or judge gave no usable reply."""
     reason = trajectory.reject_reason or ""

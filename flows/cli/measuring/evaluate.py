@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.arguments import Json, parse_user
+from flows.cli.arguments import Json, name_or_json, parse_user
 from flows.cli.terminal import plain_json
 from userrl_core.json_files import json_text
 
@@ -17,7 +17,13 @@ def evaluate(
     run: Annotated[
         list[str] | None, typer.Option(help="A run or checkpoint folder to evaluate; may be repeated.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A served model to evaluate instead of a checkpoint.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="""A served model to evaluate instead of a checkpoint: its name, or JSON with options of its server such """
+            """as '{"model": "gpt-4o", "max_tokens": 512, "timeout": 300}' (docs/users.md, Served users)."""
+        ),
+    ] = None,
     base_url: Annotated[str | None, typer.Option(help="The /v1 address of its OpenAI-compatible server.")] = None,
     demonstrator: Annotated[bool, typer.Option("--demonstrator", help="Evaluate the scripted demonstrator.")] = False,
     user: Annotated[
@@ -69,7 +75,7 @@ def evaluate(
     done = userrl.evaluate(
         [*([name] if name else []), *(run or []), *(["demonstrator"] if demonstrator else [])],
         suite=suite,
-        model=model,
+        model=None if model is None else name_or_json(model, 'Give a model as {"model": ..., "base_url": ...}.'),
         base_url=base_url,
         user=[parse_user(text) for text in user or ()],
         recipe=recipe,

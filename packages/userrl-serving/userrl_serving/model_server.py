@@ -98,20 +98,25 @@ class ModelServer:
         return request
 
     async def work(self) -> None:
-        """Answer batches until cancelled."""
+        """Answer batches until cancelled. A request whose client has gone is left out, or cut in the middle of its reply."""
         while True:
             batch = [await self._waiting.get()]
             await asyncio.sleep(WAIT)
             while len(batch) < self._max_batch and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
-            if not await self._complete(batch) and len(batch) > 1:
+            batch = [waiting for waiting in batch if not waiting[1].cancelled()]
+            if batch and not await self._complete(batch) and len(batch) > 1:
                 for waiting in batch:  # each alone, so that a request fails for itself only
                     await self._complete([waiting])
 
     async def _complete(self, batch: list[tuple[CompletionRequest, asyncio.Future[Completion]]]) -> bool:
         """Answer a batch, and return whether that worked. A single request that fails gets the exception."""
         try:
-            replies = await asyncio.to_thread(self._completer.complete, [request for request, _ in batch])
+            replies = await asyncio.to_thread(
+                self._completer.complete,
+                [request for request, _ in batch],
+                lambda index: not batch[index][1].cancelled(),
+            )
         except Exception as error:  # noqa: BLE001  the client is told, and the server continues
             if len(batch) == 1 and not batch[0][1].done():
                 batch[0][1].set_exception(error)
@@ -146,7 +151,18 @@ def app_of(server: ModelServer) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> JsonAnswer:
-        return JsonAnswer(await server.answer(await request.body()))
+        answer = asyncio.create_task(server.answer(await request.body()))
+        disconnect = asyncio.ensure_future(
+            request.receive()
+        )  # after the body nothing comes but the end of the connection
+        try:
+            await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            return JsonAnswer(answer.result() if answer.done() else {})
+        except asyncio.CancelledError:
+            return _error(503, "The server is stopping.")
+        finally:
+            answer.cancel()
+            disconnect.cancel()
 
     @app.exception_handler(NotServed)
     async def not_served(_: Request, error: NotServed) -> JsonAnswer:

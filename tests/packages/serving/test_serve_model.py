@@ -20,6 +20,7 @@ from tests.flows.small import environment
 from tests.llama import llama
 from tests.makers import raises
 from tests.ports import free_port
+from tests.published import published
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.training.config import ModelConfig
@@ -28,7 +29,8 @@ from userrl_core.training.local.state import load_checkpoint
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
 from userrl_core.training.local.threads import fix_threads
-from userrl_serving.model_server import ModelServer
+from userrl_serving.model_server import ModelServer, app_of
+from warehouse import open_warehouse
 
 QUESTION = [{"role": "user", "content": "Which coat?"}]
 LOOK_UP: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
@@ -40,7 +42,7 @@ PING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return llama(tmp_path_factory.mktemp("model") / "tiny-llama")
+    return llama(tmp_path_factory.mktemp("model") / "tiny-llama", context=2**14)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +180,7 @@ def test_the_protocol_is_openai_s(base_url: str, folder: Path) -> None:
         ({"messages": [{"role": "user", "content": "\ud800"}]}, 400),
         ({"seed": 10**400}, 400),
         ({"messages": [*QUESTION, {"role": "assistant", "content": "so"}]}, 400),
-        ({"messages": [{"role": "user", "content": "word " * 600}]}, 400),
+        ({"messages": [{"role": "user", "content": "word " * 6000}]}, 400),
     ],
 )
 def test_what_is_not_served_is_refused(base_url: str, folder: Path, change: dict[str, Any], status: int) -> None:
@@ -284,6 +286,24 @@ def test_a_call_grows_by_texts_that_can_still_become_one(text: str, ended: bool,
     assert (rule.allows(text, ended), rule.complete(text)) == (allowed, complete)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        ('{"choice": "search", "content": "a \\", \\"b', True),
+        ('{"choice": "search", "content": "a"', True),
+        ('{"choice": "search", "content": "a", ', False),
+        ('{"choice": "search", "choice"', False),
+        ('{"content": {"choice": 1, "of": ["x"]}, "cho', True),
+        ('{"content": [1, 2], "other', False),
+    ],
+)
+def test_a_required_call_has_the_names_of_its_tool_and_each_once(arguments: str, allowed: bool) -> None:
+    """SmolLM2 begins "choice" again and again after the content, so its call came to no end."""
+    tool = {"function": {"name": "act", "parameters": {"properties": {"choice": {}, "content": {}}}}}
+    rule = required_call([tool], line=False)
+    assert rule.allows(f'<tool_call>\n{{"name": "act", "arguments": {arguments}', ended=False) is allowed
+
+
 def test_a_model_that_writes_lines_is_required_to_write_one() -> None:
     rule = required_call([tool_schema(["search", "answer"])], line=True)
     assert rule.allows("answer: a red", ended=False)
@@ -315,6 +335,49 @@ def test_a_request_that_fails_fails_alone(folder: Path) -> None:
     assert len(first.ids) == len(last.ids) == 3
 
 
+def test_a_request_whose_client_has_gone_is_given_up(folder: Path) -> None:
+    """The client times out and asks again. Nobody would read the first reply, and the second one would wait for it."""
+    body = json.dumps({"model": "tiny", "messages": QUESTION}).encode()
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def leave() -> bool:
+        server = ModelServer(completer(folder), ("tiny",))
+        route = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+        await app_of(server)(route, receive, send)
+        _, future = server._waiting.get_nowait()
+        return future.cancelled()
+
+    assert asyncio.run(leave())
+
+
+def test_a_reply_that_nobody_waits_for_any_more_is_cut(folder: Path) -> None:
+    requests = [CompletionRequest(QUESTION, seed=seed, max_tokens=12) for seed in (1, 2)]
+    ours = completer(folder)
+    alone = ours.complete(requests[1:])
+    left, kept = ours.complete(requests, lambda index: index > 0)
+    assert len(left.ids) == 1
+    assert kept.ids == alone[0].ids
+
+
+def test_a_conversation_that_is_too_long_is_refused_as_too_long_and_not_for_its_tools(
+    base_url: str, folder: Path
+) -> None:
+    server = ChatServer(model=str(folder), base_url=base_url, max_tokens=6)
+    long = [{"role": "user", "content": "word " * 6000}]
+
+    async def talk() -> None:
+        await client_for(server).complete(long, role="policy", ledger=[], tools=[LOOK_UP])
+
+    with raises("policy.no_reply", "does not fit the server's context"):
+        asyncio.run(talk())
+
+
 def test_our_client_talks_to_it_at_once_from_many_conversations(base_url: str, folder: Path) -> None:
     server = ChatServer(model=str(folder), base_url=base_url, max_tokens=6)
 
@@ -327,14 +390,43 @@ def test_our_client_talks_to_it_at_once_from_many_conversations(base_url: str, f
 
 
 @pytest.mark.slow
-def test_it_is_evaluated_as_agent_while_it_also_plays_the_user(base_url: str, folder: Path, tmp_path: Path) -> None:
-    """The random model writes no readable call, so its score is 0, but every conversation is scored."""
-    command = [sys.executable, "-m", "flows.cli.main", "evaluate", "--model", str(folder), "--base-url", base_url]
-    user = json.dumps({"kind": "openai", "options": {"model": str(folder), "base_url": base_url, "max_tokens": 6}})
-    words = ["--gym", "wish", "--tasks", "2", "--horizon", "2", "--user", user]
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(
+    ("suite", "gyms"), [("userrl-table3:ours", 8), ("userbench-single:ours", 1), ("tarl-retail", 1), ("agentgym-rl", 3)]
+)
+def test_a_suite_is_played_by_a_random_model_as_agent_user_and_judge(
+    suite: str, gyms: int, base_url: str, folder: Path, tmp_path: Path
+) -> None:
+    """Calls are required, since the model writes none by itself. As judge it writes no JSON: such a conversation has no score."""
+    data = {"USERRL_PUBLISHED_DATA": str(published("tau-bench").parent)} if suite == "tarl-retail" else {}
+    seeded = {"model": str(folder), "base_url": base_url, "retries": 1, "backoff": 0, "extra_body": {"seed": 4}}
+    agent = {**seeded, "tool_choice": "required", "temperature": 1.0, "max_tokens": 120}
+    strategy = {"strategy": "react"} if suite == "tarl-retail" else {}
+    user = {"kind": "openai", "options": {**seeded, "max_tokens": 12, **strategy}}
+    words = ["--model", json.dumps(agent), *(["--user", json.dumps(user)] if suite != "agentgym-rl" else [])]
+    command = [sys.executable, "-m", "flows.cli.main", "evaluate", suite, *words, "--tasks", "1", "--attempts", "1"]
     done = subprocess.run(
-        [*command, *words], env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=300
+        [*command, "--horizon", "2", "--json"],
+        env={**environment(tmp_path), **data},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    assert "wish" in done.stdout
-    assert "0 rejected" in done.stdout
+    assert done.returncode in (0, 1), done.stderr
+    rows = {row["gym"]: row for row in json.loads(done.stdout)["rows"] if row["gym"] != "all" and not row["tier"]}
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        played = warehouse.sql("select gym, admitted, score, reject_reason, flags & 1 from trajectories").fetchall()
+        cost = {row["role"]: row for row in warehouse.query("cost").pl().to_dicts()}
+    assert len(played) == len(rows) == gyms
+    for gym, admitted, score, reason, unreadable in played:
+        row = rows[gym]
+        assert (row["trajectories"], row["rejected"]) == ((1, 0) if admitted else (0, 1))
+        assert row["score"] == score
+        assert row["unreadable"] == (unreadable if admitted else 0)
+        assert admitted or (score is None and reason.startswith(("user: ", "judge: ")))
+    assert cost["policy"]["completion_tokens"] > 0
+    assert all(row["dollars"] is None and row["unpriced_calls"] == row["calls"] for row in cost.values())
+    if suite.endswith(":ours"):
+        assert any(not admitted for _, admitted, *_ in played)
+        assert sum(row["failed"] for role, row in cost.items() if role != "policy") > 0

@@ -52,6 +52,17 @@ def test_a_served_model_gets_the_full_prompt_and_the_full_tiers_and_waits_for_no
     assert "Evaluated: the served model `served-1` at http://127.0.0.1" in page
     assert "from scratch" not in page
     assert "Checkpoint: `None`" not in page
+    assert " model calls without a known price." in page
+    assert "$0.00" not in page
+    assert "| task | turns |" not in page  # nothing was solved
+
+
+@pytest.mark.usefixtures("prepared")
+def test_conversations_without_a_readable_call_are_counted_beside_their_score(tmp_path: Path) -> None:
+    with MockServer(lambda body: Answer("ok")) as server:
+        done = evaluate(tmp_path, server, "--gym", "wish")
+    assert "wish  0.000 " in done.stdout
+    assert "(2 trajectories, 2 with an unreadable call, 0 rejected)" in done.stdout
 
 
 @pytest.mark.usefixtures("prepared")

@@ -122,6 +122,33 @@ def test_a_served_model_gets_the_suites_tokens_protocol_and_tool_choice(here: Pa
     assert (native.label, native.native) == ("m (native)", True)
 
 
+def test_options_of_a_served_model_precede_the_suites(here: Path) -> None:
+    options = {"base_url": "http://127.0.0.1:1/v1", "timeout": 300, "max_tokens": 64}
+    [actor] = plan("agentgym-rl", model={"model": "m", **options}).actors
+    assert (actor.label, actor.options) == ("m", options)
+
+
+def test_the_address_of_a_served_model_may_be_given_beside_its_options(here: Path) -> None:
+    given = {"model": {"model": "m", "timeout": 300}, "base_url": "http://127.0.0.1:1/v1"}
+    [actor] = plan("agentgym-rl", **given).actors
+    assert actor.options == {"base_url": "http://127.0.0.1:1/v1", "timeout": 300, "max_tokens": 512}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "fact"),
+    [
+        ({"timout": 1}, "recipe.unknown_key", "did you mean 'timeout'?"),
+        ({"timeout": -1}, "recipe.invalid_value", "timeout"),
+        ({"model": 3}, "recipe.invalid_value", "model"),
+    ],
+)
+def test_an_unusable_option_of_a_served_model_is_refused(
+    options: dict[str, Any], code: str, fact: str, here: Path
+) -> None:
+    with raises(code, fact):
+        plan("agentgym-rl", model={"model": "m", **options})
+
+
 def test_table_four_plays_nothing_that_table_three_has_played(here: Path) -> None:
     third, fourth = (plan(f"userrl-table{number}:ours", user="rule") for number in (3, 4))
     assert third.plan.run_id == fourth.plan.run_id

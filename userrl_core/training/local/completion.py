@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -89,13 +89,15 @@ class Completer:
         if len(ids) >= self._limit:
             raise ConfigError(
                 "argument.out_of_range",
-                f"The conversation has {len(ids)} tokens; this model takes fewer than {self._limit}.",
+                f"The conversation has {len(ids)} tokens, too many for this model's context length of {self._limit}.",
             )
         return ids
 
     @torch.inference_mode()
-    def complete(self, requests: Sequence[CompletionRequest]) -> list[Completion]:
-        """Return one reply per request."""
+    def complete(
+        self, requests: Sequence[CompletionRequest], waits: Callable[[int], bool] = lambda index: True
+    ) -> list[Completion]:
+        """Return one reply per request. waits: whether anybody still waits for the reply at this index; else it is cut."""
         prompts = [self.prompt(request) for request in requests]
         replies = [Completion(prompt_tokens=len(ids)) for ids in prompts]
         budgets = [min(r.max_tokens, self._limit - len(ids)) for r, ids in zip(requests, prompts, strict=True)]
@@ -111,7 +113,9 @@ class Completer:
             open_rows = [
                 index
                 for index, row in enumerate(rows)
-                if len(replies[row].ids) < budgets[row] and not self._ended(replies[row], requests[row], rules[row])
+                if len(replies[row].ids) < budgets[row]
+                and waits(row)
+                and not self._ended(replies[row], requests[row], rules[row])
             ]
             if not open_rows:
                 break

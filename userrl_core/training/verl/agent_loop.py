@@ -38,7 +38,7 @@ from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.client import ChatServer
-from userrl_core.served.health import served_user, until_it_answers, user_was_down
+from userrl_core.served.health import served_user, turn_seconds, until_it_answers, user_was_down
 from userrl_core.training.local.text.calls import CallStyle, style_of
 from userrl_core.training.local.text.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
@@ -240,7 +240,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             EpisodeRules(
                 horizon,
                 stage.job.on_format_error,
-                stage.job.step_timeout,
+                stage.job.step_timeout or turn_seconds(stage.job.users),
                 stage.job.model.prompt_style,
                 stage.job.model.turns_left,
             ),

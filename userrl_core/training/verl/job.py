@@ -73,8 +73,8 @@ class VerlJob(RlJob):
     policy: str = "policy"
     """The acting policy's name in reports."""
 
-    step_timeout: PositiveFloat = 120.0
-    """Maximum seconds of gym and user for one turn."""
+    step_timeout: PositiveFloat | None = None
+    """Maximum seconds of gym and user for one turn. None: by the users' time-outs (`served.health.turn_seconds`)."""
 
     policy_timeout: PositiveFloat = 600.0
     """Maximum seconds of the rollout engine for one reply."""
