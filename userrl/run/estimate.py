@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from curricula import Recipe
 from userrl.machine.pretrained import model_title
 from userrl.machine.slots import named
+from userrl.run.request import Backend
 from userrl.run.tasks import users_of
 from userrl_core.errors import ConfigError
 from userrl_core.served.health import served_users
@@ -21,7 +22,7 @@ from userrl_core.training.config import ModelConfig
 from userrl_core.training.one_gpu import check_one_gpu
 from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.machine.step_time import ConversationTokens, step_time, user_server
-from userrl_core.training.verl.memory import settled
+from userrl_core.training.verl.memory import check_machine, settled
 
 LONG_HOURS = 1.0
 SCRATCH_RATE = 1.25e11
@@ -171,10 +172,14 @@ def _step(recipe: Recipe) -> float | None:
     return step_time(machine, algorithm, str(recipe.model.path), user=user, talk=talk)
 
 
-def one_gpu(recipe: Recipe, init_from: str | None) -> list[tuple[str, str]]:
-    """Return the local backend's needs on the recipe's GPU, as (label, value). Raises ConfigError if they exceed the card."""
-    card = recipe.hardware.memory_gb
-    return check_one_gpu(recipe.model, recipe.algorithm, recipe.cold_start, card, init_from or None)
+def gpu_needs(recipe: Recipe, backend: Backend, init_from: str | None) -> list[tuple[str, str]]:
+    """Return a run's needs on each of its GPUs, as (label, value); [] on a CPU. Raises ConfigError if they exceed the card."""
+    hardware, start = recipe.hardware, init_from or None
+    if backend == "verl":
+        return check_machine(recipe.model, hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+    if not hardware.gpus:
+        return []
+    return check_one_gpu(recipe.model, recipe.algorithm, recipe.cold_start, hardware.memory_gb, start)
 
 
 def parameters_of(model: ModelConfig) -> float | None:

@@ -22,7 +22,7 @@ from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
 from userrl.run.ending import last_step
-from userrl.run.estimate import one_gpu, warning
+from userrl.run.estimate import gpu_needs, warning
 from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
@@ -44,7 +44,6 @@ from userrl.run.tasks import count_published
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.json_files import read_json
 from userrl_core.suggest import nearest
-from userrl_core.training.verl.memory import check_machine
 from warehouse.files.runs import register_run
 
 HOPELESS = ("environment", "judge", "settings", "backend")
@@ -154,16 +153,9 @@ class RunPlan:
             f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
             for row in self.recipe.stage_table()
         ]
-        recipe, needs = self.recipe, []
-        if self.backend == "verl":
-            needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-        elif recipe.hardware.gpus:
-            needs = one_gpu(recipe, self.init_from)
-        if needs:
-            rows += [
-                f"  {label}: {value}"
-                for label, value in [*needs, ("checkpoints are evaluated by", who_plays(recipe.hardware))]
-            ]
+        if needs := gpu_needs(self.recipe, self.backend, self.init_from):
+            needs.append(("checkpoints are evaluated by", who_plays(self.recipe.hardware)))
+        rows += [f"  {label}: {value}" for label, value in needs]
         return "\n".join(rows)
 
     @contextmanager

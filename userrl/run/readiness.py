@@ -28,7 +28,7 @@ from curricula.spec import FOLDER
 from userrl.machine.home import published_data
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import named, slots
-from userrl.run.estimate import one_gpu
+from userrl.run.estimate import gpu_needs
 from userrl.run.request import Backend
 from userrl.run.tasks import (
     check_own_file,
@@ -45,7 +45,6 @@ from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.sharegpt import read_conversations
-from userrl_core.training.verl.memory import check_machine
 from userrl_core.training.verl.step_plan import refuse_stage
 
 PACKAGES = ("verl", "vllm", "sglang")
@@ -239,10 +238,8 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
         if holds:
             raise _Refusal("backend", "training.backend_cannot", sentence)
     try:
-        if backend == "verl" and trained:
-            check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-        elif trained and recipe.hardware.gpus:
-            one_gpu(recipe, init_from)
+        if trained:
+            gpu_needs(recipe, backend, init_from)
     except ConfigError as error:
         raise _Refusal("backend", error.code, str(error)) from error
 

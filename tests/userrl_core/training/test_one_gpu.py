@@ -6,7 +6,7 @@ from typing import Any
 
 import curricula
 from tests.makers import raises
-from userrl.run.estimate import one_gpu
+from userrl.run.estimate import gpu_needs
 from userrl_core.training.config import AlgorithmConfig, LoraSettings, ModelConfig, SftConfig
 from userrl_core.training.one_gpu import check_one_gpu, check_rl
 from userrl_core.training.shapes import SHAPES, ModelShape
@@ -83,7 +83,7 @@ def test_a_cold_start_is_counted_with_its_own_batch() -> None:
 
 def test_the_profile_for_one_gpu_fits_it_and_a_plan_shows_it() -> None:
     recipe = curricula.load("equalized-r2g", profile="h200-1", check=False)
-    rows = dict(one_gpu(recipe, None))
+    rows = dict(gpu_needs(recipe, "local", None))
     assert rows["update, in all"] == "25.6 of 141 GB"
     assert rows["full conversations at once, in evaluation"] == "74"
     doomed = curricula.load(
@@ -93,7 +93,7 @@ def test_the_profile_for_one_gpu_fits_it_and_a_plan_shows_it() -> None:
         overrides={"model.path": "Qwen/Qwen3-8B", "hardware.gpu": "H100"},
     )
     with raises("hardware.too_little_memory"):
-        one_gpu(doomed, None)
+        gpu_needs(doomed, "local", None)
 
 
 def test_a_model_whose_shape_is_not_known_is_not_refused() -> None:
