@@ -299,9 +299,7 @@ def _over_tasks_too(a: pl.DataFrame, b: pl.DataFrame, seeds: Sequence[int]) -> I
 def _adjusted(differences: Sequence[PairedDifference | None]) -> list[PairedDifference]:
     """Adjust p by Holm's method if several sides are compared with the first."""
     diffs = [diff for diff in differences if diff is not None]
-    with_p = [diff for diff in diffs if not math.isnan(diff.p)]
-    adjusted = dict(zip(map(id, with_p), holm([diff.p for diff in with_p]), strict=True))
-    return [replace(diff, p=adjusted.get(id(diff), math.nan)) for diff in diffs]
+    return [replace(diff, p=p) for diff, p in zip(diffs, holm([diff.p for diff in diffs]), strict=True)]
 
 
 def _collapses(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[CollapsedSeeds]:

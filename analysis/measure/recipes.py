@@ -77,11 +77,14 @@ def deviation_limit(deviation: float, seeds: int, level: float = 0.8) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p values, in the order given: the chance of any false alarm among all stays at the level."""
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+    """Return Holm's adjusted p values, in the order given: the chance of any false alarm among all stays at the level.
+
+    A nan, which no test gave, stays nan and does not count.
+    """
+    tested = [index for index, p in enumerate(p_values) if not math.isnan(p)]
+    adjusted, highest = list(p_values), 0.0
+    for rank, index in enumerate(sorted(tested, key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (len(tested) - rank) * p_values[index]))
         adjusted[index] = highest
     return adjusted
 

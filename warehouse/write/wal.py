@@ -86,6 +86,7 @@ class WriteAheadLog:
             live = self._open.get(table) or self._begin(table)
             try:
                 bytes_written = os.write(live.fd, lines)
+                # A signal or a nearly full disk may cut a write short.
                 while bytes_written < len(lines):
                     bytes_written += os.write(live.fd, lines[bytes_written:])
             except OSError as error:
@@ -149,6 +150,7 @@ class WriteAheadLog:
         segment = self._segment(table)
         try:
             fd = os.open(live_path(self._run, segment), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            # The folder too, or a loss of power could take the new file's name.
             sync(self._run / "live")
         except OSError as error:
             self._fail(error)
@@ -158,6 +160,7 @@ class WriteAheadLog:
     def _roll(self, table: str, *, wait: bool = True) -> None:
         self._full.append(self._open.pop(table))
         self._wake.set()
+        # A caller that is faster than the sealing waits here.
         while wait and len(self._full) >= MAX_UNSEALED and self._failure is None:
             self._room.wait()
 
@@ -203,6 +206,7 @@ class WriteAheadLog:
     def _sync(self) -> None:
         with self._lock:
             dirty = [live for live in self._open.values() if live.dirty]
+            # Before the fsync, so that a line written during it marks its file again.
             for live in dirty:
                 live.dirty = False
             # dup: the caller may roll and the sealing may close the descriptor while the fsync runs without the lock.
@@ -218,6 +222,7 @@ class WriteAheadLog:
             with self._lock:
                 if not self._full or self._failure is not None:
                     return
+                # It stays in the queue until it is sealed, where `flush` and `close` find it.
                 live = self._full[0]
             os.fdatasync(live.fd)
             source = live_path(self._run, live.segment)

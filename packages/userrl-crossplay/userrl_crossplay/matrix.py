@@ -180,9 +180,8 @@ def _contrasts(
                 else float(stats.ttest_ind(a_S, b_S, equal_var=False).pvalue)
             )
         results.append((more, than, interval, p))
-    tested = [p for *_, p in results if not math.isnan(p)]
-    adjusted = iter(holm(tested))
+    adjusted = holm([p for *_, p in results])
     return tuple(
-        MeasuredContrast(more, than, on, interval, p, math.nan if math.isnan(p) else next(adjusted))
-        for more, than, interval, p in results
+        MeasuredContrast(more, than, on, interval, p, adjusted_p)
+        for (more, than, interval, p), adjusted_p in zip(results, adjusted, strict=True)
     )

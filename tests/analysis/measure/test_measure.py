@@ -121,6 +121,10 @@ def test_holm_adjusts_the_smallest_most() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
+def test_a_difference_without_a_test_does_not_count_for_holm() -> None:
+    assert holm([0.02, math.nan, 0.01]) == pytest.approx([0.02, math.nan, 0.02], nan_ok=True)
+
+
 def test_collapsed_seeds_have_exact_limits() -> None:
     found = share_interval(0, 8)
     assert (found.low, found.high) == (0.0, pytest.approx(1 - 0.025 ** (1 / 8)))

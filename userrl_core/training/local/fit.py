@@ -57,6 +57,7 @@ def fit(
     metrics: dict[str, float] = {}
     for number in range(1, total + 1):
         rows = next(batches)
+        # Batches of finished steps are drawn all the same, so that the next one is as without a restart.
         if number <= state.step:
             continue
         metrics = step(number, rows)

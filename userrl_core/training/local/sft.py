@@ -78,6 +78,7 @@ def learning_rate(config: SftConfig, number: int, total: int) -> float:
     warmup = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
     if number <= warmup:
         return config.lr * number / warmup
+    # 0 in the first step after the warm-up.
     progress = (number - warmup - 1) / max(total - warmup, 1)
     if config.schedule == "cosine":
         return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
@@ -98,6 +99,7 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
 
 def _start(job: SftJob, chats: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Base | None]:
     own_path, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
+    # Its own checkpoint first: a restart continues.
     start = own_path or job.init or (Path(job.model.path) if lora and job.model.path else None)
     if start is not None:
         return load_start(start, job.model, job.device, lora, continued=own_path is not None)
@@ -115,6 +117,7 @@ def _step(
 ) -> dict[str, float]:
     lr = learning_rate(config, number, total)
     set_lr(state.optimizer, lr)
+    # Rows of similar length need little padding.
     ordered = sorted(examples, key=lambda example: len(example.ids))
     tokens = sum(example.agent_tokens for example in ordered)
     loss_sum = 0.0
@@ -122,6 +125,7 @@ def _step(
     for start in range(0, len(ordered), config.micro_batch):
         rows = ordered[start : start + config.micro_batch]
         logprob_S, _ = token_logprobs(state.model, [row.ids for row in rows], [row.turns for row in rows])
+        # The mean over the agent tokens of the whole batch, whatever the size of a micro-batch.
         loss = -logprob_S.sum() / tokens
         loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())

@@ -108,6 +108,7 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
     spans, rewards, tokens = recover_turns(rewards_NL, mask_NL)
     if settings.rounding == "released":
         rewards = [[as_paid(reward) for reward in row] for row in rewards]
+    # verl fills up a batch with rows whose uid begins with pad. They are no trajectories.
     rows = [i for i, uid in enumerate(index) if spans[i] or not str(uid).startswith("pad")]
     groups, rewards, tokens = [str(index[i]) for i in rows], [rewards[i] for i in rows], [tokens[i] for i in rows]
     return TurnBatch(
@@ -155,6 +156,7 @@ def as_paid(reward: float) -> float:
 
 def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return runs of ones as half-open ranges, from left to right."""
+    # 1 where a run of ones begins, -1 after its end. The zeros close runs at both edges.
     edges = np.diff(np.concatenate(([0], mask_L.astype(np.int8), [0])))
     return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
 

@@ -66,6 +66,7 @@ def estimate_reinforce_pp(
     the batch there is a zero deviation: all zero.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
+    # Rows without a turn have no score, and must not enter the mean of the batch.
     scored = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
     if int(response_mask[scored].sum()) > 1:

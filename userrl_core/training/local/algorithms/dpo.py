@@ -34,6 +34,7 @@ def dpo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
     better_NN = better_of_two(credits.scores, batch.groups)
     compared_N = better_NN.sum(axis=1) + better_NN.sum(axis=0)
     group_N = np.asarray(batch.groups, dtype=np.int64)
+    # The scored trajectories of its group besides itself.
     others_N = np.maximum(np.bincount(group_N, weights=credits.admitted)[group_N] - 1, 1)
     values_N = (better_NN.sum(axis=1) - better_NN.sum(axis=0)) / others_N
     advantages = from_scores(batch, values_N, compared_N > 0, {"dpo/pairs/count": float(better_NN.sum())})

@@ -67,6 +67,7 @@ def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig,
         if train:
             rewards = [float(reward or 0.0) for reward in turn_rewards]
             if config.assignment == "group":
+                # TARL section 5.1: the normalised score in place of the rewards.
                 rewards = [0.0] * (len(rewards) - 1) + [z]
             reward_S = place_rewards(rewards, sample.turn_tokens(len(rewards)), config.assignment)
             advantage, target = gae(reward_S, value, config.gae_gamma, config.gae_lambda)
@@ -87,6 +88,7 @@ def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignme
         reward_S[-1] = sum(rewards)
         return reward_S
     for reward, end in zip(rewards, ends.tolist(), strict=True):
+        # A first turn without tokens ends at -1.
         reward_S[max(end, 0)] += reward
     return reward_S
 
@@ -99,6 +101,7 @@ def gae(reward_S: Tokens, value_S: Tokens, gamma: float, lam: float) -> tuple[To
     """
     advantage = np.zeros_like(value_S, dtype=np.float64)
     next_advantage, next_value = 0.0, 0.0
+    # Backwards, since every estimate builds on the next. After the last token there is no value to bootstrap from.
     for t in range(len(value_S) - 1, -1, -1):
         delta = float(reward_S[t]) + gamma * next_value - float(value_S[t])
         next_advantage = delta + gamma * lam * next_advantage
@@ -128,6 +131,7 @@ def update_critic(
             part = minibatch[start : start + config.micro_batch]
             value_S = critic([samples[i].ids for i in part], [samples[i].turns for i in part])
             target_S = torch.from_numpy(np.concatenate([returns[i] for i in part])).to(value_S.device)
+            # Over the tokens of the whole minibatch, so that its parts add up to one mean.
             loss = 0.5 * ((value_S - target_S) ** 2).sum() / tokens
             loss.backward()
             total += float(loss.detach())
@@ -150,6 +154,7 @@ def _whiten(rows: Sequence[Tokens], trains: np.ndarray) -> list[Tokens]:
     training_rows = [row for row, train in zip(rows, trains, strict=True) if train]
     if not training_rows:
         return [np.zeros_like(row) for row in rows]
+    # Trajectories that are not trained on have no part in mean and deviation.
     flat = np.concatenate(training_rows).astype(np.float64)
     mean, std = flat.mean(), flat.std()
     return [

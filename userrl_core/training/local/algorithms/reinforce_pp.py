@@ -18,5 +18,6 @@ def reinforce_pp(batch: Batch, credits: Credits, config: CreditConfig) -> Advant
     score_N = credits.scores[credits.admitted]
     mean, std = (float(score_N.mean()), float(score_N.std(ddof=0))) if score_N.size else (0.0, 0.0)
     trains = credits.admitted & (std >= EPSILON)
+    # 0 without a score: such a trajectory is not trained on.
     values = (np.where(credits.admitted, credits.scores, mean) - mean) / (std + EPSILON)
     return from_scores(batch, values, trains, {"credit/baseline/mean": mean, "credit/baseline/std": std})

@@ -30,6 +30,7 @@ def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
     group_N = np.asarray(batch.groups, dtype=np.int64)
     differs_N = np.bincount(group_N, weights=difference_N != 0.0)[group_N] > 0
     trains = compared_N if config.filter == "keep" else compared_N & differs_N
+    # Every trajectory of a group carries the same baseline, which counts once.
     return from_scores(batch, difference_N, trains.copy(), baseline_metrics(baseline_N[~_repeated(group_N)]))
 
 
