@@ -1,10 +1,11 @@
 """A check that OpenEnv's own client can play our gyms, with the same results as in process.
 
-    python -m lab.checks.openenv_check [GYM ...] [--venv .venv-openenv] [--episodes 3]
+    python -m lab.checks.openenv_check [GYM ...] [--venv .venv-openenv] [--episodes 3] [--record]
 
 Creates an environment with openenv-core (whose packages conflict with ours), and serves each gym with ``userrl
 serve-gym``. The gym `openenv` plays it through the package's ``GenericEnvClient``, with the scripted demonstrator's messages.
-Exits with 1 if an observation, a reward or an end differs. A gym that this machine cannot play is named and skipped.
+Exits with 1 if an observation, a reward or an end differs. A gym that this machine cannot play is named and skipped. --record
+writes the rewards into data/environments/openenv.csv.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from lab.checks.served_gym import served_gym
 from lab.environments import python_with
+from lab.studies.registered import DATA, add_row
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, gym_class, names, unavailable
 from userrl_core.interact import InteractCall, render_call
@@ -26,6 +28,7 @@ from userrl_gym_openenv.gym import PYTHON
 
 PACKAGE = "openenv-core==0.3.0"
 TURNS = 8
+RECORD = DATA / "environments" / "openenv.csv"
 
 
 def main() -> int:
@@ -34,6 +37,7 @@ def main() -> int:
     parser.add_argument("gyms", nargs="*")
     parser.add_argument("--venv", type=Path, default=Path(".venv-openenv"))
     parser.add_argument("--episodes", type=int, default=3)
+    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
     os.environ[PYTHON], wrong = str(python_with(arguments.venv, PACKAGE).absolute()), 0
     for gym in arguments.gyms or names():
@@ -44,10 +48,21 @@ def main() -> int:
         client_replies = asyncio.run(over_openenv(gym, [messages for messages, _ in played]))
         expected = [replies for _, replies in played]
         wrong += client_replies != expected
+        for number, (replies, own_replies) in enumerate(
+            zip(client_replies, expected, strict=True) if arguments.record else ()
+        ):
+            row = {"version": PACKAGE.rpartition("=")[2], "gym": gym, "episode": number, "turns": len(replies) - 1}
+            rewards = {"rewards": rewards_of(replies), "own_rewards": rewards_of(own_replies)}
+            add_row(RECORD, ("version", "gym", "episode"), row | rewards)
         turns = sum(len(messages) for messages, _ in played)
         verdict = "the same" if client_replies == expected else "DIFFERENT"
         print(f"{gym}: {len(played)} episodes, {turns} turns, {verdict}", flush=True)
     return int(wrong > 0)
+
+
+def rewards_of(replies: list[list[Any]]) -> str:
+    """Return the rewards of an episode's turns, for a cell."""
+    return " ".join(str(reward) for _, reward, _ in replies[1:])
 
 
 async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]:

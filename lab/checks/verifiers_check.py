@@ -1,10 +1,10 @@
 """A check that the gym `verifiers` gives the scores of verifiers' own evaluation for the same replies.
 
-    python -m lab.checks.verifiers_check [--venv .venv-verifiers] [--tasks 20] [--package 'verifiers==0.3.1']
+    python -m lab.checks.verifiers_check [--venv .venv-verifiers] [--tasks 20] [--package 'verifiers==0.3.1'] [--record]
 
 Creates an environment with verifiers (whose packages conflict with ours). Random replies are played in the gym on the
 environments that the tests play. verifiers' `evaluate` then gets the same replies from a client that repeats them. Exits with
-1 if a reward, a stop condition or the number of turns differs.
+1 if a reward, a stop condition or the number of turns differs. --record writes both into data/environments/verifiers.csv.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.environments import python_with
+from lab.studies.registered import DATA, add_row
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_gym_verifiers.process import FOLDER, PYTHON
 
 PACKAGE = "verifiers==0.3.1"
+RECORD = DATA / "environments" / "verifiers.csv"
 ENVIRONMENTS = Path(__file__).parents[2] / "tests" / "userrl_core" / "gyms" / "verifiers_environments"
 CALLS: dict[str, list[InteractCall]] = {
     "guess_number": [*(InteractCall("action", str(n)) for n in range(8)), InteractCall("action", "hm")],
@@ -74,6 +76,7 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=Path(".venv-verifiers"))
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--package", default=PACKAGE)
+    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
     python, wrong = python_with(arguments.venv, arguments.package).absolute(), 0
     os.environ |= {PYTHON: str(python), FOLDER: str(ENVIRONMENTS)}
@@ -81,6 +84,13 @@ def main() -> int:
         got, expected = ends(name, arguments.tasks)
         wrong += got != expected
         values = len({end[0] for end in got})
+        for number, ((reward, stop, turns), (own_reward, own_stop, own_turns)) in enumerate(
+            zip(got, expected, strict=True) if arguments.record else ()
+        ):
+            row = {"version": arguments.package.rpartition("=")[2], "environment": name, "task": number}
+            ours = {"reward": reward, "stop": stop, "turns": int(turns)}
+            theirs = {"own_reward": own_reward, "own_stop": own_stop, "own_turns": int(own_turns)}
+            add_row(RECORD, ("version", "environment", "task"), row | ours | theirs)
         verdict = "the same" if got == expected else f"DIFFERENT: {got} and {expected}"
         print(f"{name}: {len(got)} rollouts, {values} different rewards, {verdict}", flush=True)
     return int(wrong > 0)

@@ -10,9 +10,9 @@ import collections
 import contextlib
 import itertools
 import json
-import math
 import os
 import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -182,4 +182,4 @@ def result(program: Program, answer: Future[dict[str, Any]], seconds: float) -> 
 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether a program's reward is a finite number. A truth value is none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

@@ -10,11 +10,20 @@ import threading
 import urllib.request
 from typing import Any, TextIO
 
+os.environ["WEBSOCKETS_MAX_REDIRECTS"] = "1"  # the first request, and none elsewhere
+
 from openenv.core import GenericEnvClient
 
 Json = dict[str, Any]
 DAY = 86_400.0
 """Seconds; the gym has the time limit."""
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for the error that its status is."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Ask nowhere else."""
 
 
 async def serve(server: str, out: TextIO) -> None:
@@ -40,7 +49,9 @@ async def serve(server: str, out: TextIO) -> None:
                 return
             say(number, observation=result.observation, reward=result.reward, done=result.done)
         except Exception as error:  # noqa: BLE001  told to the gym, and the other sessions continue
-            say(number, error=f"{type(error).__name__}: {error}")
+            is_unreadable = isinstance(error, (ValueError, LookupError, TypeError, AttributeError))
+            reason = "the server's answer cannot be read: " if is_unreadable else ""
+            say(number, error=f"{reason}{type(error).__name__}: {error}")
 
     def begin(request: Json) -> None:
         task = loop.create_task(carry_out(request))
@@ -53,10 +64,10 @@ async def serve(server: str, out: TextIO) -> None:
         os._exit(0)
 
     try:
-        with urllib.request.urlopen(f"{server}/schema", timeout=30) as schema:  # noqa: ASYNC210  the address of the recipe
+        with urllib.request.build_opener(NoRedirect).open(f"{server}/schema", timeout=30) as schema:
             say(0, action=json.loads(schema.read(1 << 20))["action"])
     except Exception as error:  # noqa: BLE001
-        say(0, error=f"{type(error).__name__}: {error}")
+        say(0, error=f"it got no schema of an action from {server}/schema: {type(error).__name__}: {error}")
         return
     threading.Thread(target=read, daemon=True).start()
     await asyncio.Event().wait()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from userrl_core.errors import UserError
@@ -84,11 +85,12 @@ class VerifiersGym(Gym[VerifiersConfig]):
         first = result(self._process, answer, self.config.timeout)
         if "score" in first:
             raise self._failed("ended before the agent's first reply")
-        self._tools = first["tools"]
-        system = [message for message in first["messages"] if message["role"] == "system"]
-        if system:
-            self.goal = self._text(system)  # type: ignore[misc]  # of the instance: the environment's own instruction
-        self._opening = self._text([message for message in first["messages"] if message["role"] != "system"])
+        with self._read():
+            self._tools = [tool for tool in first["tools"] if tool["function"]["name"]]
+            system = [message for message in first["messages"] if message["role"] == "system"]
+            if system:
+                self.goal = self._text(system)  # type: ignore[misc]  # of the instance: the environment's own instruction
+            self._opening = self._text([message for message in first["messages"] if message["role"] != "system"])
         return self._opening
 
     def brief(self) -> str:
@@ -124,6 +126,10 @@ class VerifiersGym(Gym[VerifiersConfig]):
         if not answer.done():
             raise self._process.late(self.config.timeout)
         got = result(self._process, answer, 0.0)
+        with self._read():
+            return self._reply(got)
+
+    def _reply(self, got: Mapping[str, Any]) -> Reply:
         text = self._text(got["messages"])
         if "score" not in got:
             return Reply(text, self._earned(got["rewards"]))
@@ -163,6 +169,14 @@ class VerifiersGym(Gym[VerifiersConfig]):
         if len(words) < len(_as_list(content)):
             raise self._failed("sent a message that is not text")
         return "".join(words)
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Name an answer that has not the fields of one."""
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self._failed(f"sent an answer that cannot be read ({type(error).__name__}: {error})") from None
 
     def _failed(self, reason: str) -> UserError:
         return UserError("gym.program_failed", f"Environment '{self.task.payload['env']}' {reason[:400]}.")

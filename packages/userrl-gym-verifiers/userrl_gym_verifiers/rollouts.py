@@ -25,6 +25,9 @@ import verifiers as vf
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 
+if not hasattr(vf, "load_environment"):
+    sys.exit("this verifiers has no load_environment: install 'verifiers<0.4' there")
+
 Json = dict[str, Any]
 PLAYED: contextvars.ContextVar[Session] = contextvars.ContextVar("PLAYED")
 """The session of the rollout that runs in this context."""

@@ -14,12 +14,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.sync.server import ServerConnection, serve
+from websockets.sync.server import Server, ServerConnection, serve
 
 from lab.checks import openenv_check
 from tests.makers import raises
@@ -86,6 +87,10 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "no JSON": ("'hello'", "sent what is not an answer"),
     "a list": ("'[1]'", "sent what is not an answer"),
     "a huge line": ("'x' * (33 << 20)", "sent an answer of more than 32 MB"),
+    "half an answer": ('\'{"session": 1, "obs\'', "sent what is not an answer"),
+    "reward too large": ({**GOING_ON, "reward": 10**400}, "gave the reward '1000000"),
+    "all null": ({"observation": None, "reward": None, "done": None}, "said done: 'None', which is not true or false"),
+    "observation is a text": ({**GOING_ON, "observation": "x"}, "sent an observation that is not an object"),
     "reward NaN": ({**GOING_ON, "reward": float("nan")}, "gave the reward 'nan', which is not a finite number"),
     "reward infinite": ({**GOING_ON, "reward": float("-inf")}, "gave the reward '-inf'"),
     "reward true": ({**GOING_ON, "reward": True}, "gave the reward 'True', which is not a finite number"),
@@ -110,6 +115,22 @@ async def test_a_hostile_answer_is_one_sentence_and_a_null_reward(answers: Answe
     assert (trajectory.score, trajectory.admitted, [turn.reward for turn in trajectory.turns]) == (None, False, [None])
     assert sentence in (trajectory.reject_reason or "")
     assert "\n" not in (trajectory.reject_reason or "")
+
+
+UNUSUAL: dict[str, tuple[Any, list[float], float]] = {
+    "a negative reward": ({**ENDED, "reward": -0.5}, [-0.5], -0.5),
+    "a reward above 1": ({**ENDED, "reward": 7.0}, [7.0], 7.0),
+    "a text of 8 MB": ({**GOING_ON, "observation": {"text": "x" * (8 << 20)}}, [0.25, 0.75], 1.0),
+    "half a character": ({**GOING_ON, "observation": {"text": "\x00\ud800"}}, [0.25, 0.75], 1.0),
+}
+
+
+@pytest.mark.parametrize("way", UNUSUAL)
+async def test_an_unusual_answer_is_played_as_it_is(answers: Answers, way: str) -> None:
+    sent, rewards, score = UNUSUAL[way]
+    answers(OPENED, sent, ENDED, ready=READY)
+    (trajectory,) = await run_episodes([seeded()], Says("2"), horizon=3, gym_config={"openenv": {"text": "text"}})
+    assert ([turn.reward for turn in trajectory.turns], trajectory.score, trajectory.admitted) == (rewards, score, True)
 
 
 async def test_an_episode_that_ends_at_its_reset_or_a_server_that_is_gone_is_said(answers: Answers) -> None:
@@ -213,18 +234,46 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         started._process.kill()
 
 
-@pytest.fixture
-def line(real: None) -> Iterator[str]:
-    """The typed environment, served by OpenEnv itself."""
-    port = free_port()
-    with subprocess.Popen([REAL, str(Path(__file__).with_name("openenv_server.py")), str(port)]) as server:
-        for _ in range(600):
+@contextmanager
+def listening(command: list[str], port: int, folder: Path) -> Iterator[str]:
+    """Start a server with OpenEnv's Python, and give its address."""
+    with subprocess.Popen([REAL, *command], cwd=folder) as server:
+        for _ in range(6000):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                if server.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
         server.terminate()
+
+
+@pytest.fixture
+def line(real: None) -> Iterator[str]:
+    """The typed environment, served by OpenEnv itself."""
+    port = free_port()
+    here = Path(__file__)
+    with listening([str(here.with_name("openenv_server.py")), str(port)], port, here.parent) as address:
+        yield address
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+async def test_the_example_of_openenv_s_package_is_played_with_its_own_rewards(tmp_path: Path) -> None:
+    made = [REAL, "-m", "openenv.cli", "init", "echo", "--output-dir", str(tmp_path)]
+    await asyncio.to_thread(subprocess.run, made, check=True, capture_output=True)
+    port = free_port()
+    command = ["-m", "uvicorn", "server.app:app", "--port", str(port), "--log-level", "warning"]
+    with listening(command, port, tmp_path / "echo") as address:
+        gym = make("openenv", seeded(1), servers=(address,), text="echoed_message")
+        assert await asyncio.to_thread(gym.reset, 1) == "Echo environment ready!"
+        assert gym.help_for("action") == "Message to echo back"
+        results = [await gym.step(InteractCall("action", text)) for text in ("hello", "", "twelve chars")]
+        await gym.aclose()
+    assert [(result.observation, result.reward) for result in results] == [
+        ("hello", 0.5),
+        ("", 0.0),
+        ("twelve chars", pytest.approx(1.2)),
+    ]
 
 
 @pytest.mark.slow
@@ -246,17 +295,44 @@ async def test_a_typed_environment_is_played_by_many_at_once_with_its_own_reward
     assert [(t.score, len(t.turns)) for t in trajectories] == [(float(s % 7 < 4), min(s % 7 + 1, 4)) for s in range(30)]
 
 
+OPENING = '{"data": {"observation": {"text": "1 + 1?"}, "done": false}}'
 SERVERS = {
     "error": ('{"type": "error", "data": {"message": "no GPU", "code": "EXECUTION_ERROR"}}', "Server error: no GPU"),
-    "not json": ("hello", "JSONDecodeError"),
-    "list": ("[1]", "AttributeError"),
+    "not json": ("hello", "the server's answer cannot be read: JSONDecodeError"),
+    "a page": ("<!DOCTYPE html><title>502</title>", "the server's answer cannot be read: JSONDecodeError"),
+    "half a message": ('{"data": {"observation": {"te', "the server's answer cannot be read: JSONDecodeError"),
+    "list": ("[1]", "the server's answer cannot be read: AttributeError"),
+    "no data": ("{}", "sent an observation whose field 'text' is not a text"),
     "closes": ("close", "ConnectionClosed"),
+    "cuts the line": ("cut", "ConnectionClosed"),
     "huge": ("x" * (33 << 20), "ConnectionClosed"),
     "nan": ('{"data": {"observation": {"text": "x"}, "reward": NaN, "done": false}}', "gave the reward 'nan'"),
     "text reward": ('{"data": {"observation": {"text": "x"}, "reward": "1", "done": true}}', "gave the reward '1'"),
+    "true reward": ('{"data": {"observation": {"text": "x"}, "reward": true, "done": true}}', "gave the reward 'True'"),
     "done number": ('{"data": {"observation": {"text": "x"}, "reward": 1, "done": 1}}', "said done: '1'"),
+    "no reward": ('{"data": {"observation": {"text": "x"}, "done": true}}', "ended the episode without any reward"),
     "silent": ("", "did not answer within 2 seconds"),
 }
+"""What a server answers to a step."""
+ENTRANCES = {
+    "a page for a schema": ("/schema", HTTPStatus.OK, "<html>", "got no schema of an action from http://127.0.0.1:"),
+    "no action in it": ("/schema", HTTPStatus.OK, "{}", "/schema: KeyError: 'action'"),
+    "a redirect of the schema": ("/schema", HTTPStatus.FOUND, "", "/schema: HTTPError: HTTP Error 302"),
+    "an error for a schema": ("/schema", HTTPStatus.BAD_GATEWAY, "", "/schema: HTTPError: HTTP Error 502"),
+    "a page for a connection": ("/ws", HTTPStatus.OK, "<html>", "HTTP 200"),
+    "a redirect of the connection": ("/ws", HTTPStatus.FOUND, "", "redirects"),
+}
+"""What a server answers to the first requests: path, status, body, sentence."""
+
+
+def played_on(server: Server, **config: Any) -> Iterator[dict[str, Any]]:
+    """Serve in a thread, and give the gym's configuration."""
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        yield {"openenv": {"servers": [address], "text": "text", **config}}
+        for started in other_python._RUNNING.values():
+            started._process.kill()
 
 
 @pytest.mark.slow
@@ -268,7 +344,9 @@ async def test_a_hostile_server_gives_a_null_reward_and_one_sentence(way: str) -
     def played(connection: ServerConnection) -> None:
         for number, _ in enumerate(connection):
             if number == 0:
-                connection.send('{"data": {"observation": {"text": "1 + 1?"}, "done": false}}')
+                connection.send(OPENING)
+            elif sent == "cut":
+                connection.socket.shutdown(socket.SHUT_RDWR)
             elif sent == "close":
                 return
             elif sent:
@@ -277,17 +355,34 @@ async def test_a_hostile_server_gives_a_null_reward_and_one_sentence(way: str) -
     def schema(connection: ServerConnection, request: Any) -> Any:
         return connection.respond(HTTPStatus.OK, json.dumps(READY)) if request.path == "/schema" else None
 
-    with serve(played, "127.0.0.1", 0, process_request=schema, max_size=None) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
-        config = {"servers": [address], "text": "text"}
+    for config in played_on(serve(played, "127.0.0.1", 0, process_request=schema, max_size=None)):
         agent = Says("2", timeout=2.0 if way == "silent" else None)
-        (trajectory,) = await run_episodes([seeded()], agent, horizon=3, gym_config={"openenv": config})
-        for started in other_python._RUNNING.values():
-            started._process.kill()
+        (trajectory,) = await run_episodes([seeded()], agent, horizon=3, gym_config=config)
     assert (trajectory.score, trajectory.admitted, [turn.reward for turn in trajectory.turns]) == (None, False, [None])
     assert sentence in (trajectory.reject_reason or "")
     assert "\n" not in (trajectory.reject_reason or "")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("way", ENTRANCES)
+async def test_a_server_that_does_not_let_the_client_in_is_one_sentence_and_asked_nowhere_else(way: str) -> None:
+    path, status, body, sentence = ENTRANCES[way]
+    asked: list[str] = []
+
+    def first(connection: ServerConnection, request: Any) -> Any:
+        asked.append(request.path)
+        response = connection.respond(*((status, body) if request.path == path else (HTTPStatus.OK, json.dumps(READY))))
+        if status == HTTPStatus.FOUND and request.path == path:
+            response.headers["Location"] = "/elsewhere"
+        return response if request.path in (path, "/schema") else None
+
+    for config in played_on(serve(lambda _: None, "127.0.0.1", 0, process_request=first)):
+        (trajectory,) = await run_episodes([seeded()], Says("2"), horizon=3, gym_config=config)
+    assert (trajectory.score, trajectory.admitted, trajectory.turns) == (None, False, [])
+    assert sentence in (trajectory.reject_reason or "")
+    assert "\n" not in (trajectory.reject_reason or "")
+    assert "/elsewhere" not in asked
 
 
 @pytest.mark.slow

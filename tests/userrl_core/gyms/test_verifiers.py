@@ -95,6 +95,16 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "bytes": ("chr(65533) * 9", "sent what is not an answer"),
     "a huge line": ("'x' * (33 << 20)", "sent an answer of more than 32 MB"),
     "a failed rollout": ({**ENDED, "failure": "SandboxError: gone"}, "did not score the conversation: SandboxError: gone"),
+    "half an answer": ("'{\"session\": 1, \"mess'", "sent what is not an answer"),
+    "a page": ("'<!DOCTYPE html><title>502 Bad Gateway</title>'", "sent what is not an answer"),
+    "no messages": ({"rewards": [], "tools": []}, "sent an answer that cannot be read (KeyError: 'messages')"),
+    "messages are a text": ({**GOING_ON, "messages": "hello"}, "sent an answer that cannot be read (TypeError: string"),
+    "a message of nobody": ({**GOING_ON, "messages": [{"content": "x"}]}, "cannot be read (KeyError: 'role')"),
+    "no rewards": ({"messages": [], "tools": []}, "cannot be read (KeyError: 'rewards')"),
+    "rewards are a number": ({**GOING_ON, "rewards": 1.0}, "cannot be read (TypeError: 'float' object is not iterable)"),
+    "an end without a verdict": ({"messages": [], "rewards": [], "score": 1.0}, "cannot be read (KeyError: 'failure')"),
+    "metrics are a list": ({**ENDED, "metrics": [1]}, "cannot be read (AttributeError: 'list' object"),
+    "score too large": ({**ENDED, "score": 10**400}, "gave the reward '1000000"),
     "score NaN": ({**ENDED, "score": float("nan")}, "gave the reward 'nan', which is not a finite number"),
     "score infinite": ({**ENDED, "score": 1e999}, "gave the reward 'inf'"),
     "score None": ({**ENDED, "score": None}, "gave the reward 'None'"),
@@ -118,6 +128,22 @@ async def test_a_hostile_answer_is_one_sentence_and_a_null_reward(answers: Answe
     assert sentence in reason
     assert "\n" not in reason
     assert len(reason) < 500
+
+
+UNUSUAL: dict[str, tuple[Any, list[float], float]] = {
+    "a negative score": ({**ENDED, "rewards": [0.25], "score": -0.5}, [-0.5], -0.5),
+    "a score above 1": ({**ENDED, "rewards": [], "score": 7.0}, [7.0], 7.0),
+    "a text of 8 MB": ({**GOING_ON, "messages": [{"role": "user", "content": "x" * (8 << 20)}]}, [0.0, 1.0], 1.0),
+    "half a character": ({**GOING_ON, "messages": [{"role": "user", "content": "\x00\ud800"}]}, [0.0, 1.0], 1.0),
+}
+
+
+@pytest.mark.parametrize("way", UNUSUAL)
+async def test_an_unusual_answer_is_played_as_it_is(answers: Answers, way: str) -> None:
+    sent, rewards, score = UNUSUAL[way]
+    answers(OPENED, sent, ENDED)
+    (trajectory,) = await run_episodes([row()], Says("2"), horizon=3)
+    assert ([turn.reward for turn in trajectory.turns], trajectory.score, trajectory.admitted) == (rewards, score, True)
 
 
 @pytest.mark.parametrize("way", ["no answer", "an exit"])
