@@ -13,6 +13,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.published import PAPER_GYMS, has_loader, why_absent
 from userrl_core.gyms.registry import gym_class, names
+from userrl_core.user_path import user_path
 
 VERIFIER = "gyms.tau.config.verifier"
 SEARCHED = ("search", "searchqa")
@@ -30,7 +31,7 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
     if mode not in ("published", "published-or-ours"):
         return {}
     folder_name = merged.get("data_folder")
-    published_folder = Path(str(folder_name)).expanduser().resolve() if folder_name is not None else folder
+    published_folder = user_path(str(folder_name)).resolve() if folder_name is not None else folder
     if published_folder is None:
         if mode == "published":
             raise ConfigError("task.none_imported", "data is published, and its folder is not known. Set data_folder.")

@@ -13,6 +13,7 @@ from curricula.yaml_files import find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 from userrl_core.training.config import Cluster
+from userrl_core.user_path import user_path
 
 AUTO = "auto"
 CLOSE = 0.95
@@ -61,7 +62,7 @@ class Host(Settings):
 
     def has_data(self, path: str) -> bool:
         """Return whether published tasks exist at this place."""
-        return path in self.data if self.data is not None else Path(path).expanduser().exists()
+        return path in self.data if self.data is not None else user_path(path).exists()
 
     def described(self) -> str:
         """Return the GPUs in words."""

@@ -49,7 +49,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Return a JSON object, None where it is missing or unreadable."""
     try:
         value = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no JSON, or no text
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # ValueError: no JSON, or no text
         return None
     return value if isinstance(value, dict) else None
 
@@ -99,7 +99,7 @@ class GrowingLines:
         for line in text[:end].splitlines():
             try:
                 value = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue  # what a killed process tore; the next process began a new line after it
             if isinstance(value, dict):
                 yield value

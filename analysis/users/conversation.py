@@ -93,7 +93,7 @@ def imported_call(turn: Turn) -> tuple[str, dict[str, Any]] | None:
         return None
     try:
         arguments = json.loads(turn.content or "{}")
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     return (turn.choice, arguments) if isinstance(arguments, dict) else None
 

@@ -25,9 +25,9 @@ def server(
 
     Only this machine can reach it, with the home's password. Example: userrl server
     """
-    from flows.cli.services import default_port, services, show_server, stop_on_signals, taken_sentence
+    from flows.cli.services import services, show_server, stop_on_signals, taken_sentence
     from flows.server import password as passwords
-    from flows.server.own_server import server_state
+    from flows.server.own_server import default_port, server_state
     from userrl.machine.home import home
     from userrl_core.errors import ConfigError
 

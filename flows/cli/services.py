@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, server_state
+from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, default_port, server_state
 from flows.server.password import CLIENT, listens, password_file, write_dotenv
 from flows.server.prefect_server import check_names, server_environment
 from flows.server.settings import ENDS_WITH_WORKER
@@ -140,11 +140,6 @@ def services(
         ending.enter_context(SharedServer(port).in_use(begin))
         ending.callback(running.stop)
         yield running
-
-
-def default_port() -> int:
-    """Return the port of this home's server: ``$USERRL_PORT``, else 4311."""
-    return int(os.environ.get("USERRL_PORT", PORT))
 
 
 def _begin(running: Services, deployments: Sequence[str] | None, address: Sequence[str]) -> None:

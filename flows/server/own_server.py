@@ -16,9 +16,10 @@ import httpx2
 
 from flows.server.password import URL, dotenv_url, is_loopback, listens, own_password, password
 from flows.server.shared_server import SharedServer
-from userrl.machine.home import home
+from userrl.machine.home import home, number_in_environment
 from userrl.machine.slots import held
 from userrl_core.errors import ConfigError
+from userrl_core.user_path import user_path
 
 PORT = 4311
 SERVER_SECONDS = 300
@@ -27,11 +28,15 @@ BUSY_ANSWERS = 12
 """Unanswered requests, of 5 s each, after which a server that is up counts as another program."""
 
 
+def default_port() -> int:
+    """Return the port of this home's server: ``$USERRL_PORT``, else 4311."""
+    return number_in_environment("USERRL_PORT", PORT, 1, 65535)
+
+
 def find_server() -> str | None:
     """Return the API address of this folder's or home's running server, or None. This process's Prefect will use it."""
     env_url = os.environ.get(URL)
-    port = os.environ.get("USERRL_PORT", PORT)
-    urls = [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
+    urls = [dotenv_url(home()), f"http://127.0.0.1:{default_port()}/api", configured_url()]
     url = env_url if env_url and listens(env_url) else None
     if not env_url:
         url = next((candidate for candidate in urls if candidate and _is_ours(candidate)), None)
@@ -85,7 +90,7 @@ def server_state(port: int, host: str = "127.0.0.1") -> str:
         return "taken"  # also if it does not speak HTTP, or the answer is not a Prefect server's settings
     try:
         # A server started by hand in this folder has a relative home.
-        return state if Path(str(settings["home"])).expanduser().resolve() == home() else "taken"
+        return state if user_path(str(settings["home"])).resolve() == home() else "taken"
     except (KeyError, TypeError):
         return "taken"
 

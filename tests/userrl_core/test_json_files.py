@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from userrl_core.json_files import GrowingLines
+from userrl_core.json_files import GrowingLines, read_json
 
 
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
@@ -23,3 +23,12 @@ def test_what_a_killed_writer_tore_is_passed_over_and_what_was_there_before_too(
     with path.open("a") as file:
         file.write('{"st\n{"step": 2}\n[3]\n')
     assert list(lines) == [{"step": 2}]
+
+
+def test_no_content_of_a_file_is_more_than_its_reader_can_bear(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    for damaged in (b"[" * 100_000, b'{"a": 1' + b"0" * 5000 + b"}", b'{"a": "\xff"}', b"\x00"):
+        path.write_bytes(damaged + b'\n{"step": 2}\n')
+        assert list(GrowingLines(path)) == [{"step": 2}]
+        path.write_bytes(damaged)
+        assert read_json(path) is None

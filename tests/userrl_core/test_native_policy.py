@@ -50,3 +50,10 @@ async def test_travel_has_a_tool_for_search_and_one_for_answer_and_an_unknown_on
     assert [tool["function"]["name"] for tool in requests[0]["tools"]] == ["search", "answer"]
     assert [turn.choice for turn in trajectory.turns] == ["search", None]
     assert trajectory.stop_reason == "format"
+
+
+async def test_arguments_nested_without_end_are_a_format_error_and_no_failure_of_ours() -> None:
+    """Otherwise a model could keep a conversation out of its training."""
+    trajectory, _ = await play(lambda body: called("search", '{"content":' * 100_000, 1), tasks("travel", "train")[0])
+    assert trajectory.admitted
+    assert trajectory.rewards[0] == 0.0

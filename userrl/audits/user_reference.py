@@ -20,6 +20,7 @@ from userrl.reports.people_report import RUN as PEOPLE
 from userrl_core.chats.values import broken
 from userrl_core.errors import ConfigError
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
+from userrl_core.user_path import user_path
 from warehouse.files.runs import find_run
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 from warehouse.upkeep.exchange.own_exports import read_conversations
@@ -49,7 +50,7 @@ def reference_users(name: str) -> Users:
     """
     if name == CHITCHAT:
         return chitchat_users()
-    path = Path(name).expanduser()
+    path = user_path(name)
     if name != PEOPLE and (path.is_file() or "/" in name or path.suffix in (".json", ".jsonl", ".parquet", ".eval")):
         return fingerprints(path.name, _of_file(path))
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.user_path import user_path
 
 QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
@@ -99,7 +100,17 @@ def imported_tasks(gym: str) -> Path:
 def published_data() -> Path:
     """Return the absolute path of published data: ``$USERRL_PUBLISHED_DATA``, or ``data`` in this home. It may not exist."""
     variable = os.environ.get("USERRL_PUBLISHED_DATA")
-    return Path(variable).expanduser().resolve() if variable else home() / "data"
+    return user_path(variable).resolve() if variable else home() / "data"
+
+
+def number_in_environment(variable: str, default: int, least: int, most: int) -> int:
+    """Return the whole number in an environment variable, or the default where it is unset or empty. Raises ConfigError."""
+    text = os.environ.get(variable) or str(default)
+    if not text.strip().isdecimal() or len(text) > 9 or not least <= int(text) <= most:
+        raise ConfigError(
+            "argument.out_of_range", f"{variable} must be a whole number from {least} to {most}, not {text[:80]!a}."
+        )
+    return int(text)
 
 
 def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:

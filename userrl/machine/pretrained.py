@@ -114,7 +114,7 @@ def record_of(folder: Path) -> dict[str, Any] | None:
     """Return what is known about a fetched model; None where the folder holds no complete one."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and (folder / "config.json").is_file() else None
 

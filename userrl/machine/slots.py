@@ -11,14 +11,18 @@ import fcntl
 import json
 import os
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from userrl.machine.home import number_in_environment
 from userrl_core.errors import ConfigError
 from userrl_core.file_lock import acquire
+
+_SLOT = re.compile(r"(gpu|cpu)-[0-9]{1,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,13 @@ def slots() -> tuple[Slot, ...]:
     """
     slot_names = os.environ.get("USERRL_SLOTS")
     if slot_names:
-        return tuple(Slot(name.strip()) for name in slot_names.split(",") if name.strip())
+        names = [name.strip() for name in slot_names.split(",")]
+        if len(set(names)) < len(names) or not all(map(_SLOT.fullmatch, names)):
+            raise ConfigError(
+                "argument.malformed",
+                f"USERRL_SLOTS must list different names such as gpu-0,gpu-1 or cpu-0, not {slot_names[:80]!a}.",
+            )
+        return tuple(map(Slot, names))
     gpus = _gpus()
     if gpus:
         return tuple(Slot(f"gpu-{index}") for index in gpus)
@@ -55,7 +65,7 @@ def threads(requested: int | None = None) -> int:
 
     A resume is exact only with the same number.
     """
-    return max(1, int(os.environ.get("USERRL_THREADS") or requested or 2))
+    return number_in_environment("USERRL_THREADS", requested or 2, 1, 1024)
 
 
 def named(gpus: str | None) -> tuple[Slot, ...]:

@@ -26,6 +26,7 @@ from userrl_core.installed.package_files import package_roots
 from userrl_core.installed.same_name import offered, package_of
 from userrl_core.json_files import read_json, write_json
 from userrl_core.rewards import installed as rules
+from userrl_core.user_path import user_path
 
 Hashes = dict[str, str]
 """SHA-256 by name: the recipe's key for a file or a folder, else what a package brings (``gym coin``)."""
@@ -63,7 +64,7 @@ def _hash(paths: tuple[Path, ...], hash_path: Callable[[Path], str]) -> str:
 def _sources(kind: Kind, stage: str, recipe: Recipe) -> Iterator[tuple[str, tuple[Path, ...]]]:
     """Yield the names of what a stage reads by its recipe, with the files and folders of each."""
     if stage == "distill" and recipe.cold_start.data is not None:
-        yield "cold_start.data", (Path(recipe.cold_start.data).expanduser(),)
+        yield "cold_start.data", (user_path(recipe.cold_start.data),)
         return
     if kind == "sft":
         return
@@ -96,7 +97,7 @@ def _named_files(key: str, value: Any) -> Iterator[tuple[str, tuple[Path, ...]]]
             yield from _named_files(f"{key}.{number}", inner)
     elif isinstance(value, str) and not {".", "/"}.isdisjoint(value):
         with suppress(OSError):  # a text longer than a path can be
-            if (path := Path(value).expanduser()).is_file():
+            if (path := user_path(value)).is_file():
                 yield key, (path,)
 
 

@@ -46,6 +46,7 @@ from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.sharegpt import read_conversations
 from userrl_core.training.verl.step_plan import refuse_stage
+from userrl_core.user_path import user_path
 
 PACKAGES = ("verl", "vllm", "sglang")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -377,13 +378,13 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             except UserRLError as error:
                 raise _Refusal("data", error.code, str(error)) from None
     chats = recipe.cold_start.data
-    if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
+    if "distill" in kinds and chats is not None and not user_path(chats).is_file():
         raise _Refusal(
             "data", "file.missing", f"cold_start.data names {chats}, which does not exist. Give the right path."
         )
     if "distill" in kinds and chats is not None:
         try:
-            read_conversations(Path(chats).expanduser(), recipe.played_gyms)
+            read_conversations(user_path(chats), recipe.played_gyms)
         except TaskError as error:
             raise _Refusal("data", error.code, str(error)) from None
     gyms = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)

@@ -24,6 +24,7 @@ from userrl_core.records import Task
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 from userrl_core.training.jobs import User
+from userrl_core.user_path import user_path
 
 
 def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
@@ -134,7 +135,7 @@ def check_own_file(gym: str, published: str, config: Mapping[str, Any]) -> None:
 
 def _given_path(gym: str, published: str) -> Path:
     """Return the file or folder of ``gyms.NAME.published``."""
-    return imported_tasks(gym) if published == "imported" else Path(published).expanduser()
+    return imported_tasks(gym) if published == "imported" else user_path(published)
 
 
 def _data_folder(recipe: Recipe) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from userrl.machine.engine import engine_gpus
-from userrl.machine.home import home, quiet
+from userrl.machine.home import home, number_in_environment, quiet
 from userrl.machine.slots import Slot, named, slots, take, threads
 from userrl.run.alarms import AlarmWatch
 from userrl.run.budget import BudgetGuard
@@ -29,7 +28,7 @@ STOP_SECONDS, REAP_SECONDS = 20.0, 5.0
 """Seconds that a trainer may take to end: an interrupted one, and one left by an earlier flow."""
 
 
-RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
+RETRIES = number_in_environment("USERRL_STAGE_RETRIES", 1, 0, 100)
 """Number of automatic restarts of a stage after its trainer died (not after it refused its input)."""
 
 RETRY_SECONDS = 2.0

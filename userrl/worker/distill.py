@@ -26,6 +26,7 @@ from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sharegpt import read_conversations
 from userrl_core.sink import Sink
+from userrl_core.user_path import user_path
 
 
 def demonstrator(recipe: Recipe) -> Policy:
@@ -44,7 +45,7 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     """Play, select and write demonstrations. The result counts the dropped ones by reason."""
     recipe, setup = job.recipe, job.recipe.demonstrations
     if recipe.cold_start.data is not None:
-        return _given(job, Path(recipe.cold_start.data).expanduser())
+        return _given(job, user_path(recipe.cold_start.data))
     policy = demonstrator(recipe)
     plan = {gym: _attempts(recipe, gym, job.seed) for gym in demonstrated_gyms(recipe)}
     played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate")

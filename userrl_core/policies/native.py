@@ -64,6 +64,6 @@ class _NativeSession:
 def _object(arguments: Any) -> dict[str, Any]:
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {}

@@ -130,7 +130,7 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
         raise UserError("gym.server_failed", f"{where} answered with status {response.status_code}.")
     try:
         answer = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError("gym.server_failed", f"{where} did not answer with JSON.") from None
     if isinstance(answer, dict) and "error" in answer:
         raise UserError("gym.server_failed", f"{where}: {str(answer['error'])[:200]}")

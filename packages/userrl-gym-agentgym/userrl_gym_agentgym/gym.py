@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from userrl_core.errors import UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.records import Task
 from userrl_gym_agentgym.client import Session, open_session
-from userrl_gym_agentgym.protocols import PROTOCOLS, Protocol
+from userrl_gym_agentgym.protocols import PROTOCOLS, Protocol, flag, number
 
 
 class AgentGymConfig(GymConfig):
@@ -82,11 +83,12 @@ class AgentGymGym(Gym[AgentGymConfig]):
         return self._reply(answer)
 
     def _reply(self, answer: dict[str, Any]) -> Reply:
-        observation = str(answer["observation"])
-        done = any(answer.get(field) for field in self._protocol.ends)
+        if not isinstance(observation := answer.get("observation"), str):
+            raise UserError("gym.server_failed", "The server's answer to /step has no observation.")
+        done = any(flag(answer, field) for field in self._protocol.ends)
         if self._protocol.per_turn:
             self._score = self._protocol.score(answer)
-            return Reply(observation, float(answer["reward"]), done, success=bool(answer.get("success")))
+            return Reply(observation, number(answer, "reward"), done, success=flag(answer, "success"))
         before, self._score = self._score, self._protocol.score(answer)
         solved = self._score >= self._protocol.solved
         return Reply(observation, self._score - before, done or solved, success=solved)

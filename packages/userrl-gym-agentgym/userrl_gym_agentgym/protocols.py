@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from userrl_core.errors import UserError
+from userrl_core.gyms.other_python import is_number
+
 Json = Mapping[str, Any]
 _ACTION = re.compile(r"Action:\s*")
 _PUNCTUATION = re.compile(r"[^A-Za-z0-9, ]+")
@@ -35,6 +38,22 @@ def _command(text: str) -> str | None:
 
 def _last(text: str) -> str:
     return _ACTION.split(text)[-1].strip()
+
+
+def number(answer: Json, field: str) -> float:
+    """Return a finite number of an answer. Raises UserError for anything else: what a server did not say is no score."""
+    if not is_number(value := answer.get(field)):
+        raise UserError(
+            "gym.server_failed", f"The server's field '{field}' is {str(value)[:40]!r}, not a finite number."
+        )
+    return float(value)
+
+
+def flag(answer: Json, field: str) -> bool:
+    """Return a truth value of an answer, false where it is absent. Raises UserError for anything else."""
+    if (value := answer.get(field)) not in (True, False, None):
+        raise UserError("gym.server_failed", f"The server's field '{field}' is {str(value)[:40]!r}, not true or false.")
+    return bool(value)
 
 
 def _unit(value: float) -> float:
@@ -61,7 +80,7 @@ class Protocol:
     item: str = "data_idx"
     asked: Json | None = None
     created: Callable[[int], Json | None] = lambda item: None
-    score: Callable[[Json], float] = lambda answer: _unit(float(answer["reward"]))
+    score: Callable[[Json], float] = lambda answer: _unit(number(answer, "reward"))
     solved: float = 1.0
     ends: tuple[str, ...] = ("done",)
     read: Callable[[str], str | None] = _whole
@@ -72,6 +91,8 @@ class Protocol:
         """Return the first observation in the answer of /reset, which is a string or an object with a field for it."""
         if isinstance(answer, str):
             return answer
+        if not isinstance(answer, Mapping):
+            raise UserError("gym.server_failed", "The server's answer to /reset is neither text nor an object.")
         parts = [answer[key] for key in ("task_description", "observation") if answer.get(key)]
         if isinstance(answer.get("object"), Mapping) and answer["object"].get("intent"):
             parts.append(f"OBJECTIVE: {answer['object']['intent']}")
@@ -97,7 +118,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             4000,
             "You are in a world of rooms and have a goal to reach in it. Every observation lists the actions that are "
             "possible; take one of them at a time, in exactly those words.",
-            score=lambda answer: _unit(float(answer["score"])),
+            score=lambda answer: _unit(number(answer, "score")),
             # A success pays 1 - 0.9 t/T, never 1; a late one is not said to be done.
             solved=0.1,
             read=_marked,
@@ -109,7 +130,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             4639,
             "You are in a house with a laboratory and have a scientific task to carry out. Look around, go through the rooms, "
             "and act on things until the task is done. Focus only on what the task names: another focus ends it.",
-            score=lambda answer: _unit(float(answer["score"]) / 100.0),
+            score=lambda answer: _unit(number(answer, "score") / 100.0),
             read=_last,
             actions="one action: look around; open door to kitchen; pick up OBJ; move OBJ to OBJ; use OBJ on OBJ; focus on OBJ",
         ),
@@ -130,7 +151,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             session="env_idx",
             item="idx",
             asked={"seed": 0},
-            score=lambda answer: _unit(float(answer["reward"])) if answer["terminated"] else 0.0,
+            score=lambda answer: _unit(number(answer, "reward")) if flag(answer, "terminated") else 0.0,
             ends=("terminated", "truncated"),
             actions="one action in backticks: ```click [12]```, ```type [12] [text] [1]```, ```scroll [down]```, "
             "```goto [address]```, ```go_back```, ```stop [answer]```",
@@ -139,7 +160,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "userrl",
             1000,
             "Reach what the first message asks for. Say with every action which kind of step it is.",
-            score=lambda answer: float(answer["metric"]),
+            score=lambda answer: number(answer, "metric"),
             per_turn=True,
             actions="the kind of step and its content: action: what to say; or search: what to look up; or answer: the answer",
         ),

@@ -136,7 +136,13 @@ def app_of(server: ModelServer) -> FastAPI:
         yield
         worker.cancel()
 
-    app = FastAPI(title="userrl serve-model", lifespan=lifespan, default_response_class=JsonAnswer)
+    app = FastAPI(
+        title="userrl serve-model",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        default_response_class=JsonAnswer,
+    )
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -146,7 +152,7 @@ def app_of(server: ModelServer) -> FastAPI:
     async def models() -> dict[str, Any]:
         return {
             "object": "list",
-            "data": [{"id": name, "object": "model", "owned_by": "userrl"} for name in server.names],
+            "data": [{"id": name, "object": "model", "owned_by": "userrl"} for name in dict.fromkeys(server.names)],
         }
 
     @app.post("/v1/chat/completions")

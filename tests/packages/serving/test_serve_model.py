@@ -81,6 +81,12 @@ def completer(folder: Path) -> Completer:
     return Completer(*load_checkpoint(folder, ModelConfig(path=str(folder)), "cpu"))
 
 
+def test_a_model_is_listed_once_and_no_page_loads_scripts_from_elsewhere() -> None:
+    answers = {route.path: route.endpoint for route in app_of(ModelServer(None, ("tiny", "tiny"))).routes}  # type: ignore[arg-type]
+    assert [row["id"] for row in asyncio.run(answers["/v1/models"]())["data"]] == ["tiny"]
+    assert not {"/docs", "/redoc"} & answers.keys()
+
+
 def test_the_same_seed_gives_the_same_reply_whatever_it_is_batched_with(folder: Path) -> None:
     ours = completer(folder)
     one = CompletionRequest(QUESTION, seed=7, max_tokens=12)

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from curricula import Recipe
 from tests.makers import raises
-from userrl.machine.slots import Slot, alone, lock, lock_file, slots, take
+from userrl.machine.home import published_data
+from userrl.machine.slots import Slot, alone, lock, lock_file, slots, take, threads
 from userrl.run.job import StageJob
 from userrl.stages.execution import slots_for
 
@@ -166,9 +169,28 @@ def test_cores_are_shared_out_by_the_threads_that_a_run_computes_on(monkeypatch)
     monkeypatch.delenv("USERRL_SLOTS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    for threads, expected in [(None, 2), ("1", 4), ("2", 2), ("4", 1), ("16", 1)]:
-        if threads is None:
+    for count, expected in [(None, 2), ("1", 4), ("2", 2), ("4", 1), ("16", 1)]:
+        if count is None:
             monkeypatch.delenv("USERRL_THREADS", raising=False)
         else:
-            monkeypatch.setenv("USERRL_THREADS", threads)
+            monkeypatch.setenv("USERRL_THREADS", count)
         assert [slot.name for slot in slots()] == [f"cpu-{n}" for n in range(expected)]
+
+
+@pytest.mark.parametrize("names", [",", " ", "gpu-x", "cpu-0,cpu-0", "a/../../b", "cpu-0,", "gpu-0 gpu-1"])
+def test_slots_that_are_no_list_of_names_are_refused(monkeypatch, names):
+    monkeypatch.setenv("USERRL_SLOTS", names)
+    with raises("argument.malformed", "USERRL_SLOTS must list different names such as gpu-0,gpu-1 or cpu-0"):
+        slots()
+
+
+@pytest.mark.parametrize("text", ["abc", "-3", "0", "1e9", "2.5", "99999999999", "²", "9" * 5000])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("USERRL_THREADS", text)
+    with raises("argument.out_of_range", "USERRL_THREADS must be a whole number from 1 to 1024, not '"):
+        threads()
+
+
+def test_a_path_below_the_home_of_nobody_is_a_path_that_does_not_exist(monkeypatch):
+    monkeypatch.setenv("USERRL_PUBLISHED_DATA", "~nobody-here/data")
+    assert not published_data().exists()

@@ -216,6 +216,36 @@ async def test_a_step_that_fails_is_null_sent_once_and_its_session_closed(answer
     assert [path for path, _ in asked] == ["/create", "/reset", "/step", "/close"]
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (b'{"observation": "Won.", "reward": 1e999, "done": true}', "'reward' is 'inf', not a finite number"),
+        (b'{"observation": "Won.", "reward": NaN, "done": true}', "'reward' is 'nan', not a finite number"),
+        (b'{"observation": "Won.", "reward": 1%s, "done": true}' % (b"0" * 400), "not a finite number"),
+        (b'{"observation": "Won.", "reward": true, "done": true}', "'reward' is 'True', not a finite number"),
+        (b'{"observation": "Won.", "reward": "1", "done": true}', "'reward' is '1', not a finite number"),
+        (b'{"observation": "Won.", "done": true}', "'reward' is 'None', not a finite number"),
+        (b'{"observation": "Won.", "reward": 1, "done": "false"}', "'done' is 'false', not true or false"),
+        (b'{"reward": 1, "done": true}', "has no observation"),
+        (b'{"observation": ' + b"[" * 100_000, "did not answer with JSON"),
+    ],
+)
+async def test_what_a_server_does_not_say_is_no_score(step: bytes, said: str) -> None:
+    routes = {"/create": [{"id": 3}], "/reset": [{"observation": RECIPES}], "/step": [(200, step)], "/close": [True]}
+    with scripted_server(routes) as (address, _):
+        config = {"agentgym": {"servers": [address]}}
+        (trajectory,) = await run_episodes([item("textcraft")], ScriptedPolicy(1.0), horizon=5, gym_config=config)
+    assert (trajectory.score, trajectory.admitted, trajectory.rewards) == (None, False, [None])
+    assert said in str(trajectory.reject_reason)
+
+
+@pytest.mark.parametrize("answer", [None, 7, [1], True])
+def test_a_reset_without_a_text_is_the_server_s_failure(answer: Any) -> None:
+    routes = {"/create": [{"id": 3}], "/reset": [(200, json.dumps(answer).encode())], "/close": [True]}
+    with scripted_server(routes) as (address, _), raises("gym.server_failed", "neither text nor an object"):
+        make("agentgym", item("textcraft"), servers=(address,)).reset(seed=0)
+
+
 RECIPES = "Crafting commands:\ncraft 4 oak planks using 1 oak log\n\nGoal: craft oak planks."
 
 

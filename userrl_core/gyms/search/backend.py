@@ -177,7 +177,7 @@ class WebBackend:
                 raise UserError(
                     "gym.server_failed", f"Web search at {urlsplit(endpoint.url).hostname} {error}."
                 ) from None
-            except (httpx2.HTTPError, ValueError, TypeError) as error:
+            except (httpx2.HTTPError, ValueError, TypeError, RecursionError) as error:
                 error_name = type(error).__name__
                 if attempt < self._retries:
                     await asyncio.sleep(0.5 * 2**attempt)

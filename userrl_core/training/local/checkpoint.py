@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
 from userrl_core.errors import CheckpointError
@@ -112,7 +112,7 @@ def read_state(folder: Path) -> CheckpointState:
         raise CheckpointError(
             "checkpoint.damaged", f"The checkpoint {folder} is incomplete: it has no {STATE}. Use an older one."
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             "checkpoint.damaged", f"The checkpoint {folder} has an unreadable {STATE}. Use an older one."
         ) from error
@@ -156,7 +156,7 @@ def read_json(path: Path) -> Any:
     """Return the JSON of a checkpoint's file. Raises CheckpointError when it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError("checkpoint.damaged", f"{path} cannot be read. Use another checkpoint.") from error
 
 
