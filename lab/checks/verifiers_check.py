@@ -5,6 +5,7 @@
 Creates an environment with verifiers (whose packages conflict with ours). Random replies are played in the gym on the
 environments that the tests play. verifiers' `evaluate` then gets the same replies from a client that repeats them. Exits with
 1 if a reward, a stop condition or the number of turns differs. --record writes both into data/environments/verifiers.csv.
+With ``--only guess_number --model smollm2-135m --base-url http://127.0.0.1:8000/v1`` a served model replies.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from lab.environments import python_with
 from lab.studies.registered import DATA, add_row
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
+from userrl_core.policies.native import NativePolicy
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer, close_clients
 from userrl_gym_verifiers.process import FOLDER, PYTHON
 
 PACKAGE = "verifiers==0.3.1"
@@ -41,6 +45,7 @@ CALLS: dict[str, list[InteractCall]] = {
     ],
 }
 """Replies of the agent for each environment, drawn at random."""
+MODEL_TOKENS = 8
 EVALUATE = """
 import asyncio, json, sys
 import verifiers as vf
@@ -77,31 +82,43 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--package", default=PACKAGE)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--only", choices=CALLS, help="one environment")
+    parser.add_argument("--model", help="a served model that replies; else replies are random")
+    parser.add_argument("--base-url")
     arguments = parser.parse_args()
     python, wrong = python_with(arguments.venv, arguments.package).absolute(), 0
     os.environ |= {PYTHON: str(python), FOLDER: str(ENVIRONMENTS)}
-    for name in CALLS:
-        got, expected = ends(name, arguments.tasks)
+    server = None
+    if arguments.model:
+        address = {"base_url": arguments.base_url, "timeout": 600.0, "retries": 0}
+        server = ChatServer(model=arguments.model, max_tokens=MODEL_TOKENS, concurrency=1, **address)
+    for name in [arguments.only] if arguments.only else CALLS:
+        got, expected = ends(name, arguments.tasks, server)
         wrong += got != expected
         values = len({end[0] for end in got})
         for number, ((reward, stop, turns), (own_reward, own_stop, own_turns)) in enumerate(
             zip(got, expected, strict=True) if arguments.record else ()
         ):
-            row = {"version": arguments.package.rpartition("=")[2], "environment": name, "task": number}
+            row = {"version": arguments.package.rpartition("=")[2], "environment": name}
+            row |= {"agent": arguments.model or "random", "task": number}
             ours = {"reward": reward, "stop": stop, "turns": int(turns)}
             theirs = {"own_reward": own_reward, "own_stop": own_stop, "own_turns": int(own_turns)}
-            add_row(RECORD, ("version", "environment", "task"), row | ours | theirs)
+            add_row(RECORD, ("version", "environment", "agent", "task"), row | ours | theirs)
         verdict = "the same" if got == expected else f"DIFFERENT: {got} and {expected}"
         print(f"{name}: {len(got)} rollouts, {values} different rewards, {verdict}", flush=True)
     return int(wrong > 0)
 
 
-def ends(name: str, count: int) -> tuple[list[Any], list[Any]]:
+Played = list[tuple[dict[str, Any], list[dict[str, Any]], list[Any]]]
+"""For each task its row, the messages of the agent, and reward, stop condition and number of turns."""
+
+
+def ends(name: str, count: int, server: ChatServer | None = None) -> tuple[list[Any], list[Any]]:
     """Return how the rollouts of an environment end in the gym and in verifiers' evaluation: reward, condition, turns.
 
-    Raises RuntimeError with its error output if the evaluation fails.
+    server: a model that replies, else replies are random. Raises RuntimeError with its error output if the evaluation fails.
     """
-    played = asyncio.run(in_the_gym(name, count))
+    played = asyncio.run(in_the_gym(name, count) if server is None else by_model(name, count, server))
     request = json.dumps([name, os.environ[FOLDER], [(row, messages) for row, messages, _ in played]])
     command = [os.environ[PYTHON], "-c", EVALUATE]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
@@ -110,8 +127,8 @@ def ends(name: str, count: int) -> tuple[list[Any], list[Any]]:
     return [end for _, _, end in played], json.loads(done.stdout.splitlines()[-1])
 
 
-async def in_the_gym(name: str, count: int) -> list[tuple[dict[str, Any], list[dict[str, Any]], list[Any]]]:
-    """Return for each task its row, the messages of the agent, and reward, stop condition and number of turns."""
+async def in_the_gym(name: str, count: int) -> Played:
+    """Play random replies."""
     rng = random.Random(7)
     played = []
     for task in list(tasks("verifiers", "train", env=name))[:count]:
@@ -122,16 +139,36 @@ async def in_the_gym(name: str, count: int) -> list[tuple[dict[str, Any], list[d
         while not gym.done:
             call = rng.choice(CALLS[name])
             end = (await gym.step(call)).info
-            message: dict[str, Any] = {"role": "assistant", "content": call.content}
-            if call.choice == "answer":
-                asked = json.loads(call.content)
-                function = {"name": asked["name"], "arguments": json.dumps(asked["arguments"])}
-                tool_calls = [{"id": f"call_{len(messages)}", "type": "function", "function": function}]
-                message = {"role": "assistant", "content": None, "tool_calls": tool_calls}
-            messages.append(message)
+            messages.append(message_of(call.choice, call.content, len(messages)))
         await gym.aclose()
         played.append((task.payload["row"], messages, [gym.score(), end["stop"], float(gym.turns)]))
     return played
+
+
+async def by_model(name: str, count: int, server: ChatServer) -> Played:
+    """Let a served model play, with the environment's own tools. Raises RuntimeError if a conversation has no score."""
+    chosen = list(tasks("verifiers", "train", env=name))[:count]
+    policy = NativePolicy(server)
+    trajectories = await run_episodes(chosen, policy, horizon=32, concurrency=1, prompt_style="native")
+    await close_clients()
+    played: Played = []
+    for task, trajectory in zip(chosen, trajectories, strict=True):
+        if not trajectory.admitted:
+            raise RuntimeError(trajectory.reject_reason)
+        turns = trajectory.turns
+        messages = [message_of(turn.choice, turn.content or "", number) for number, turn in enumerate(turns)]
+        played.append((task.payload["row"], messages, [trajectory.score, turns[-1].info["stop"], float(len(turns))]))
+    return played
+
+
+def message_of(choice: str | None, content: str, number: int) -> dict[str, Any]:
+    """Return a reply as the message of a chat completion."""
+    if choice != "answer":
+        return {"role": "assistant", "content": content}
+    asked = json.loads(content)
+    function = {"name": asked["name"], "arguments": json.dumps(asked["arguments"])}
+    tool_calls = [{"id": f"call_{number}", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ which does not fit beside our packages: $USERRL_VERIFIERS_PYTHON, or `.venv-veri
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -297,6 +298,17 @@ def test_scores_are_those_of_verifiers_own_evaluation_of_the_same_replies(name: 
     got, expected = verifiers_check.ends(name, 6)
     assert got == expected
     assert len(got) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+def test_scores_of_a_served_model_are_those_of_verifiers_own_evaluation_of_its_replies() -> None:
+    replies = itertools.cycle(("3", "5", "I say 1", "6", "0"))
+    with MockServer(lambda _: Answer(next(replies))) as server:
+        model = ChatServer(model="m", base_url=server.base_url)
+        got, expected = verifiers_check.ends("guess_number", 6, model)
+    assert got == expected
+    assert len({reward for reward, _, _ in got}) > 1
 
 
 FAILING = {
