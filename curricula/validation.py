@@ -77,6 +77,8 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
 
 MAX_PROBLEMS = 8
 """Problems that a sentence names."""
+MAX_GIVEN = 200
+"""Characters of a wrong value that a sentence quotes."""
 
 
 def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
@@ -89,11 +91,16 @@ def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
     if problem["type"] == "union_tag_invalid":
         return f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
     if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
-        return f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(problem["input"]), "")})'
+        return f'{where}: give keys with values, such as {{"key": 1}} (given: {_given(problem["input"])})'
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
     input_value = problem["input"]
-    input_text = f" (given: {redact(repr(input_value), '')})" if isinstance(input_value, (str, int, float)) else ""
+    input_text = f" (given: {_given(input_value)})" if isinstance(input_value, (str, int, float)) else ""
     return f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
+
+
+def _given(value: object) -> str:
+    text = redact(repr(value), "")
+    return text if len(text) <= MAX_GIVEN else f"{text[:MAX_GIVEN]}..."
 
 
 def unknown_key(kind: type[BaseModel], key: str) -> str | None:

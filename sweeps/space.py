@@ -188,9 +188,9 @@ class Space(Settings):
             raise ConfigError("sweep.bad_space", "parameters is empty: a sweep needs at least one parameter to vary")
         if not self.objectives:
             raise ConfigError("sweep.bad_space", "objectives is empty: a sweep needs at least one objective")
+        queries = sorted(p.stem for p in QUERIES.glob("*.sql"))
         for query in [o.query for o in self.objectives] + [c.query for c in self.constraints]:
-            if not (QUERIES / f"{query}.sql").is_file():
-                queries = sorted(p.stem for p in QUERIES.glob("*.sql"))
+            if query not in queries:
                 raise ConfigError(
                     "warehouse.unknown_query",
                     f"there is no query '{query}'{nearest(query, queries)}; known: {', '.join(queries)}",

@@ -11,6 +11,9 @@ MOST = 10**6
 Count = Annotated[int, Field(gt=0, le=MOST)]
 """A number of things to play or train on. A run with more than a million never ends, or does not fit into memory."""
 
+FolderName = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,99}$")]
+"""A name that is also the name of a folder: what is stored under it stays in the folder of its kind."""
+
 
 class Settings(BaseModel):
     """A frozen block of values; an unknown key is an error."""

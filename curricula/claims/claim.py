@@ -20,7 +20,7 @@ from curricula.validation import validated
 from curricula.yaml_files import claim_names, find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
-from userrl_core.settings import Settings
+from userrl_core.settings import FolderName, Settings
 
 __all__ = ["CHECKS", "Arm", "Claim", "claim_names", "load_arm", "load_claim"]
 
@@ -77,7 +77,7 @@ class Contrast(Settings):
 class Claim(Settings):
     """One small experiment, written down before it is run."""
 
-    name: str
+    name: FolderName
     """Name of the claim."""
 
     kind: Literal["claim", "mechanism check", "open question"]

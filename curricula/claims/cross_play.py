@@ -57,12 +57,15 @@ class CrossPlay(Claim):
         mix = values.get("mix") or {}
         if not isinstance(mix, Mapping) or len(mix) != 1:
             raise ConfigError("claim.bad_file", "mix needs exactly one gym, such as {wish: 1}")
+        overrides = values.get("overrides") or {}
+        if not isinstance(overrides, Mapping):
+            raise ConfigError("claim.bad_file", "overrides needs keys with values, such as {seed: 1}")
         user = f"gyms.{next(iter(mix))}.user"
         arms = {
             name: {"overrides": {user: {"kind": "rule", "population": ranges}}}
             for name, ranges in values["train"].items()
         }
-        shared = {"demonstrations.user": {"kind": "rule"}, **(values.get("overrides") or {})}
+        shared = {"demonstrations.user": {"kind": "rule"}, **overrides}
         return {**values, "arms": arms, "overrides": shared}
 
     @model_validator(mode="after")

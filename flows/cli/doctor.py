@@ -70,7 +70,16 @@ def examine() -> list[CheckResult]:
 
     find_server()
     settle()
-    checks: list[Callable[[], list[CheckResult]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
+    checks: list[Callable[[], list[CheckResult]]] = [
+        _python,
+        _pins,
+        _packages,
+        _disk,
+        _slots,
+        _warehouse,
+        _user_model,
+        _server,
+    ]
     return [finding for check in checks for finding in check()]
 
 
@@ -108,6 +117,17 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _packages() -> list[CheckResult]:
+    """Name the separate packages that are not installed: nothing else needs them, so none is fatal."""
+    from userrl.machine.separate import PARTS, installed
+    from userrl_core.gyms.registry import PACKAGED, packages
+
+    missing = [package for package in PARTS if not installed(package)]
+    missing += [package for gym, package in PACKAGED.items() if gym not in packages()]
+    text = f"not installed: {', '.join(missing)}; pip install ./packages/NAME adds one" if missing else "all installed"
+    return [CheckResult("packages", not missing, text)]
 
 
 def _disk() -> list[CheckResult]:

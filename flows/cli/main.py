@@ -95,6 +95,10 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
 """Error numbers that a person can act on: permissions, a read-only or full disk."""
 
 
+NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""Error numbers of a path that cannot be what was asked for."""
+
+
 class Commands(TyperGroup):
     """A command group that knows all names and imports a command when it is called."""
 
@@ -199,13 +203,16 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        if error.errno not in REFUSED:
+        if error.errno not in (*REFUSED, *NO_PATH):
             raise
         from flows.cli.terminal import plain
 
+        name = plain(str(error.filename)[:200])
+        if error.errno in NO_PATH:
+            print(f"error: {name}: {error.strerror}. Give another path. [file.unreadable]", file=sys.stderr)
+            sys.exit(1)
         print(
-            f"error: {plain(str(error.filename))}: {error.strerror}. Make it writable, or set USERRL_HOME to "
-            "another folder. [file.not_writable]",
+            f"error: {name}: {error.strerror}. Make it writable, or set USERRL_HOME to another folder. [file.not_writable]",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -19,7 +19,6 @@ from functools import cache  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-import yaml  # noqa: E402
 from prefect import Flow  # noqa: E402
 from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
 from prefect.client.schemas.actions import DeploymentScheduleCreate  # noqa: E402
@@ -32,6 +31,7 @@ from prefect.utilities.templating import apply_values  # noqa: E402
 from pydantic import Field, PositiveFloat  # noqa: E402
 
 from curricula.validation import validated  # noqa: E402
+from curricula.yaml_files import read  # noqa: E402
 from flows.server.schedule_text import when  # noqa: E402
 from userrl_core.errors import ConfigError, UserRLError  # noqa: E402
 from userrl_core.settings import Settings  # noqa: E402
@@ -91,11 +91,9 @@ def read_deployments(file: Path = FILE) -> list[Deployment]:
     """Return the deployments of prefect.yaml. Raises ConfigError for a field that is not read here."""
     if not file.is_file():
         raise ConfigError("file.missing", f"There is no {file} here. Run this in the project's folder.")
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError("file.unreadable", f"{file} is not readable YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(document, Mapping) or not isinstance(document.get("deployments"), list):
+    document = read(file)
+    deployments = document.get("deployments")
+    if not isinstance(deployments, list) or not all(isinstance(row, Mapping) for row in deployments):
         raise ConfigError("file.unreadable", f"{file} has no list of deployments.")
     if step := next((name for name in ("build", "push") if document.get(name)), None):
         raise ConfigError(
@@ -103,7 +101,10 @@ def read_deployments(file: Path = FILE) -> list[Deployment]:
         )
     directory = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd())}}
     pull = document.get("pull") or [directory]
-    rows: Any = apply_values(document["deployments"], dict(os.environ), remove_notset=False)
+    try:
+        rows: Any = apply_values(deployments, dict(os.environ), remove_notset=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError("file.unreadable", f"{file} has a value that Prefect does not take: {error}.") from error
     return [validated(Deployment, {"pull": pull, **row}, f"{file}, deployment '{row.get('name')}'") for row in rows]
 
 

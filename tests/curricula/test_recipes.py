@@ -212,6 +212,12 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
     assert load().hash != load("equalized-sum").hash
 
 
+def test_a_sentence_about_a_wrong_value_does_not_quote_pages_of_it():
+    with raises("recipe.invalid_value", "(given: 'xxx") as caught:
+        load(overrides={"algorithm.lr": "x" * 100_000})
+    assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

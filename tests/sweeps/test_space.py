@@ -39,6 +39,11 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
             "warehouse.unknown_query",
             "did you mean",
         ),
+        (
+            HEAD + f"parameters: {{g: {{key: a, options: [1]}}}}\nobjectives: [{{query: {'x' * 5000}}}]\n",
+            "warehouse.unknown_query",
+            "there is no query",
+        ),
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "recipe.unknown_key", "budgets"),
         (
             HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n",

@@ -24,14 +24,14 @@ from curricula.yaml_files import read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.seeding import content_hash, derive_seed
-from userrl_core.settings import Settings
+from userrl_core.settings import FolderName, Settings
 from userrl_people.others import Side
 
 
 class PeoplePlan(Settings):
     """A study with people, written down before the first person arrives."""
 
-    name: str
+    name: FolderName
     """Name of the study."""
 
     gym: str
@@ -136,7 +136,12 @@ class Seats:
         written = read_json(path)
         if written is None and path.exists():
             raise ConfigError("file.unreadable", f"{path} is not readable. Restore it, or give the study another name.")
-        self._state = _State(hash=plan.hash) if written is None else _State.model_validate(written)
+        try:
+            self._state = _State(hash=plan.hash) if written is None else _State.model_validate(written)
+        except ValueError as error:
+            raise ConfigError(
+                "file.unreadable", f"{path} holds no seats. Restore it, or give the study another name."
+            ) from error
         if self._state.hash != plan.hash:
             raise ConfigError(
                 "people.bad_plan",

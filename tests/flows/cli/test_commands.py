@@ -12,6 +12,7 @@ import pytest
 
 from flows.cli.arguments import parse_user
 from flows.cli.invocation import again, default_deployment
+from flows.cli.main import main
 from flows.cli.quickstart import check, parse_parameters
 from flows.server.own_server import server_state
 from tests.flows.small import OVERRIDES
@@ -189,6 +190,16 @@ def test_a_quick_command_loads_what_it_needs_and_no_more(tmp_path, words, heavy)
         check=True,
     )
     assert heavy & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+@pytest.mark.parametrize("path", ["x" * 300 + "/recipe.yaml", "/etc/passwd/recipe.yaml", "/"])
+def test_a_path_that_cannot_be_a_file_is_one_sentence(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["userrl", "recipe", "show", path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n"), error[:7]) == (1, 1, "error: ")
+    assert "Traceback" not in error
 
 
 def test_a_command_that_starts_a_run_loads_no_statistics():

@@ -61,7 +61,14 @@ def test_a_file_with_build_steps_and_an_unknown_name_are_refused(shipped: list[D
     file.write_text("build: [{x: {}}]\ndeployments: []\n")
     with raises("recipe.unknown_key", "build"):
         read_deployments(file)
-    for text in ("deployments: [", "[]", "deployments: {}"):
+    for text in (
+        "deployments: [",
+        "[]",
+        "deployments: {}",
+        "deployments: [1]",
+        "deployments: [{name: 2026-11-29}]",
+        "deployments: []\ndeployments: []",
+    ):
         file.write_text(text)
         with raises("file.unreadable"):
             read_deployments(file)

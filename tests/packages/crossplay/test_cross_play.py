@@ -50,11 +50,18 @@ def test_a_changed_population_changes_the_hash(tmp_path: Path) -> None:
         ({"outside": ["nobody"]}, "nobody"),
         ({"further": [["wide", "nobody"]]}, "nobody"),
         ({"mix": {"wish": 1, "errand": 1}}, "exactly one gym"),
+        ({"overrides": [1]}, "overrides needs keys with values"),
     ],
 )
 def test_a_study_without_a_compulsory_column_is_refused(tmp_path: Path, changed: dict[str, Any], fact: str) -> None:
     with raises("claim.bad_file", fact):
         load_cross_play(written(tmp_path, **changed))
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", ".."])
+def test_the_name_of_a_study_or_claim_is_no_way_out_of_its_folder(tmp_path: Path, name: str) -> None:
+    with raises("recipe.invalid_value", "name: string should match pattern"):
+        load_cross_play(written(tmp_path, name=name))
 
 
 def test_an_unknown_population_or_file_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -137,9 +138,17 @@ def test_a_changed_plan_and_a_broken_file_are_refused(tmp_path: Path) -> None:
     Seats(PLAN, tmp_path / "s.json").arrive()
     with raises("people.bad_plan", "another name"):
         Seats(PLAN.model_copy(update={"persons": 8}), tmp_path / "s.json")
-    (tmp_path / "s.json").write_text("{")
-    with raises("file.unreadable"):
-        Seats(PLAN, tmp_path / "s.json")
+    for text in ("{", "[]", "{}", '{"hash": 5}', f'{{"hash": "{PLAN.hash}", "seats": [{{"number": "x"}}]}}'):
+        (tmp_path / "s.json").write_text(text)
+        with raises("file.unreadable"):
+            Seats(PLAN, tmp_path / "s.json")
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "/etc/x", "", ".hidden", "a\nb", "x" * 101])
+def test_a_study_s_name_is_no_way_out_of_its_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"gym: turtle\nname: {json.dumps(name)}\n")
+    with raises("recipe.invalid_value", "name: string should match pattern"):
+        load_people_plan(tmp_path / "p.yaml")
 
 
 def test_more_conversations_than_tasks_are_refused(tmp_path: Path) -> None:
