@@ -12,6 +12,9 @@ from lab.studies.registered import read_rows
 from userrl.reports.run_report import Reached, RunReport
 from userrl.run.results import GymScore
 
+CHANGED = ("dpo-textcraft", "scaling-inter-webarena", "scaling-inter-webarena-paper")
+"""Recipes whose sizes were changed after reported seeds had failed. They are measured on five others."""
+
 
 def test_the_shipped_gains_and_the_table_are_made_from_the_runs():
     for path, rows in zip((FILE, TABLE), made(read_rows(RUNS)), strict=True):
@@ -21,7 +24,7 @@ def test_the_shipped_gains_and_the_table_are_made_from_the_runs():
 
 def test_every_reported_seed_is_fresh_and_every_run_says_where_it_came_from():
     for row in read_rows(RUNS):
-        fresh = (1206, 1210) if row["recipe"] == "dpo-textcraft" and row["seed"] > SEEDS[1] else SEEDS
+        fresh = (1206, 1210) if row["recipe"] in CHANGED and row["seed"] > SEEDS[1] else SEEDS
         assert fresh[0] <= row["seed"] <= fresh[1]
         assert all(row[column] for column in ("commit", "started", "machine"))
 
