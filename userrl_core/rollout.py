@@ -41,7 +41,7 @@ async def run_episodes(
     prompt_style: EpisodeStyle = "full",
     turns_left: bool = False,
     step_timeout: float | None = None,
-    episode_timeout: float = 1800.0,
+    episode_timeout: float | None = None,
     progress: Progress | None = None,
     skip: Collection[tuple[str, int]] = (),
     judge: TurnJudge | None = None,
@@ -54,7 +54,8 @@ async def run_episodes(
     flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from 0) that were played
     before and are left out. judge: judges every trajectory once it ends, while others are played. verifier: checks every step
     before it is executed. step_timeout: maximum seconds of gym and user for one turn; None: `served.health.turn_seconds` of
-    the users. turns_left: the agent is shown how many turns it has left.
+    the users. episode_timeout: maximum seconds of a conversation; None: those of 15 turns, of users and a served
+    agent. turns_left: the agent is shown how many turns it has left.
 
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
@@ -65,6 +66,8 @@ async def run_episodes(
         )
     if concurrency < 1:
         raise ConfigError("argument.out_of_range", f"concurrency {concurrency} would start no episode. Give 1 or more.")
+    if episode_timeout is None:
+        episode_timeout = 15 * turn_seconds(user, getattr(policy, "server", None))
     horizons = [horizon] * len(tasks) if isinstance(horizon, int) else horizon
     # Made before any episode, so that an impossible horizon is refused before a conversation begins.
     seconds = turn_seconds(user) if step_timeout is None else step_timeout

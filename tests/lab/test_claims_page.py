@@ -32,7 +32,7 @@ def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
         assert not [word for word in claims.DIRECTED if f"| {word} |" in section], name
 
 
-@pytest.mark.parametrize("name", ["claims", "credit"])
+@pytest.mark.parametrize("name", ["claims", "credit", "served-model"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
     page = (ROOT / "data" / name / "README.md").read_text()
     assert page == data_tables.with_tables(page)

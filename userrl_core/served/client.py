@@ -212,15 +212,22 @@ class ChatClient:
                 if failure.refused and request.structured and self.server.structured == "auto":
                     request.structured = False
                     continue
+                if (
+                    failure.hint is not None
+                ):  # a reply came, so a server that had refused the format accepts requests without it
+                    self._remember_format(request)
                 failures += 1
                 if not failure.retryable or failures > self.server.retries:
                     raise
                 request.hint = failure.hint
                 await asyncio.sleep(pause_before(failures, self.server.backoff, failure.retry_after))
                 continue
-            if request.schema is not None and not request.structured:
-                self._structured = False
+            self._remember_format(request)
             return answer
+
+    def _remember_format(self, request: _Request) -> None:
+        if request.schema is not None and not request.structured:
+            self._structured = False
 
     async def _attempt(self, request: _Request, call: ModelCall) -> ChatAnswer:
         fields = self._fields(request)

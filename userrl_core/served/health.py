@@ -12,6 +12,7 @@ from userrl_core.records import Trajectory
 from userrl_core.served.client import ChatServer, client_for
 
 PROBE_TIMEOUT = 60.0
+"""Seconds that a server may take for a probe, or its own time-out where that is longer."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two probes; doubles from the first to the longest."""
 
@@ -33,9 +34,9 @@ def served_users(users: Any) -> set[ChatServer]:
     return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
 
 
-def turn_seconds(users: Any) -> float:
-    """Return the maximum seconds of gym and user for one turn: four times as long as the slowest user may take to reply."""
-    return 4 * max(server.timeout for server in (ChatServer(), *served_users(users)))
+def turn_seconds(users: Any, agent: ChatServer | None = None) -> float:
+    """Return the maximum seconds of one turn: four times as long as the slowest of users and served agent may take to reply."""
+    return 4 * max(server.timeout for server in (agent or ChatServer(), ChatServer(), *served_users(users)))
 
 
 def user_was_down(trajectory: Trajectory) -> bool:
@@ -64,7 +65,12 @@ def check_server(server: ChatServer, role: str, tries: int = 3) -> None:
 async def probe(server: ChatServer, role: str = "user model") -> None:
     """Send one short request. Raises ConfigError when the server does not answer."""
     single_attempt = server.model_copy(
-        update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1}
+        update={
+            "retries": 0,
+            "timeout": max(PROBE_TIMEOUT, server.timeout),
+            "max_tokens": 16,
+            "concurrency": 1,
+        }
     )
     try:
         # In the role of a policy: any text will do, including reasoning that is cut at these few tokens.

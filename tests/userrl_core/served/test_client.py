@@ -174,6 +174,19 @@ async def test_for_a_server_without_structured_output_the_schema_stays_in_the_pr
     assert [call.attempts for call in ledger] == [2, 1]
 
 
+async def test_a_refused_format_is_not_offered_again_though_no_reply_was_of_use() -> None:
+    """A small model as judge: its replies hold no JSON, so no request ever succeeds."""
+    ledger: list[ModelCall] = []
+    with MockServer(lambda body: Answer("I judge nobody."), structured=False) as server:
+        client = client_for(server_at(server, retries=0))
+        for _ in range(2):
+            with raises("judge.no_reply", "there is no JSON object in it"):
+                await client.complete(HELLO, role="judge", ledger=ledger, schema=Verdict)
+        formats = ["response_format" in body for body in server.requests]
+    assert formats == [True, False, False]
+    assert [call.attempts for call in ledger] == [2, 1]
+
+
 def with_room_for(tokens: int, says: str) -> Any:
     """A brain of a server whose context has no room for more than so many tokens of a reply; 0 for a full one."""
 

@@ -1,8 +1,13 @@
-"""How long a turn may take follows from how long its user may take."""
+"""How long a turn and a probe may take follows from how long a served model may take."""
 
 from __future__ import annotations
 
-from userrl_core.served.health import turn_seconds
+import pytest
+
+from tests.mock_server import Answer, MockServer
+from userrl_core.served import health
+from userrl_core.served.client import ChatServer
+from userrl_core.served.health import check_server, turn_seconds
 
 
 def test_a_turn_has_four_times_the_time_of_the_slowest_users_reply() -> None:
@@ -10,3 +15,10 @@ def test_a_turn_has_four_times_the_time_of_the_slowest_users_reply() -> None:
     assert turn_seconds("rule") == 120
     assert turn_seconds(("openai", {"model": "m", "timeout": 5})) == 120
     assert turn_seconds({"tau": slow, "wish": "rule"}) == 1200
+    assert turn_seconds("rule", ChatServer(timeout=50)) == 200
+
+
+def test_a_slow_server_may_take_its_own_time_for_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PROBE_TIMEOUT", 1e-6)
+    with MockServer(lambda body: Answer("ok")) as server:
+        check_server(ChatServer(base_url=server.base_url, timeout=60), "served model", tries=1)
