@@ -43,9 +43,12 @@ def drawing() -> Iterator[None]:
 
 
 def in_both(svg: str) -> str:
-    """Let an SVG choose its colours by the reader's setting. Matplotlib writes colours as inline styles."""
+    """Let an SVG choose its colours by the reader's setting. Matplotlib writes colours as inline styles.
+
+    The path of a marker is drawn by ``use``, where it has no ``svg`` around it.
+    """
     rules = "".join(
-        f'svg [style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        f'svg [style*="{kind}: {light}"],path[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
         for light, dark in DARK.items()
         for kind in ("fill", "stroke")
     )

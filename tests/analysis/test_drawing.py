@@ -44,7 +44,7 @@ def test_a_drawing_has_the_colours_of_the_style_and_chooses_dark_ones_itself() -
     assert tuple(line.get_color() for line in lines) == COLORS
     svg = in_both('<svg viewBox="0 0 1 1"><path style="fill: #ffffff"/></svg>')
     assert re.match(r'<svg viewBox="0 0 1 1"><style>@media \(prefers-color-scheme: dark\) \{', svg)
-    assert 'svg [style*="fill: #ffffff"]{fill:#1f242b!important}' in svg
+    assert 'svg [style*="fill: #ffffff"],path[style*="fill: #ffffff"]{fill:#1f242b!important}' in svg
 
 
 def test_numbers_on_the_cells_of_a_matrix_stand_out_in_light_and_dark() -> None:
