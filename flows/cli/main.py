@@ -6,8 +6,11 @@ Help is plain text (``rich_markup_mode=None``), because importing rich takes as 
 from __future__ import annotations
 
 import errno
+import math
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -133,6 +136,7 @@ class Commands(TyperGroup):
             below.short_help = first_sentence(below.help)  # otherwise cut at the end of the line
         for nested in (inner, *commands) if ctx is not None else ():
             _ungiven_is_false(nested, ctx)
+            _numbers_are_finite(nested)
         return inner
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -146,6 +150,19 @@ def _ungiven_is_false(command: Any, ctx: Any) -> None:
     for option in command.get_params(ctx):
         if option.default is None and not option.expose_value:
             option.default = False
+
+
+def _numbers_are_finite(command: Any) -> None:
+    """Let options that take a number refuse nan and inf, which pass where typer has no limit."""
+    for option in command.params:
+        option.process_value = partial(_finite, option.process_value, option)
+
+
+def _finite(process: Callable[..., Any], option: Any, ctx: Any, text: Any) -> Any:
+    value = process(ctx, text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise typer.BadParameter(f"{text} is not a finite number.", ctx=ctx, param=option)
+    return value
 
 
 def first_sentence(help_text: str | None) -> str:

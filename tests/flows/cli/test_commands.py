@@ -202,6 +202,24 @@ def test_a_path_that_cannot_be_a_file_is_one_sentence(path, tmp_path, monkeypatc
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve-gym", "errand", "--idle"],
+        ["sql", "select 1", "--seconds"],
+        ["play", "errand", "--skill"],
+        ["train", "x", "--hours"],
+    ],
+)
+def test_an_option_takes_no_number_that_is_not_finite(words, number, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["userrl", *words, number])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"Invalid value for '{words[-1]}'" in capsys.readouterr().err
+
+
 def test_a_command_that_starts_a_run_loads_no_statistics():
     """`scipy.stats` alone is half of the start of every process of a run."""
     code = "import sys, flows.cli.quickstart, userrl.stages.here; print('scipy.stats' in sys.modules)"
