@@ -38,7 +38,7 @@ def server(
     if (state := server_state(port)) != "free":
         raise ConfigError("server.port_taken", taken_sentence(port, state))
     stop_on_signals()
-    typer.echo("starting server and work pool (up to a minute on a busy machine)")
+    typer.echo("starting server and work pool (minutes on a busy machine)")
     try:
         with services(None, port=port, host=host, names=name or []) as running:
             show_server(running)

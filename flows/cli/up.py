@@ -20,7 +20,7 @@ def up(port: Port = None) -> None:
 
     quiet_process()
     stop_on_signals()
-    typer.echo("starting server, work pool, worker and deployments (up to a minute on a busy machine)")
+    typer.echo("starting server, work pool, worker and deployments (minutes on a busy machine)")
     try:
         with services((), port=port) as running:
             show_server(running)

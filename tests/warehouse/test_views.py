@@ -593,6 +593,15 @@ async def test_one_evaluation_at_a_generous_horizon_gives_the_score_at_every_sho
         assert (by_turns[horizon]["n"], by_turns[horizon]["solved"]) == (40, pytest.approx(there))
 
 
+def test_a_gym_without_tiers_has_each_number_of_turns_once(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [1.0], gym="errand", task="t1", tier="", score=1.0, stop_reason="success", phase="evaluate")
+        play(log, [1.0], gym="wish", task="t1", tier="easy", score=1.0, stop_reason="success", phase="evaluate")
+    with open_warehouse(tmp_path) as warehouse:
+        found = [(row["gym"], row["tier"]) for row in rows(warehouse, "score_by_turns") if row["turns_allowed"] == 1]
+    assert found == [("errand", None), ("wish", None), ("wish", "easy")]
+
+
 def test_the_training_log_adds_up_what_steps_cost_along_each_branch(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         for stage, step, tokens in (("rl-1", 1, 10.0), ("rl-1", 2, 20.0), ("rl-2-a", 3, 3.0), ("rl-3-b", 3, 5.0)):

@@ -91,7 +91,7 @@ def evaluate(
         if line is not None:
             line.say("%s", text)
 
-    with contextlib.nullcontext() if line is None else line.alive("loading, or writing the report"):
+    with contextlib.nullcontext() if line is None else line.alive("loading, waiting, or writing the report"):
         if grid.single is not None and out is None:
             return score(grid.single, show)
         return play(grid, out=out, progress=show, say=say)

@@ -70,6 +70,7 @@ def listed_runs() -> tuple[list[ListedRun], str]:
     rows = []
     for run in runs:
         status, (best, last) = run.status, validation_scores(run.folder)
+        ends = () if status.state == "running" else endings.get(run.id, ())
         rows.append(
             ListedRun(
                 run=run.id,
@@ -80,8 +81,8 @@ def listed_runs() -> tuple[list[ListedRun], str]:
                 stage=status.stage,
                 best=best,
                 last=last,
-                ending=in_a_word(endings.get(run.id, ())) or None,
-                outcome=in_short(endings.get(run.id, ())) or None,
+                ending=in_a_word(ends) or None,
+                outcome=in_short(ends) or None,
                 created=run.info.created,
                 waits=status.waits if status.state == "running" else None,
                 folder=run.folder,

@@ -72,7 +72,7 @@ def train(
         line = ProgressLine()
         for sentence in plan.says:
             line.say("%s", sentence)
-        with line.alive("loading, or writing files"):
+        with line.alive("loading, waiting, or writing files"):
             report = train_here(plan, say=line.say, progress=line)
     return TrainedRun(report.run, runs_dir() / report.run, report)
 

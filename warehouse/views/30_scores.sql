@@ -45,6 +45,7 @@ CREATE OR REPLACE MACRO score_by_turns(run := NULL, in_phase := 'evaluate', in_s
     FROM allowed
     GROUP BY GROUPING SETS ((run_id, policy, checkpoint, phase, split, stage, step, gym, tier, turns_allowed),
                             (run_id, policy, checkpoint, phase, split, stage, step, gym, turns_allowed))
+    HAVING grouping(tier) = 1 OR tier <> ''  -- a gym without tiers has the rows of all tiers alone
     ORDER BY run_id, stage, step, policy, gym, tier NULLS FIRST, turns_allowed;
 
 -- Mean over all tasks of all gyms, each task with equal weight (UserRL table 3, "micro average").

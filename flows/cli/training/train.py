@@ -44,7 +44,7 @@ def train(
     import userrl
     from flows.cli.training.recipe import parse_changes
     from userrl.machine.interrupts import stoppable
-    from userrl.reports.run_summary import run_summary
+    from userrl.reports.run_summary import at_a_glance, run_summary
     from userrl.stages.train import planned
     from userrl_core.errors import ConfigError
 
@@ -88,3 +88,5 @@ def train(
             track=[name for name in trackers if name != "wandb"],  # type: ignore[misc]
         )
     print(page_text(run_summary(done.report)), end="")
+    if answer := page_text(at_a_glance(done.report)).strip():
+        print(f"\n{answer.splitlines()[0]}")  # again, because a terminal shows the end of the page

@@ -34,7 +34,7 @@ def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--hours", "nan"], "budget.hours: input should be a finite number"),
+        (["--hours", "nan"], "nan is not a finite number"),
         (["--hours", "0"], "budget.hours: input should be greater than 0"),
         (["--until", "sft"], "only distill -> sft"),
         (["--until", "ppo"], "until is 'ppo'. The stages are distill, sft"),

@@ -156,7 +156,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_terminal_is_asked_nothing_and_shown_the_password_once(server: Server) -> None:
     assert server.process.poll() is None
     lines = [line.rstrip() for line in server.said.replace("\r", "").splitlines()]
-    assert lines[0] == "starting server and work pool (up to a minute on a busy machine)"
+    assert lines[0] == "starting server and work pool (minutes on a busy machine)"
     assert lines[1].startswith(f"server   {server.url} ")
     assert lines[2].startswith(f"password {server.secret} ")
     assert "?" not in server.said
