@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST = 10**6
 Count = Annotated[int, Field(gt=0, le=MOST)]
 """A number of things to play or train on. A run with more than a million never ends, or does not fit into memory."""
 
-FolderName = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,99}$")]
+
+def _folder_name(name: str) -> str:
+    if not name.isprintable() or "/" in name or name[:1] in ("", ".") or len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"give a name of one line without '/', at most {LONGEST_NAME} bytes, that begins with no dot")
+    return name
+
+
+LONGEST_NAME = 100
+FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that is also the name of a folder: what is stored under it stays in the folder of its kind."""
 
 

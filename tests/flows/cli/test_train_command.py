@@ -43,6 +43,7 @@ def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_dry_run_reads_every_option_that_training_reads(tmp_path: Path, words: list[str], sentence: str) -> None:
     done = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--dry-run", *words)
     assert sentence in done.stdout + done.stderr
+    assert (done.returncode == 0) == (words == ["--until", "sft"])
 
 
 @pytest.mark.usefixtures("prepared")

@@ -243,8 +243,11 @@ def listening(command: list[str], port: int, folder: Path) -> Iterator[str]:
                 if server.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-        server.terminate()
+        try:
+            assert server.poll() is None, "the server ended before it was asked"
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
 
 
 @pytest.fixture
