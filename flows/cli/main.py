@@ -220,7 +220,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        if error.errno not in (*REFUSED, *NO_PATH):
+        if error.errno not in (*REFUSED, *NO_PATH) or (error.filename is None and error.errno in NO_PATH):
             raise
         from flows.cli.terminal import plain
 

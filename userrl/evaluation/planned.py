@@ -18,7 +18,7 @@ from userrl.reports.run_report import Evaluated, RunReport
 from userrl.reports.write_report import write_report
 from userrl.run.budget import check_budget
 from userrl.run.families import other_families
-from userrl.run.job import Actor, StageJob, server_of
+from userrl.run.job import HOW_IT_IS_ASKED, Actor, StageJob, server_of
 from userrl.run.plan import RunPlan, plan_run
 from userrl.run.readiness import refuse_missing_key, resolve
 from userrl.run.request import EvaluateRequest, TrainRequest
@@ -27,6 +27,7 @@ from userrl.run.run import Run, find
 from userrl.run.suites import BASE, settings_of
 from userrl.stages.execution import execute
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 
 
@@ -111,15 +112,18 @@ def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
                 "checkpoint and name it with --model and --base-url.",
             )
         return (actor,)
-    options = {**actor.options, "tool_choice": suite.tool_choice} if suite.tool_choice != "auto" else actor.options
+    choice = {} if suite.tool_choice == "auto" else {"tool_choice": suite.tool_choice}
     limit = {} if suite.max_tokens is None else {"max_tokens": suite.max_tokens}
-    served = actor.model_copy(update={"options": {**limit, **options}})
+    served = actor.model_copy(update={"options": {**limit, **choice, **actor.options}})
     native = served.model_copy(update={"native": True, "label": f"{actor.label} (native)"})
     return tuple(native if protocol == "native" else served for protocol in suite.protocols)
 
 
 def _called(actor: Actor) -> str:
     """Return the actor's part of the run's name. Checkpoint folders of different runs may share a name, so it adds the hash."""
+    options = {k: v for k, v in actor.options.items() if k not in (*HOW_IT_IS_ASKED, "base_url", "concurrency")}
+    if options:  # other replies, so their conversations are no part of the same scores
+        return f"{actor.label}-{content_hash(options)[:8]}"
     in_folder = actor.kind == "checkpoint" and Path(actor.path).name == actor.label
     return f"{actor.label}-{actor.sha256[:8]}" if in_folder else actor.label
 
@@ -165,6 +169,11 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
     Raises CheckpointError for a folder without a model, ConfigError for an address with a password and unusable options.
     """
     if served is not None:
+        if "model" not in served:
+            raise ConfigError(
+                "argument.missing",
+                'The options of the served model name no model. Add "model", its name on the server.',
+            )
         server = validated(ChatServer, served, "model")
         if server.base_url:
             try:

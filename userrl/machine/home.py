@@ -105,7 +105,9 @@ def published_data() -> Path:
 
 def number_in_environment(variable: str, default: int, least: int, most: int) -> int:
     """Return the whole number in an environment variable, or the default where it is unset or empty. Raises ConfigError."""
-    text = os.environ.get(variable) or str(default)
+    text = os.environ.get(variable)
+    if not text:
+        return default
     if not text.strip().isdecimal() or len(text) > 9 or not least <= int(text) <= most:
         raise ConfigError(
             "argument.out_of_range", f"{variable} must be a whole number from {least} to {most}, not {text[:80]!a}."

@@ -194,7 +194,7 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
 
 
 ON_STRONG, ON_WEAK = "#fefefe", "#010101"
-"""Colours of the text on a cell, which stay in dark. Both have a contrast of 4.6 at a luminance of .178."""
+"""Colours of the text on a cell, which stay in dark. Both have a contrast of at least 4.5 at a luminance of .178."""
 
 
 def matrix(

@@ -106,8 +106,11 @@ def _read_interval(stored: Any) -> Any:
     """Return an interval from its stored form. A single task has no limits, and earlier reports name no method."""
     if not isinstance(stored, Mapping):
         return stored
-    low, high = (math.nan if stored[limit] is None else stored[limit] for limit in ("low", "high"))
-    return Interval(stored["estimate"], low, high, stored["tasks"], stored.get("method", ""))
+    try:
+        low, high = (math.nan if stored[limit] is None else float(stored[limit]) for limit in ("low", "high"))
+        return Interval(float(stored["estimate"]), low, high, int(stored["tasks"]), str(stored.get("method", "")))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no interval: {error}") from None
 
 
 def _write_interval(interval: Interval) -> dict[str, Any]:

@@ -24,6 +24,10 @@ from userrl_core.settings import Settings
 Kind = Literal["distill", "sft", "rl", "evaluate"]
 
 
+HOW_IT_IS_ASKED = ("timeout", "retries", "backoff", "api_key_env")
+"""Options of a served model that change no reply. An evaluation continues under other values of them."""
+
+
 class Actor(Settings):
     """A policy to evaluate: a demonstrator, a checkpoint or a served model."""
 
@@ -54,7 +58,8 @@ class Actor(Settings):
     @property
     def identity(self) -> list[Any]:
         """The values that decide whether an earlier evaluation can be reused."""
-        which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
+        options = {name: value for name, value in self.options.items() if name not in HOW_IT_IS_ASKED}
+        which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, options]
         return [*which, *(["native"] if self.native else [])]
 
 

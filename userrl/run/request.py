@@ -203,8 +203,13 @@ class EvaluateRequest(RunRequest):
         """The options of the served model's server; None for another policy."""
         if self.model is None:
             return None
-        address = {"base_url": self.base_url} if self.base_url else {}
-        return {**address, **({"model": self.model} if isinstance(self.model, str) else self.model)}
+        options = {"model": self.model} if isinstance(self.model, str) else self.model
+        if self.base_url and options.get("base_url", self.base_url) != self.base_url:
+            raise ConfigError(
+                "argument.conflict",
+                f"The model's options have another base_url than {self.base_url}. Give one of them.",
+            )
+        return {**({"base_url": self.base_url} if self.base_url else {}), **options}
 
 
 class SweepRequest(Request):

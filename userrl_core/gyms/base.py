@@ -196,7 +196,7 @@ class Gym(Generic[C]):
             return self.opening()
         except KeyError as error:
             missing = error.args[0] if error.args else None
-            # A missing key that is no field of the task is a bug of the gym, and keeps its own error.
+            # A key that the task has was missing elsewhere: a bug of the gym, which keeps its own error.
             if not isinstance(missing, str) or missing in self.task.payload:
                 raise
             raise TaskError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.records import Trajectory
@@ -22,10 +25,11 @@ def served_user(users: Any, gym: str) -> ChatServer | None:
     user = users.get(gym, "rule") if isinstance(users, Mapping) else users
     if isinstance(user, str):
         return ChatServer() if user == "openai" else None
-    kind, options = user
-    if kind != "openai":
+    if not isinstance(user, (tuple, list)) or user[0] != "openai":  # None is the rule user, and an object plays itself
         return None
-    return ChatServer(**{key: value for key, value in options.items() if key in ChatServer.model_fields})
+    with suppress(ValidationError):  # whoever makes the user says what is wrong with its options
+        return ChatServer(**{key: value for key, value in user[1].items() if key in ChatServer.model_fields})
+    return None
 
 
 def served_users(users: Any) -> set[ChatServer]:
@@ -54,8 +58,10 @@ def check_users(users: Any) -> None:
 def check_server(server: ChatServer, role: str, tries: int = 3) -> None:
     """Probe a server. role: as named in the error message. Raises ConfigError for a server that is down, or without a key."""
     for attempt in range(1, tries + 1):
+        # Only the first try takes as long as a slow server may need: one that never answers is noticed after it.
+        asked = server if attempt == 1 else server.model_copy(update={"timeout": PROBE_TIMEOUT})
         try:
-            asyncio.run(probe(server, role))
+            asyncio.run(probe(asked, role))
             return
         except ConfigError:
             if attempt == tries:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.evaluation.grid import Cell, _plot_data
-from userrl.evaluation.planned import plan_evaluation
+from userrl.evaluation.planned import PlannedEvaluation, plan_evaluation
 from userrl.run.request import EvaluateRequest
 from userrl.run.scores import ScoreRow
 from warehouse import TurnLog
@@ -36,6 +37,26 @@ def test_two_checkpoints_of_one_name_are_two_evaluations_and_one_in_two_places_i
     assert [each.actors[0].label for each in planned] == ["step-000098"] * 3
     ids = [each.plan.run_id for each in planned]
     assert ids[0] == ids[2] != ids[1]
+
+
+def served(**options: object) -> PlannedEvaluation:
+    model = {"model": "m", "base_url": "http://127.0.0.1:9/v1", **options}
+    return plan_evaluation(EvaluateRequest(model=model, gyms=["wish"]))
+
+
+def test_options_that_change_replies_make_another_evaluation_and_the_others_continue_it(here: Path) -> None:
+    plain, patient, short = served(), served(timeout=300.0, retries=1), served(max_tokens=48)
+    assert plain.plan.run_id == patient.plan.run_id != short.plan.run_id
+    assert plain.actors[0].identity == patient.actors[0].identity != short.actors[0].identity
+    named = plan_evaluation(EvaluateRequest(model="m", base_url="http://127.0.0.1:9/v1", gyms=["wish"]))
+    assert named.plan.run_id == plain.plan.run_id
+
+
+def test_options_of_a_served_model_name_it_and_have_one_address(here: Path) -> None:
+    with raises("argument.missing", "name no model"):
+        plan_evaluation(EvaluateRequest(model={"timeout": 300.0}, gyms=["wish"]))
+    with raises("argument.conflict", "another base_url"):
+        plan_evaluation(EvaluateRequest(model={"model": "m", "base_url": "http://a/v1"}, base_url="http://b/v1"))
 
 
 def test_plot_data_is_of_the_checkpoint_that_is_meant_alone(here: Path) -> None:

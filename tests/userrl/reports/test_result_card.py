@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from analysis.measure.checkpoints import difference, mean_score
 from flows.cli.result import show_result
 from tests.warehouse.makers import play
 from userrl.reports.card import make_card, with_card
 from userrl.reports.curves import horizon_note, side_curves
-from userrl.reports.run_report import Reached, RunReport
+from userrl.reports.run_report import CardRow, Reached, RunReport
 from userrl.reports.run_summary import at_a_glance, run_summary
 from userrl.reports.sides import find_side, split_by_branch
 from userrl.run import progress
@@ -292,3 +294,11 @@ def test_endings_are_not_read_from_a_report_of_an_earlier_version_or_of_a_run_th
         assert reported_ends([find(report["run"])]) == {}
         [row], _ = listed_runs()
         assert row.outcome == "longer improved, short no better"
+
+
+@pytest.mark.parametrize(
+    "score", [{"estimate": 0.5}, {"estimate": "x", "low": 0, "high": 1, "tasks": 4}, {"low": None}]
+)
+def test_a_damaged_interval_is_a_damaged_report(score: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        CardRow.model_validate_json(json.dumps({"policy": "a", "score": score}))

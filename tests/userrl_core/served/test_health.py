@@ -18,6 +18,11 @@ def test_a_turn_has_four_times_the_time_of_the_slowest_users_reply() -> None:
     assert turn_seconds("rule", ChatServer(timeout=50)) == 200
 
 
+def test_users_that_are_no_server_have_the_ordinary_time() -> None:
+    bad = ("openai", {"timeout": -1})  # refused where the user is made
+    assert [turn_seconds(user) for user in (None, object(), {"wish": None}, ("rule", {}), bad)] == [120] * 5
+
+
 def test_a_slow_server_may_take_its_own_time_for_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "PROBE_TIMEOUT", 1e-6)
     with MockServer(lambda body: Answer("ok")) as server:

@@ -1,7 +1,7 @@
 """The policy update of all algorithms: PPO's clipped surrogate over agent tokens, with optional terms.
 
 Importance ratios are relative to the log-probabilities at sampling. Optional are a dual clip, a KL term, an entropy bonus and an
-entropy mask; each names its source at its line.
+entropy mask.
 
 Shapes: S agent tokens of a micro-batch.
 """
@@ -79,7 +79,7 @@ def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> li
     for _ in range(config.inner_epochs):
         rows = list(units.values())
         rng.shuffle(rows)
-        # No minibatch is empty, and their sizes differ by one at most.
+        # No minibatch is empty, and their numbers of units differ by one at most.
         count = min(config.minibatches, len(rows))
         for part in (list(chain.from_iterable(rows[k::count])) for k in range(count)):
             # Sorted by length: less padding in each forward pass.
@@ -206,7 +206,7 @@ def _backward(
     old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
     advantage = torch.from_numpy(np.concatenate([item.advantage for item in items])).to(device)
     weight = torch.from_numpy(np.repeat(np.asarray(weights, np.float32), [len(i.old) for i in items])).to(device)
-    # exp would overflow beyond the bound.
+    # Far beyond the bound a ratio says nothing, and exp overflows.
     ratio = (logprobs - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
     # dpo's surrogate is the log-probability itself; its advantages are of the present weights (`algorithms/dpo.py`).
     objective = logprobs * advantage if config.name == "dpo" else surrogate(ratio, advantage, config)

@@ -65,7 +65,9 @@ def required_call(tools: Sequence[Mapping[str, Any]], *, line: bool) -> CallRule
         whole = [f"{head} {{}}}}"] if _takes_nothing(function) else [head]
         calls = [f'{head} {{"choice": {json.dumps(choice)}, "content": "' for choice in choices] or whole
         heads += calls
-        if isinstance(properties := (function.get("parameters") or {}).get("properties"), Mapping):
+        parameters = function.get("parameters")
+        closed = isinstance(parameters, Mapping) and not parameters.get("additionalProperties")
+        if closed and isinstance(properties := parameters.get("properties"), Mapping):
             names |= dict.fromkeys(calls, frozenset(properties))
         heads += [f"{choice}:" for choice in choices if line and choice in CHOICES]
     return CallRule(tuple(heads), line, names)
