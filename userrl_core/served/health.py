@@ -59,9 +59,9 @@ def check_server(server: ChatServer, role: str, tries: int = 3) -> None:
     """Probe a server. role: as named in the error message. Raises ConfigError for a server that is down, or without a key."""
     for attempt in range(1, tries + 1):
         # Only the first try takes as long as a slow server may need: one that never answers is noticed after it.
-        asked = server if attempt == 1 else server.model_copy(update={"timeout": PROBE_TIMEOUT})
+        probed = server if attempt == 1 else server.model_copy(update={"timeout": PROBE_TIMEOUT})
         try:
-            asyncio.run(probe(asked, role))
+            asyncio.run(probe(probed, role))
             return
         except ConfigError:
             if attempt == tries:
