@@ -46,7 +46,7 @@ OUR_OWN = {
     "warehouse/write/turn_log.py": "texts of a prompt",
 }
 """Files that may write JSON in another way, and why."""
-WRITERS = re.compile(r"\bjson\.dumps?\(|\bsend_json\(|\bJSONResponse\(|\bFastAPI\((?!.*json|.*JsonAnswer)")
+WRITERS = re.compile(r"\bjson\.dumps?\(|\bsend_json\(|\bJSONResponse\(|\bFastAPI\((?![^)]*json|[^)]*JsonAnswer)")
 
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary())
 VALUES = st.recursive(
