@@ -11,6 +11,9 @@ MOST = 10**6
 Count = Annotated[int, Field(gt=0, le=MOST)]
 """A number of things to play or train on. A run with more than a million never ends, or does not fit into memory."""
 
+LONGEST_NAME = 100
+"""Bytes of a name that a folder gets. A file system allows 255, and other words may follow it."""
+
 
 def _folder_name(name: str) -> str:
     if not name.isprintable() or "/" in name or name[:1] in ("", ".") or len(name.encode()) > LONGEST_NAME:
@@ -18,7 +21,6 @@ def _folder_name(name: str) -> str:
     return name
 
 
-LONGEST_NAME = 100
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that is also the name of a folder: what is stored under it stays in the folder of its kind."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,30 +59,17 @@ def train(
         raise ConfigError(
             "argument.unknown_value", f"There is no tracker '{unknown}'. Use one or more of {', '.join(TRACKERS)}."
         )
-    overrides = parse_changes(values or [])
+    options: dict[str, Any] = {
+        "profile": profile, "seed": seed, "name": name, "overrides": parse_changes(values or []), "init_from": init_from,
+        "until": until, "hours": hours,
+    }  # fmt: skip
     if dry_run:
-        plan = planned(
-            recipe,
-            profile=profile,
-            seed=seed,
-            name=name,
-            overrides=overrides,
-            init_from=init_from,
-            until=until,
-            hours=hours,
-        )
-        print(plain(str(plan)))
+        print(plain(str(planned(recipe, **options))))
         return
     with stoppable("stopped; the same command continues from the last checkpoint"):
         done = userrl.train(
             recipe,
-            profile=profile,
-            seed=seed,
-            name=name,
-            overrides=overrides,
-            init_from=init_from,
-            until=until,
-            hours=hours,
+            **options,
             fresh=fresh,
             wandb="offline" if "wandb" in trackers else "off",
             track=[name for name in trackers if name != "wandb"],  # type: ignore[misc]

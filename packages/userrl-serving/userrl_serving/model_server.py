@@ -158,9 +158,8 @@ def app_of(server: ModelServer) -> FastAPI:
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> JsonAnswer:
         answer = asyncio.create_task(server.answer(await request.body()))
-        disconnect = asyncio.ensure_future(
-            request.receive()
-        )  # after the body nothing comes but the end of the connection
+        # After the body nothing comes but the end of the connection.
+        disconnect = asyncio.ensure_future(request.receive())
         try:
             await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             return JsonAnswer(answer.result() if answer.done() else {})
