@@ -78,7 +78,7 @@ check-tests: check-rest
 
 # tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest --fast -n 3 --dist loadfile
+	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
 # Many of them wait for a clock, a poll or a start of Ray: on two cores, the third computes meanwhile.
 test-slow: $(VENV)/.dev

@@ -65,7 +65,7 @@ TRAINS = ("start", "made_home")
 """Fixtures that train. `pytest --fast` leaves out the tests that ask for one."""
 
 STARTED = re.compile(r"python|userrl|prefect|chrom|initdb|postgres")
-"""Programs that `pytest --fast` starts no process of: each imports for seconds, or is a server."""
+"""Programs that `pytest --fast` starts no process of: each imports for seconds, or is a server. It takes no port either."""
 
 LONGEST = (
     "userrl_core/training/verl/test_verl_flow.py",
@@ -105,15 +105,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files of the most tests
         config.option.loadscopereorder = False
     if config.getoption("--fast") and not getattr(config.option, "numprocesses", None):  # its workers run the tests
-        sys.addaudithook(skip_where_a_process_starts)
+        sys.addaudithook(skip_what_starts)
 
 
-def skip_where_a_process_starts(event: str, arguments: tuple[Any, ...]) -> None:
-    """End a test of `pytest --fast` where it, or a fixture that it asks for, starts one of these programs."""
-    if event != "subprocess.Popen" or threading.current_thread() is not threading.main_thread():
+def skip_what_starts(event: str, arguments: tuple[Any, ...]) -> None:
+    """End a test of `pytest --fast` where it, or a fixture that it asks for, takes a port or starts one of these programs."""
+    if event not in ("subprocess.Popen", "socket.bind") or threading.current_thread() is not threading.main_thread():
         return
-    words = arguments[1] if isinstance(arguments[1], str) else os.fsdecode(arguments[1][0])
-    if STARTED.match(words.rpartition("/")[2]):
+    first = arguments[1] if isinstance(arguments[1], str) else arguments[1][0]
+    if event == "socket.bind" and first == "127.0.0.1":  # not ::1, which urllib3 takes to see whether there is IPv6
+        pytest.skip("--fast starts no server", allow_module_level=True)
+    if event == "subprocess.Popen" and STARTED.match(os.fsdecode(first).rpartition("/")[2]):
         pytest.skip("--fast starts no such process", allow_module_level=True)
 
 
