@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.released_texts import Prompts
-from userrl_core.served.client import ChatServer
+from userrl_core.key_names import names_a_key
+from userrl_core.served.client import ChatServer, is_address
 from userrl_core.suggest import nearest
 
 INSTEAD = "set the key in the environment variable that api_key_env names (default: OPENAI_API_KEY)"
@@ -49,14 +50,11 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 def check_url(url: str, label: str) -> None:
     """Raise ValueError for an address with a user and a password, or with a key among its parameters."""
-    try:
-        parts = urlsplit(url)
-        has_secret = "@" in parts.netloc or any(
-            is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)
-        )
-    except ValueError:
-        raise ConfigError("model.bad_address", f"{label} is not an address such as http://127.0.0.1:8000/v1") from None
-    if has_secret:
+    if not is_address(url):
+        raise ConfigError("model.bad_address", f"{label} is not an address such as http://127.0.0.1:8000/v1")
+    parts = urlsplit(url)
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if "@" in parts.netloc or any(is_secret(name) or names_a_key(name) for name in names):
         raise ConfigError(
             "recipe.holds_key", f"{label} contains a password or a key, which would be stored with it; {INSTEAD}"
         )

@@ -12,8 +12,17 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield an open draft that becomes ``path`` when the block ends, on disk. An error leaves the file as it was."""
+    """Yield an open draft that becomes ``path`` when the block ends, on disk. An error leaves the file as it was.
+
+    A link stays, and the file that it names is replaced. A device or a pipe is written to: as root, a rename would replace
+    ``/dev/null`` for all programs.
+    """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
     try:
         with draft.open("wb") as file:

@@ -6,11 +6,8 @@ Help is plain text (``rich_markup_mode=None``), because importing rich takes as 
 from __future__ import annotations
 
 import errno
-import math
 import re
 import sys
-from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from flows.cli.options import refuse_unread
 from userrl_core.errors import UserRLError
 
 COMMANDS = {
@@ -94,11 +92,11 @@ here so that the help text imports no command. The module holds a function of th
 """
 
 
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 """Error numbers that a person can act on: permissions, a read-only or full disk."""
 
 
-NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST)
 """Error numbers of a path that cannot be what was asked for."""
 
 
@@ -136,7 +134,7 @@ class Commands(TyperGroup):
             below.short_help = first_sentence(below.help)  # otherwise cut at the end of the line
         for nested in (inner, *commands) if ctx is not None else ():
             _ungiven_is_false(nested, ctx)
-            _numbers_are_finite(nested)
+            refuse_unread(nested)
         return inner
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -150,19 +148,6 @@ def _ungiven_is_false(command: Any, ctx: Any) -> None:
     for option in command.get_params(ctx):
         if option.default is None and not option.expose_value:
             option.default = False
-
-
-def _numbers_are_finite(command: Any) -> None:
-    """Let options that take a number refuse nan and inf, which pass where typer has no limit."""
-    for option in command.params:
-        option.process_value = partial(_finite, option.process_value, option)
-
-
-def _finite(process: Callable[..., Any], option: Any, ctx: Any, text: Any) -> Any:
-    value = process(ctx, text)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise typer.BadParameter(f"{text} is not a finite number.", ctx=ctx, param=option)
-    return value
 
 
 def first_sentence(help_text: str | None) -> str:

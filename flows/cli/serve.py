@@ -172,7 +172,7 @@ def serve_gym(
     user_model: Annotated[
         str | None, typer.Option("--user-model", help="A served model that simulates the user.")
     ] = None,
-    user_url: Annotated[str | None, typer.Option("--user-url", help="The user model's /v1 address.")] = None,
+    user_url: Annotated[str | None, typer.Option("--user-url", help="With --user-model: its /v1 address.")] = None,
     idle: Idle = 3600.0,
 ) -> None:
     """Serve a gym over HTTP until Ctrl-C, with AgentGym's routes (create, reset, step, observation, close) and OpenEnv's.

@@ -16,7 +16,8 @@ Out = Annotated[
 ]
 Model = Annotated[str | None, typer.Option("--model", help="A served model.")]
 BaseUrl = Annotated[
-    str | None, typer.Option("--base-url", help="The /v1 address of its OpenAI-compatible server. Default: OpenAI.")
+    str | None,
+    typer.Option("--base-url", help="With --model: the /v1 address of its OpenAI-compatible server. Default: OpenAI."),
 ]
 
 

@@ -51,6 +51,8 @@ def list_tasks(
                 typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
             typer.echo(f"{len(tasks):,} tasks. Next: userrl tasks show {gym} ID")
             return
+        if split is not None:
+            raise ConfigError("argument.missing", "--split selects among the tasks of one gym. Name the gym.")
         rows = [_counts(name) for name in names()]
     if as_json:
         typer.echo(plain_json(rows, indent=2))
@@ -109,7 +111,7 @@ def validate(
     from userrl_core.gyms.registry import clashes
     from userrl_core.gyms.validate import first_of_each_source, proofs
 
-    if not gyms and not everything:
+    if bool(gyms) == everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
     outcomes: list[Proof] = []

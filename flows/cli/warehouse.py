@@ -120,7 +120,8 @@ def export(
     ],
     root: Root = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="key=value for the file system; may be repeated.")
+        list[str] | None,
+        typer.Option("--option", help="Without --format: key=value for the file system; may be repeated."),
     ] = None,
     form: Annotated[
         str | None,
@@ -140,7 +141,11 @@ def export(
     alive = ProgressLine().alive("exporting")
     if form is not None:
         with alive:
-            _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
+            count = _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
+        sentence = f"Wrote {count:,} conversations to {target}."
+        typer.echo(plain_json({"conversations": count, "target": target}) if as_json else sentence)
+        if form == "inspect" and not as_json:
+            typer.echo(f"Next: inspect view --log-dir {target}")
         return
     from warehouse.upkeep.export import export as run
 
@@ -194,7 +199,8 @@ def import_conversations(
         typer.echo(plain(f"{run}: {count:,} conversations"))
 
 
-def _conversations(root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None) -> None:
+def _conversations(root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None) -> int:
+    """Write the conversations to the target, and return their number."""
     from userrl_core.errors import ConfigError
     from userrl_core.suggest import nearest
     from warehouse.query.warehouse import open_warehouse
@@ -219,13 +225,20 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         writers[form](exported, target)
-    typer.echo(f"Wrote {len(exported):,} conversations to {target}.")
-    if form == "inspect":
-        typer.echo(f"Next: inspect view --log-dir {target}")
+    return len(exported)
 
 
 def _options(texts: list[str] | None) -> dict[str, str]:
-    return {key: value for key, _, value in (text.partition("=") for text in texts or [])}
+    """Return the options by key. Raises ConfigError for one without a value and for a key that is given twice."""
+    from userrl_core.errors import ConfigError
+
+    options: dict[str, str] = {}
+    for text in texts or []:
+        key, is_given, value = text.partition("=")
+        if not is_given or key in options:
+            raise ConfigError("argument.malformed", f"--option {key}: give each key once, as key=value.")
+        options[key] = value
+    return options
 
 
 def _root(root: Path | None) -> Path:

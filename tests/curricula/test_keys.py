@@ -9,6 +9,7 @@ import curricula
 from curricula.options import check_url, is_secret
 from tests.makers import raises
 from userrl_core.errors import ConfigError
+from userrl_core.served.client import ChatClient, ChatServer
 
 KEY = "sk-proj-0123456789abcdef"
 
@@ -90,6 +91,30 @@ def test_what_names_a_secret():
         assert not is_secret(name), name
 
 
-def test_an_address_that_cannot_be_read_is_a_sentence():
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://host:99999/v1",
+        "http://host:abc/v1",
+        "http://host/v1\n",
+        "ftp://host/v1",
+        "host:80/v1",
+        "http:///v1",
+    ],
+)
+def test_an_address_that_cannot_be_asked_is_a_sentence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises("model.bad_address"):
-        check_url("http://[::1", "base_url")
+        check_url(url, "base_url")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with raises("model.bad_address"):
+        ChatClient(ChatServer())
+
+
+def test_a_key_that_no_header_takes_is_refused_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123\n")
+    with raises("model.no_key") as error:
+        ChatClient(ChatServer(base_url="http://127.0.0.1:1/v1"))
+    assert "0123" not in str(error.value)
+    with raises("recipe.holds_key"):
+        check_url("https://host/v1?subscription-key=0123", "base_url")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 Role = Literal["user", "judge", "policy"]
+_BLANK = re.compile(r"[\s\x00-\x1f]")
 
 
 def _as_json(value: Any) -> Any:
@@ -330,6 +332,11 @@ class _Request:
 
 def _key(server: ChatServer) -> str:
     key = os.environ.get(server.api_key_env, "")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            "model.no_key",
+            f"{server.api_key_env} contains a line end or another character that no key has. Set it without.",
+        )
     if key:
         return key
     if server.base_url or os.environ.get("OPENAI_BASE_URL"):
@@ -340,8 +347,25 @@ def _key(server: ChatServer) -> str:
     )
 
 
+def is_address(url: str) -> bool:
+    """Return whether an HTTP client can ask this address."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not _BLANK.search(url)
+    except ValueError:
+        return False
+
+
 def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:
-    """Return the HTTP client and the exceptions it raises for external reasons. url: None for OpenAI's. timeout: seconds."""
+    """Return the HTTP client and the exceptions it raises for external reasons. url: None for OpenAI's. timeout: seconds.
+
+    Raises ConfigError for an address that no client can ask.
+    """
+    if url and not is_address(url):
+        raise ConfigError(
+            "model.bad_address",
+            "base_url or OPENAI_BASE_URL is not an address such as http://127.0.0.1:8000/v1. Correct it.",
+        )
     # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 

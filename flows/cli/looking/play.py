@@ -24,14 +24,18 @@ def play(
             "--task", help="A task's id or the beginning of it, also of an imported task. Default: chosen by the seed."
         ),
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Split of the task: train, validation or test.")] = "train",
+    split: Annotated[
+        str, typer.Option("--split", help="Without --task: the split, train, validation or test.")
+    ] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the task choice and of all random draws.")] = 0,
     horizon: Annotated[int, typer.Option("--horizon", help="Maximum number of agent turns.")] = 16,
     model: Annotated[str | None, typer.Option("--model", help="A served model plays the other side.")] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="A run whose checkpoint plays the agent, or latest.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="Without --model: a run whose checkpoint plays the agent, or latest.")
+    ] = None,
     skill: Annotated[
-        float, typer.Option("--skill", help="Skill of the scripted agent from 0 to 1, without --model.")
+        float, typer.Option("--skill", help="Without --model: skill of the scripted agent from 0 to 1.")
     ] = 0.7,
     name: Annotated[str, typer.Option("--name", help="A pseudonym to store with the conversation.")] = "",
 ) -> None:

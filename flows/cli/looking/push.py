@@ -19,7 +19,9 @@ def push(
     only_write: Annotated[
         bool, typer.Option("--only-write", help="Write the folder with its card, and send nothing.")
     ] = False,
-    public: Annotated[bool, typer.Option("--public", help="Create a public model. Default: private.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Without --only-write: create a public model. Default: private.")
+    ] = False,
 ) -> None:
     """Push a checkpoint to the Hugging Face hub, with a model card made from the report.
 

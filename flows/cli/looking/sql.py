@@ -52,6 +52,8 @@ def sql(
     row_format = row_format or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
     limit = limit or (KEPT if out else SHOWN)
     with refusals():
+        if as_json + vertical + (format is not None) > 1:
+            raise ConfigError("argument.conflict", "--json, --vertical and --format each name a row format. Give one.")
         if out and not (as_json or vertical or format) and out.suffix not in ENDINGS:
             suffixes = ", ".join(ENDINGS)
             raise ConfigError(

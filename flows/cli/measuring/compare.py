@@ -60,6 +60,8 @@ def compare(
 
     if format is ComparisonFormat.junit and policy is None:
         raise ConfigError("argument.missing", "JUnit output lists the rules of a policy. Give --policy FILE.")
+    if as_json and format not in (ComparisonFormat.text, ComparisonFormat.json):
+        raise ConfigError("argument.conflict", "--json and --format each name what is printed. Give one.")
     comparison = userrl.compare(*sides, policy=policy, by=by)
     gate = comparison.gate
     if as_json or format is ComparisonFormat.json:

@@ -24,7 +24,9 @@ def evaluate(
             """as '{"model": "gpt-4o", "max_tokens": 512, "timeout": 300}' (docs/users.md, Served users)."""
         ),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="The /v1 address of its OpenAI-compatible server.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="With --model: the /v1 address of its OpenAI-compatible server.")
+    ] = None,
     demonstrator: Annotated[bool, typer.Option("--demonstrator", help="Evaluate the scripted demonstrator.")] = False,
     user: Annotated[
         list[str] | None,
@@ -40,7 +42,7 @@ def evaluate(
         str, typer.Option(help="Profile of sizes and machine; auto: chosen by machine and recipe.")
     ] = "auto",
     gym: Annotated[list[str] | None, typer.Option(help="A gym to evaluate on; may be repeated.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Maximum number of agent turns.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Without --turns: maximum number of agent turns.")] = None,
     turns: Annotated[str | None, typer.Option(help="Several horizons: 4,8,16 or 4..32 (doubling).")] = None,
     tasks: Annotated[int | None, typer.Option(help="Test tasks per gym.")] = None,
     attempts: Annotated[int | None, typer.Option(help="Trajectories per task.")] = None,

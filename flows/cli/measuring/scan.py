@@ -31,11 +31,17 @@ def scan(
     name: Annotated[str, typer.Option(help="The name of the label set.")],
     with_: Annotated[With, typer.Option("--with", help="What labels.")] = With.pattern,
     on: Annotated[On, typer.Option(help="What is labelled.")] = On.conversation,
-    pattern: Annotated[str | None, typer.Option(help="A regular expression; yes where it is found.")] = None,
-    function: Annotated[str | None, typer.Option(help="An entry point of the group userrl.scanners.")] = None,
-    rubric: Annotated[str | None, typer.Option(help="A question that a judge model answers with yes or no.")] = None,
-    model: Annotated[str, typer.Option(help="The judge's model.")] = "gpt-4o",
-    base_url: Annotated[str | None, typer.Option(help="The /v1 address of the judge's server.")] = None,
+    pattern: Annotated[
+        str | None, typer.Option(help="With --with pattern: a regular expression; yes where it is found.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option(help="With --with function: an entry point of the group userrl.scanners.")
+    ] = None,
+    rubric: Annotated[
+        str | None, typer.Option(help="With --with judge: a question that a judge model answers with yes or no.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="With --with judge: its model.")] = "gpt-4o",
+    base_url: Annotated[str | None, typer.Option(help="With --with judge: the /v1 address of its server.")] = None,
     phase: Annotated[
         str, typer.Option(help="Phase of the conversations: evaluate, validate, train or distill.")
     ] = "evaluate",
@@ -54,8 +60,11 @@ def scan(
     """
     import userrl
     from userrl.audits.check_labels import check_labels
+    from userrl_core.errors import ConfigError
 
     if check:
+        if pattern or function or rubric:
+            raise ConfigError("argument.conflict", "--check labels nothing. Leave out what labels.")
         checked = check_labels(run, name)
         print(plain_json(checked.as_json(), indent=1) if as_json else checked)
         return

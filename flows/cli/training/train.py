@@ -28,11 +28,12 @@ def train(
     track: Annotated[
         list[str] | None,
         typer.Option(
-            "--track", help="Also log to tensorboard, mlflow or wandb, as files in the home; may be repeated."
+            "--track",
+            help="Without --dry-run: also log to tensorboard, mlflow or wandb, as files in the home; may be repeated.",
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new run even if one with these values exists.")
+        bool, typer.Option("--fresh", help="Without --dry-run: start a new run even if one with these values exists.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the stages without training.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the recipes.")] = False,

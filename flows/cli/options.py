@@ -1,0 +1,63 @@
+"""Options that a command would not read as they were written: nan and inf, an option given twice, one that another makes unread.
+
+The help of an option that is read only beside another one, or only without it, begins with this: "With --format: the run."
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import typer
+
+CONDITION = re.compile(r"(?P<relation>With|Without) (?P<name>--[a-z-]+)(?: (?P<value>[a-z]+))?: ")
+READ_BY_LIST = {"evaluate": ("name", "suite"), "cross-play": ("file", "seeds")}
+"""The parameters of a command that ``--list`` reads."""
+
+
+def refuse_unread(command: Any) -> None:
+    """Let a command refuse, with exit status 2, options that it would not read as they were written."""
+    for option in command.params:
+        option.process_value = partial(_finite, option.process_value, option)
+    command.parse_args = partial(_parsed, command, command.parse_args)
+
+
+def _finite(process: Callable[..., Any], option: Any, ctx: Any, text: Any) -> Any:
+    """Refuse nan and inf, which pass where typer has no limit."""
+    value = process(ctx, text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise typer.BadParameter(f"{text} is not a finite number.", ctx=ctx, param=option)
+    return value
+
+
+def _parsed(command: Any, parse: Callable[..., list[str]], ctx: Any, args: list[str]) -> list[str]:
+    order = command.make_parser(ctx).parse_args(args=list(args))[2] if args else []
+    for option in order:
+        if order.count(option) > 1 and not option.multiple and not option.is_flag:
+            ctx.fail(f"{option.opts[0]} is given twice. Give it once.")
+    leftover_arguments = parse(ctx, args)
+    passed_options = [
+        option
+        for option in command.params
+        if getattr(ctx.get_parameter_source(option.name), "name", "") == "COMMANDLINE"
+    ]
+    by_name = {name: option for option in command.params for name in option.opts}
+    for option in passed_options:
+        condition = CONDITION.match(getattr(option, "help", None) or "")
+        if condition is None:
+            continue
+        relation, name, required_value = condition.groups()
+        value = ctx.params[by_name[name].name]
+        is_met = bool(value) if required_value is None else str(getattr(value, "value", value)) == required_value
+        if is_met != (relation == "With"):
+            ctx.fail(
+                f"{option.opts[0]} is read only {relation.lower()} {' '.join(filter(None, (name, required_value)))}."
+            )
+    if by_name.get("--list") in passed_options:
+        for option in passed_options:
+            if option.name not in ("listed", "list_all", *READ_BY_LIST.get(command.name, ())):
+                ctx.fail(f"{option.opts[0]} is not read with --list.")
+    return leftover_arguments
