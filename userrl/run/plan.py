@@ -310,10 +310,11 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
 
     A start checkpoint from other training comes before them, so that forgetting is visible. A run with branches has the
     checkpoints of each branch, under its name, instead of the shared ones. A recipe without a cold start that trains from
-    scratch has the model from which RL started in its place.
+    scratch has the model from which RL started in its place. One that begins with recorded conversations has no demonstrator.
     """
     compared = []
-    if recipe.demonstrations.policy == "scripted" and inputs.distill is not None:
+    is_scripted = recipe.demonstrations.policy == "scripted" and recipe.cold_start.data is None
+    if is_scripted and inputs.distill is not None:
         compared.append(Actor(label="demonstrator", kind="demonstrator"))
     cold, rl = inputs.sft, inputs.rl
     if inputs.init is not None:

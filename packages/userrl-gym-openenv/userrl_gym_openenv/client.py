@@ -51,6 +51,8 @@ async def serve(server: str, out: TextIO) -> None:
         except Exception as error:  # noqa: BLE001  told to the gym, and the other sessions continue
             is_unreadable = isinstance(error, (ValueError, LookupError, TypeError, AttributeError))
             reason = "the server's answer cannot be read: " if is_unreadable else ""
+            if "reset" in request and type(error).__name__ == "ConnectionClosedOK":
+                reason = "the server closed the connection before the reset, as one does that has no session left: "
             say(number, error=f"{reason}{type(error).__name__}: {error}")
 
     def begin(request: Json) -> None:

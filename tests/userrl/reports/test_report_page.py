@@ -7,7 +7,7 @@ from userrl.reports.run_report import RunReport
 from userrl.reports.run_summary import run_summary
 from userrl.run.job import Inputs
 from userrl.run.plan import actors
-from userrl.run.results import TrainResult
+from userrl.run.results import DistillResult, TrainResult
 
 
 def page(format_errors, **changes):
@@ -56,3 +56,14 @@ def test_reports_written_before_the_cold_start_was_noted_still_show():
 def test_weights_that_no_cold_start_trained_are_not_called_sft(recipe, label):
     cold = TrainResult(checkpoint="c", sha256="s")
     assert [actor.label for actor in actors(load(recipe, profile="laptop"), Inputs(sft=cold))] == [label]
+
+
+@pytest.mark.parametrize(("data", "labels"), [(None, ["demonstrator", "SFT"]), ("chats.jsonl", ["SFT"])])
+def test_a_run_on_recorded_conversations_is_not_compared_with_a_scripted_demonstrator(data, labels):
+    recipe = load("equalized-r2g", profile="laptop")
+    recipe = recipe.model_copy(update={"cold_start": recipe.cold_start.model_copy(update={"data": data})})
+    played = DistillResult(
+        policy="p", played=1, kept=1, dropped={}, mean=1.0, mean_kept=1.0, by_gym={}, turns=1, chats="c", used_tasks="u"
+    )
+    inputs = Inputs(distill=played, sft=TrainResult(checkpoint="c", sha256="s"))
+    assert [actor.label for actor in actors(recipe, inputs)] == labels

@@ -324,8 +324,10 @@ ENTRANCES = {
     "an error for a schema": ("/schema", HTTPStatus.BAD_GATEWAY, "", "/schema: HTTPError: HTTP Error 502"),
     "a page for a connection": ("/ws", HTTPStatus.OK, "<html>", "HTTP 200"),
     "a redirect of the connection": ("/ws", HTTPStatus.FOUND, "", "redirects"),
+    "a close of the connection": ("", HTTPStatus.OK, "", "as one does that has no session left: ConnectionClosedOK"),
 }
-"""What a server answers to the first requests: path, status, body, sentence."""
+"""What a server answers to the first requests: path, status, body, sentence. No path: every request is answered, and then the
+connection is closed."""
 
 
 def played_on(server: Server, **config: Any) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,17 @@
-"""A multi-turn environment of verifiers: guess a number, with a reward for each turn that helps, and two stop conditions."""
+"""A multi-turn environment of verifiers: guess a number, with a reward for each turn that helps, and two stop conditions.
+
+A reply counts as the last number in it, so that a language model may answer in a sentence.
+"""
+
+import re
 
 import verifiers as vf
 from datasets import Dataset
+
+
+def guess(message):
+    """Return the last number in a reply, or ""."""
+    return next(iter(re.findall(r"\d+", str(message.content))[::-1]), "")
 
 
 class GuessEnv(vf.MultiTurnEnv):
@@ -11,10 +21,10 @@ class GuessEnv(vf.MultiTurnEnv):
 
     async def add_trajectory_step(self, state, trajectory_step):
         await super().add_trajectory_step(state, trajectory_step)
-        text = str(trajectory_step["completion"][-1].content).strip()
-        state["found"] = text == state["answer"]
-        fresh = text.isdigit() and text not in state["asked"]
-        state["asked"].add(text)
+        number = guess(trajectory_step["completion"][-1])
+        state["found"] = number == state["answer"]
+        fresh = number and number not in state["asked"]
+        state["asked"].add(number)
         trajectory_step["reward"] = 0.6 if state["found"] else 0.1 if fresh else 0.0
 
     @vf.stop
@@ -22,10 +32,10 @@ class GuessEnv(vf.MultiTurnEnv):
         return state["found"]
 
     async def env_response(self, messages, state, **kwargs):
-        text = str(messages[-1].content).strip()
-        if not text.isdigit():
+        number = guess(messages[-1])
+        if not number:
             return [{"role": "user", "content": "Say a number."}]
-        return [{"role": "user", "content": "higher" if int(text) < int(state["answer"]) else "lower"}]
+        return [{"role": "user", "content": "higher" if int(number) < int(state["answer"]) else "lower"}]
 
 
 def total(state):
