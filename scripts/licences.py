@@ -82,11 +82,11 @@ def licence(name: str) -> str:
         for line in package_metadata.get_all("Classifier") or ()
         if line.startswith("License ::")
     ]
-    named = [text for text in classifiers if text != "OSI Approved"]
+    licences = [text for text in classifiers if text != "OSI Approved"]
     free = next((line.strip() for line in (package_metadata.get("License") or "").splitlines() if line.strip()), "")
     text = (
         expression
-        or " / ".join(SHORT.get(classifier, classifier) for classifier in named)
+        or " / ".join(SHORT.get(classifier, classifier) for classifier in licences)
         or SHORT.get(free, free)
         or "not said"
     )

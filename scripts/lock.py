@@ -41,8 +41,8 @@ def locked(extras: Sequence[str]) -> list[str]:
     command += ["--quiet", "--universal", "--python-version", "3.11", "--constraint", "constraints.txt"]
     command += ["--generate-hashes", "--no-header", "--no-annotate"]
     command += [word for extra in extras for word in ("--extra", extra)]
-    asked = "\n".join([*build, "uv"])
-    text = subprocess.run(command, input=asked, check=True, stdout=subprocess.PIPE, text=True).stdout
+    requirements = "\n".join([*build, "uv"])
+    text = subprocess.run(command, input=requirements, check=True, stdout=subprocess.PIPE, text=True).stdout
     return re.findall(r"^\S+==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE)
 
 

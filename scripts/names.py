@@ -44,8 +44,8 @@ def main() -> int:
     for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for name in assigned_names(path.read_text(encoding="utf-8")):
             total += 1
-            if (word := name.strip("_")) in DIALECT:
-                by_word[word] += 1
+            if (bare := name.strip("_")) in DIALECT:
+                by_word[bare] += 1
                 by_file[str(path.relative_to(ROOT))] += 1
     share = 1000 * by_word.total() / total
     print(

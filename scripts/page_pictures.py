@@ -97,11 +97,11 @@ def browser() -> Iterator[webdriver.Chrome]:
 def findings(driver: webdriver.Chrome, axe: str) -> list[str]:
     """Return axe's findings on the open page: impact, rule, number of elements, and the first element."""
     driver.execute_script(axe)
-    found = driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")["violations"]
+    violations = driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")["violations"]
     return [
         f"    {row['impact']}  {row['id']}  {len(row['nodes'])}  {row['nodes'][0]['html'][:150]}"
         f"  {row['nodes'][0]['failureSummary'][:200]!r}"
-        for row in found
+        for row in violations
     ] or ["    axe: no finding"]
 
 

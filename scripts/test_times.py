@@ -44,7 +44,7 @@ def costs(junit: Path) -> list[Cost]:
 
 
 def _cost(case: ElementTree.Element) -> Cost:
-    values = {each.get("name", ""): float(each.get("value", 0)) for each in case.iter("property")}
+    values = {item.get("name", ""): float(item.get("value", 0)) for item in case.iter("property")}
     started = {name.removeprefix("started "): int(n) for name, n in values.items() if name.startswith("started ")}
     alone = "computing here" if values.get("cpu", 0.0) >= 0.5 * float(case.get("time", 0)) else "waiting here"
     cause = next((cause for cause in CAUSES if cause in started), alone)
@@ -74,14 +74,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Print where the time of a test run goes.")
     parser.add_argument("junit", type=Path, help="a file of pytest's --junitxml")
     parser.add_argument("--rows", type=int, default=20, help="rows of the tables of files and tests")
-    given = parser.parse_args()
-    all_costs = costs(given.junit)
+    arguments = parser.parse_args()
+    all_costs = costs(arguments.junit)
     tables = [
         table("all", all_costs, lambda cost: "all tests", 1),
         table("cause", all_costs, lambda cost: cost.cause, 99),
         table("folder", all_costs, lambda cost: cost.file.partition("/")[0], 99),
-        table("file", all_costs, lambda cost: cost.file, given.rows),
-        table("test", all_costs, lambda cost: f"{cost.file.rpartition('/')[2]}::{cost.name}", given.rows),
+        table("file", all_costs, lambda cost: cost.file, arguments.rows),
+        table("test", all_costs, lambda cost: f"{cost.file.rpartition('/')[2]}::{cost.name}", arguments.rows),
     ]
     print("\n\n".join(tables))
 

@@ -1,6 +1,6 @@
-"""Data and page of the claims: the runs of homes go to data/claims, and its README.md is written from there alone.
+"""Data and page of the claims: the runs of homes go to data/claims, and the table of its README.md is written from there alone.
 
-    python -m lab.pages.claims                                  # writes the page
+    python -m lab.pages.claims                                  # writes the table and the picture
     python -m lab.pages.claims .userrl [OTHER_HOME ...] [--only CLAIM ...]     # adds the homes' runs first
     python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of data/language-model
 
@@ -9,16 +9,15 @@ validation.parquet  one row a run, step and task tier: score, score within the t
 test.parquet        one row a run, policy, step and test conversation: task, tier, score, turns, return, how it ended
 steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
 
-A row that is there already is replaced by the newer one. A claim with runs in runs.csv is measured from them, by the rule of
-`analysis.measure.verdict`. Its checks follow it. The other claims have only their published tables (published_arms.csv,
-published_contrasts.csv). The page has all results that follow from those tables, and says which are missing without the runs.
+A row that is there already is replaced by the newer one. A verdict is computed from runs.csv, by the rule of
+`analysis.measure.verdict`. former.csv has the verdicts and differences that were printed under the rule of before.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import math
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,23 +25,26 @@ from statistics import fmean
 from typing import Any
 
 import polars as pl
-from scipy import stats
 
-from analysis.measure.claims import PARTS, SeedResult, arm_intervals, contrast_verdict
-from analysis.measure.interval import Interval, share_interval
-from analysis.measure.verdict import ALPHA, LOOKS, ClaimVerdict, compare_shares, score_word
+from analysis.drawing import COLORS, QUIET, drawing, in_both
+from analysis.measure.claims import SeedResult, contrast_verdict
+from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
-from userrl.claims.document import size
-from userrl_core.number_format import limits, p_value, with_limits
+from userrl_core.number_format import NULL, with_limits
 from warehouse import Warehouse, open_warehouse
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data" / "claims"
 PAGE = DATA / "README.md"
-MARK = "<!-- From here on written by lab/pages/claims.py -->"
+PICTURE = DATA / "claims.svg"
+MARKED = re.compile(r"(<!-- written by lab/pages/claims.py -->\n).*?(<!-- /written -->)", re.DOTALL)
+HEAD = "| claim | at 0.1 M parameters | at 135 M | difference [limits] | seeds | under the former rule |"
+LARGE = "language-model"
+"""The check that has a column."""
+KINDS = ("claim", "mechanism check", "open question")
+"""The order of the rows."""
+COLUMNS = 3
 Row = Mapping[str, str]
-DIRECTED = ("reproduced", "above zero, delta not excluded", "below zero, delta not excluded", "the reverse", "mixed")
-"""Verdicts that name a direction."""
 START, LAST = "SFT", "RL last step"
 """Policies of the table of turns."""
 
@@ -83,7 +85,7 @@ OF_A_RUN: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 def main() -> None:
-    """Add the runs of the homes that are named, and write the page; or print a claim's table of turns."""
+    """Add the runs of the homes that are named, and write table and picture; or print a claim's table of turns."""
     parser = argparse.ArgumentParser(description="Data and page of the claims.")
     parser.add_argument("homes", nargs="*", type=Path, metavar="HOME")
     parser.add_argument("--only", nargs="+", metavar="CLAIM", help="claims whose runs are added; default: all")
@@ -98,7 +100,8 @@ def main() -> None:
         with open_warehouse(home / "warehouse") as warehouse:
             print(f"{home}: {append(warehouse, DATA, arguments.only)} runs")
     PAGE.write_text(page(PAGE.read_text(), DATA))
-    print(f"wrote {PAGE}")
+    PICTURE.write_text(draw(rows(DATA / "runs.csv")))
+    print(f"wrote {PAGE} and {PICTURE}")
 
 
 def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> int:
@@ -130,30 +133,47 @@ def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
 
 
 def page(text: str, data: Path) -> str:
-    """Return the page with rewritten sections of its claims."""
-    runs, arms = rows(data / "runs.csv"), rows(data / "published_arms.csv")
-    contrasts = rows(data / "published_contrasts.csv")
-    no_verdict = withdrawn(text)
-    lines = [MARK]
-    for kind in ("claim", "mechanism check", "open question"):
-        lines += ["", f"## {kind.capitalize()}s"]
-        for claim in (load_claim(name) for name in claim_names()):
-            if claim.kind == kind:
-                lines += ["", *section(claim, runs, arms, contrasts, withdrawn=claim.name in no_verdict)]
-                for check in checks(claim, runs):
-                    lines += checked(check, runs)
-    return text.partition(MARK)[0] + "\n".join(lines) + "\n"
+    """Return the page with its table rewritten."""
+    runs, previous = rows(data / "runs.csv"), {row["claim"]: row for row in rows(data / "former.csv")}
+    lines = ["", HEAD, "| --- | --- | --- | --- | ---: | --- |"]
+    for claim in sorted(map(load_claim, claim_names()), key=lambda claim: KINDS.index(claim.kind)):
+        ran = {
+            which: claim.check(which)
+            for which in CHECKS
+            if any(row["claim"] == f"{claim.name}.{which}" for row in runs)
+        }
+        large = measured(ran.pop(LARGE), runs) if LARGE in ran else []
+        lines.append(line(claim, runs, large, previous.get(claim.name, {})))
+        for check in ran.values():
+            if cells := measured(check, runs):
+                lines.append(f"| `{check.name}` | {cells[0]} | {NULL} | {' | '.join(cells[1:])} | {NULL} |")
+    return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
 
 
-def withdrawn(text: str) -> set[str]:
-    """Return the claims whose published verdict the page's first table withdraws."""
-    return set(re.findall(r"^\| `([\w-]+)` \| [^|]+ \| withdrawn\b", text, re.MULTILINE))
+def line(claim: Claim, runs: Sequence[Row], large: Sequence[str], previous: Row) -> str:
+    """Return the row of one claim. large: `measured` of the check with the language model. previous: the row of former.csv."""
+    decision, contrast, seeds = measured(claim, runs) or ("no runs by this rule", NULL, NULL)
+    verdict = previous.get("verdict", NULL)
+    if previous and seeds == NULL:
+        verdict += f", {previous['difference']} [{previous['low']}, {previous['high']}]"
+    at_135_million = f"{large[0]}, {large[2]} seeds: {large[1]}" if large else NULL
+    cells = [f"`{claim.name}`: {claim.text} *{claim.paper}*", decision, at_135_million, contrast, seeds, verdict]
+    return f"| {' | '.join(cells)} |"
 
 
-def checks(claim: Claim, runs: Sequence[Row]) -> Iterator[Claim]:
-    """Yield the checks of the claim that were run."""
-    ran = {row["claim"] for row in runs}
-    yield from (claim.check(which) for which in CHECKS if f"{claim.name}.{which}" in ran)
+def measured(claim: Claim, runs: Sequence[Row]) -> list[str]:
+    """Return verdict, difference and seeds of a claim or check as cells; none if it was not run in its present form."""
+    if not (results := results_of(claim, runs)):
+        return []
+    verdict = verdict_of(claim, results)
+    return [f"**{verdict.word}**", difference(claim, verdict), str(verdict.seeds)]
+
+
+def difference(claim: Claim, verdict: ClaimVerdict) -> str:
+    """Return collapsed runs and the difference of the metric, with the limits at the level of the rule."""
+    parts = [f"collapsed {verdict.shares}"] if verdict.shares is not None else []
+    parts += [f"{claim.metric} {with_limits(verdict.scores.welch)}"] if verdict.scores is not None else []
+    return "; ".join(parts) or NULL
 
 
 def results_of(claim: Claim, runs: Sequence[Row]) -> list[SeedResult]:
@@ -172,13 +192,12 @@ def verdict_of(claim: Claim, results: Sequence[SeedResult]) -> ClaimVerdict:
     return contrast_verdict(results, claim.metric, contrast.more, contrast.than, claim.delta, claim.interval)
 
 
-def checked(check: Claim, runs: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a check; none if it was not run in its present form."""
-    if not (results := results_of(check, runs)):
-        return
-    which = check.name.rpartition(".")[2]
-    yield from ("", f"#### {check.name}", "", f"{CHECKS[which].capitalize()}. Hash `{check.hash}`.", "")
-    yield from from_results(check, results, size(check))
+def result(row: Row) -> SeedResult:
+    """Return a row of runs.csv as the result of a seed."""
+    names = ("score", "best", "early", "cpu_seconds", "time_weighted", "tokens", "updates")
+    measured = {name: float(row[name]) if row[name] else None for name in names}
+    crashed, forgot = row["state"] == "crashed", row["forgot"] == "true"
+    return SeedResult(row["arm"], int(row["seed"]), crashed, row["ending"] == "collapsed", **measured, forgot=forgot)
 
 
 def rows(path: Path) -> list[Row]:
@@ -189,173 +208,33 @@ def rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def section(
-    claim: Claim, runs: Sequence[Row], arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
-) -> Iterator[str]:
-    """Yield the lines of one claim. withdrawn: its published runs give no verdict."""
-    yield f"### {claim.name}"
-    yield ""
-    yield f"{claim.text} ({claim.paper})"
-    yield ""
-    measured = results_of(claim, runs)
-    published = [row for row in arms if row["claim"] == claim.name]
-    yield from design(claim, "" if measured or not published else published[0]["registered"])
-    if measured:
-        yield from from_results(claim, measured, f"in miniature{also_at_135_million(claim, measured, runs)}")
-    elif published:
-        claim_contrasts = [row for row in contrasts if row["claim"] == claim.name]
-        yield from from_tables(claim, published, claim_contrasts, withdrawn=withdrawn)
-    else:
-        yield f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."
+def draw(runs: Sequence[Row]) -> str:
+    """Return the picture as SVG text: a panel a claim, a line an arm, a dot the score of a seed; open where the run collapsed."""
+    from matplotlib.figure import Figure
 
-
-def design(claim: Claim, registered: str) -> Iterator[str]:
-    """Yield the table of a claim's settings, its hashes and, of published runs, the time of their registration."""
-    yield "| family | turns | tokens a run | delta | this form | published runs |"
-    yield "| --- | ---: | ---: | ---: | --- | --- |"
-    time = f", {registered} UTC" if registered else ""
-    hashes = f"hash `{claim.hash}` | registered as `{claim.as_published.hash}`{time}"
-    yield f"| {claim.family} | {claim.horizon} | {claim.tokens:,} | {claim.delta:g} | {hashes} |"
-    yield ""
-
-
-def also_at_135_million(claim: Claim, results: Sequence[SeedResult], runs: Sequence[Row]) -> str:
-    """Return the words for a verdict that the check with the language model shares, else nothing."""
-    verdict = verdict_of(claim, results).word
-    for check in checks(claim, runs):
-        large = results_of(check, runs) if check.name.endswith(".language-model") else []
-        if large and verdict != "undecided" and verdict_of(check, large).word == verdict:
-            return ", at 0.1 M and at 135 M parameters"
-    return ""
-
-
-def from_results(claim: Claim, results: Sequence[SeedResult], where: str) -> Iterator[str]:
-    """Yield the table and the verdict from single runs."""
-    yield "| arm | seeds | score [95 %] | collapsed | forgot | crashed | by seed |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    for arm in claim.arms:
-        if arm_results := [result for result in results if result.arm == arm]:
-            intervals = arm_intervals(arm_results, claim.metric)
-            by_seed = [value for result in arm_results if (value := result.value("score")) is not None]
-            cells = [str(len(arm_results)), with_limits(intervals.score), with_limits(intervals.collapsed)]
-            cells += [str(intervals.forgot), str(intervals.crashed), " ".join(f"{score:.3f}" for score in by_seed)]
-            yield f"| `{arm}` | {' | '.join(cells)} |"
-    verdict = verdict_of(claim, results)
-    yield ""
-    yield f"`{claim.contrast.more}` less `{claim.contrast.than}`:"
-    yield ""
-    if (shares := verdict.shares) is not None:
-        yield f"- collapsed {shares}: {with_limits(shares.interval)}, Fisher's p {p_value(shares.p)}: {shares.word}."
-    if (scores := verdict.scores) is not None:
-        paired = "" if scores.paired is None else f", paired {limits(scores.paired)}"
-        yield f"- {claim.metric}: {with_limits(scores.welch)} by Welch{paired}, p {p_value(scores.p)}: {scores.word}."
-    if verdict.seeds < LOOKS[0]:
-        yield f"- These words count from the first look on, at {LOOKS[0]} seeds."
-    yield ""
-    yield f"**{str(verdict).capitalize()}, {where}, on {claim.family}.**"
-
-
-def result(row: Row) -> SeedResult:
-    """Return a row of runs.csv as the result of a seed."""
-    names = ("score", "best", "early", "cpu_seconds", "time_weighted", "tokens", "updates")
-    measured = {name: float(row[name]) if row[name] else None for name in names}
-    crashed, forgot = row["state"] == "crashed", row["forgot"] == "true"
-    return SeedResult(row["arm"], int(row["seed"]), crashed, row["ending"] == "collapsed", **measured, forgot=forgot)
-
-
-def from_tables(
-    claim: Claim, arms: Sequence[Row], contrasts: Sequence[Row], *, withdrawn: bool = False
-) -> Iterator[str]:
-    """Yield the published table, and the results that follow from it by the present rule. withdrawn: without a verdict."""
-    has_metric = bool(arms[0]["metric"])
-    metric = claim.as_published.metric
-    titles = [
-        "arm",
-        "seeds",
-        *([f"{metric} [95 %]"] if has_metric else []),
-        "score [95 %]",
-        "best on validation",
-        "collapsed",
-        "CPU-s a run",
-    ]
-    yield f"| {' | '.join(titles)} |"
-    yield "| --- |" + " ---: |" * (len(titles) - 1)
-    for row in arms:
-        share = share_interval(int(row["collapsed_runs"]), int(row["seeds"]))
-        cells = [
-            row["seeds"],
-            *([shown(row, "metric", metric)] if has_metric else []),
-            shown(row, "score"),
-            shown(row, "best"),
-        ]
-        cells += [f"{row['collapsed_runs']} {limits(share)}", row["cpu_seconds_a_run"]]
-        yield f"| `{row['arm']}` | {' | '.join(cells)} |"
-    yield ""
-    contrast = next(row for row in contrasts if not row["check"])
-    pair = [next(row for row in arms if row["arm"] == contrast[side]) for side in ("more", "than")]
-    yield f"| `{contrast['more']}` less `{contrast['than']}` | difference | limits | p | verdict |"
-    yield "| --- | ---: | --- | ---: | --- |"
-    for *cells, verdict_word in recomputed(metric, claim.delta, pair, contrast):
-        verdict = "withdrawn" if withdrawn and verdict_word in DIRECTED else verdict_word
-        yield f"| {' | '.join((*cells, verdict))} |"
-    for row in (row for row in contrasts if row["check"]):
-        yield f"| {row['check']}, {row['seeds']} seeds | {published_limits(row)} | paired, 98 % | – | former rule |"
-
-
-def recomputed(metric: str, delta: float, pair: Sequence[Row], contrast: Row) -> Iterator[tuple[str, ...]]:
-    """Yield rows of the contrast's table: what the printed values of two arms give by the present rule."""
-    counts = [(int(row["collapsed_runs"]), int(row["seeds"])) for row in pair]
-    parts = PARTS[metric]  # type: ignore[index]
-    alpha = ALPHA / 2 if parts == "both" else ALPHA
-    shares = compare_shares(counts[0], counts[1], alpha, more_is_collapse=metric == "collapsed")
-    if parts != "scores":
-        limits_by = f"Newcombe, {1 - alpha:.0%}"
-        yield f"collapsed {shares}", with_limits(shares.interval), limits_by, p_value(shares.p), shares.word
-    if parts == "shares":
-        return
-    name = "metric" if pair[0]["metric"] else "score"
-    if parts == "both" and any(count for count, _ in counts):
-        yield f"{metric} of the runs that held", "–", "–", "–", "not recomputed yet"
-    elif (welch_result := welch_of_printed(pair, name, 1 - alpha)) is not None:
-        interval, p = welch_result
-        yield metric, with_limits(interval), f"Welch, {1 - alpha:.0%}", p_value(p), score_word(interval, delta)
-    yield "published", published_limits(contrast), "paired, 98 %", contrast["p"], "former rule"
-
-
-def welch_of_printed(pair: Sequence[Row], name: str, level: float) -> tuple[Interval, float] | None:
-    """Return Welch's limits and p from printed means and 95 % t limits, or None if the limits have zero width."""
-    means, errors, seeds = [], [], []
-    for row in pair:
-        n = int(row["seeds"])
-        half = (float(row[f"{name}_high"]) - float(row[f"{name}_low"])) / 2
-        means.append(float(row[name]))
-        errors.append((half / float(stats.t.ppf(0.975, n - 1))) ** 2)
-        seeds.append(n)
-    if sum(errors) == 0:
-        return None
-    estimate, error = means[0] - means[1], math.sqrt(sum(errors))
-    freedom = sum(errors) ** 2 / sum(e**2 / (n - 1) for e, n in zip(errors, seeds, strict=True))
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
-    p = 2 * float(stats.t.sf(abs(estimate) / error, freedom))
-    return Interval(estimate, estimate - half, estimate + half, min(seeds), "Welch"), p
-
-
-def shown(row: Row, name: str, metric: str = "score") -> str:
-    """Return a printed interval. Limits of a score are cut at the ends of its scale, and few seeds are printed
-    without limits.
-    """
-    estimate, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
-    if int(row["seeds"]) < 4:
-        return f"{estimate:.3f}"
-    if metric in ("score", "early"):
-        low, high = max(low, 0.0), min(high, 1.0)
-    return with_limits(Interval(estimate, low, high, int(row["seeds"]), "t"))
-
-
-def published_limits(row: Row) -> str:
-    """Return the published difference with its limits."""
-    estimate, low, high = (float(row[f"paired_98{end}"]) for end in ("", "_low", "_high"))
-    return with_limits(Interval(estimate, low, high, int(row["seeds"]), "t"))
+    measured = [(claim, results) for claim in map(load_claim, claim_names()) if (results := results_of(claim, runs))]
+    lines = -(-len(measured) // COLUMNS)
+    with drawing():
+        figure = Figure(figsize=(9.4, 1.75 * lines), layout="constrained")
+        grid = figure.subplots(lines, COLUMNS, squeeze=False, sharex=True)
+        for axes, (claim, results) in zip(grid.flat, measured, strict=False):
+            for number, arm in enumerate(claim.arms):
+                seeds = [result for result in results if result.arm == arm]
+                for fell in (False, True):
+                    scores = [seed.value("score") or 0.0 for seed in seeds if bool(seed.value("collapsed")) is fell]
+                    color = COLORS[1] if arm in (claim.contrast.more, claim.contrast.than) else QUIET
+                    filled = "none" if fell else color
+                    axes.plot(scores, [number] * len(scores), "o", ms=4.5, mec=color, mfc=filled, alpha=0.75)
+            axes.set_yticks(range(len(claim.arms)), list(claim.arms))
+            axes.set_ylim(len(claim.arms) - 0.5, -0.5)
+            axes.set_xlim(-0.03, 1.03)
+            axes.set_title(claim.name)
+        for axes in list(grid.flat)[len(measured) :]:
+            axes.set_axis_off()
+        figure.supxlabel("test score")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return in_both(text.getvalue())
 
 
 def turns_table(claim: str) -> Iterator[str]:

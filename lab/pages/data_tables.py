@@ -1,6 +1,6 @@
 """Write the tables of pages from CSV files: between ``<!-- table FILE -->`` and ``<!-- /table -->``.
 
-python -m lab.pages.data_tables data/credit/README.md data/claims/README.md
+python -m lab.pages.data_tables data/credit/README.md data/served-model/README.md
 
 The first row of a file is the head. Numbers are to the right: every column but the first.
 """

@@ -50,15 +50,15 @@ WHERE r.recipe = 'horizon-fork' ORDER BY r.seed
 
 
 def main() -> None:
-    """Read the home, if one is given, and draw the picture."""
+    """Read the home, if one is arguments, and draw the picture."""
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path, nargs="?")
     parser.add_argument("--commit", default="")
     parser.add_argument("--machine", default="")
-    given = parser.parse_args()
-    if given.home is not None:
-        with open_warehouse(given.home / "warehouse") as warehouse:
-            read(warehouse, commit=given.commit, machine=given.machine)
+    arguments = parser.parse_args()
+    if arguments.home is not None:
+        with open_warehouse(arguments.home / "warehouse") as warehouse:
+            read(warehouse, commit=arguments.commit, machine=arguments.machine)
     FOLDER.joinpath("horizons.svg").write_text(draw(rows_of("scores"), rows_of("runs")), encoding="utf-8")
     print(sentence(rows_of("runs")))
 

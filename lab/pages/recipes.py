@@ -94,9 +94,9 @@ def scored(rows: Sequence[Mapping[str, Any]], column: str) -> str:
     if rows[0][column] is None:
         return ""
     gyms = [by_gym(row[f"{column}_by_gym"]) for row in rows]
-    each = ", ".join(f"{gym} {number(fmean(scores[gym] for scores in gyms))}" for gym in gyms[0])
+    gym_means = ", ".join(f"{gym} {number(fmean(scores[gym] for scores in gyms))}" for gym in gyms[0])
     mean = number(fmean(row[column] for row in rows))
-    return f"{mean} ({each})" if len(gyms[0]) > 1 else mean
+    return f"{mean} ({gym_means})" if len(gyms[0]) > 1 else mean
 
 
 def by_gym(text: str) -> dict[str, float]:

@@ -17,22 +17,13 @@ from warehouse import open_warehouse
 PAGE = claims.PAGE
 
 
-def test_the_claims_of_the_page_are_those_of_its_data() -> None:
+def test_the_table_and_the_picture_are_those_of_the_data() -> None:
     page = PAGE.read_text()
     assert page == claims.page(page, claims.DATA)
+    assert claims.PICTURE.read_text() == claims.draw(claims.rows(claims.DATA / "runs.csv"))
 
 
-def test_a_withdrawn_verdict_is_printed_nowhere() -> None:
-    page = PAGE.read_text()
-    names = claims.withdrawn(page)
-    assert names == {"long-leads-early", "long-collapses-late", "scaling-cheaper"}
-    for name in names:
-        section = page.partition(f"### {name}\n")[2].partition("\n##")[0]
-        assert section, name
-        assert not [word for word in claims.DIRECTED if f"| {word} |" in section], name
-
-
-@pytest.mark.parametrize("name", ["claims", "credit", "served-model"])
+@pytest.mark.parametrize("name", ["credit", "served-model"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
     page = (ROOT / "data" / name / "README.md").read_text()
     assert page == data_tables.with_tables(page)
@@ -60,16 +51,12 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
     assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
     assert len(pl.read_parquet(data / "test.parquet")) == 8
     assert len(pl.read_parquet(data / "steps.parquet")) == 6
-    runs = claims.rows(data / "runs.csv")
-    assert [each.name for each in claims.checks(claim, runs)] == ["tiny.language-model"]
-    said = "\n".join(claims.section(claim, runs, [], []))
-    assert "- collapsed 0 of 8 against 0 of 8: 0.000 [−0.453, 0.453], Fisher's p 1: undecided." in said
-    assert "**Reproduced, in miniature, at 0.1 M and at 135 M parameters, on errand.**" in said
-    assert "1.000 1.000 1.000" in said
-    assert "**Reproduced, in miniature, on errand.**" in "\n".join(
-        claims.section(claim, [row for row in runs if row["claim"] == claim.name], [], [])
-    )
-    said = "\n".join(claims.checked(check, runs))
-    assert "#### tiny.language-model\n\nWith a pretrained language model. Hash" in said
-    assert "**Reproduced, with a pretrained model of 135 M parameters, on errand.**" in said
-    assert list(claims.checked(check, [])) == []
+    (data / "former.csv").write_text("claim,verdict,seeds,difference,low,high\ntiny,undecided,8,.1,-.1,.3\n")
+    monkeypatch.setattr(claims, "claim_names", lambda: [str(tmp_path / "tiny.yaml")])
+    marked = "before\n<!-- written by lab/pages/claims.py -->\nold\n<!-- /written -->\nafter\n"
+    same = "collapsed 0 of 8 against 0 of 8; score 1.000 [1.000, 1.000]"
+    assert f"| **reproduced** | **reproduced**, 8 seeds: {same} | {same} | 8 | undecided |" in claims.page(marked, data)
+    (data / "runs.csv").unlink()
+    page = claims.page(marked, data)
+    assert "| no runs by this rule | – | – | – | undecided, .1 [-.1, .3] |" in page
+    assert (page.startswith("before\n"), page.endswith("\nafter\n"), "old" in page) == (True, True, False)
