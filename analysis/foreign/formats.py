@@ -78,11 +78,11 @@ def recognised(path: Path, format: str = AUTO) -> str:
                 detected, keys = _from_keys(file, str(path))
     except OSError as error:
         raise ConfigError("file.unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
+    if detected is None and not start.strip():
+        raise ConfigError("import.unknown_format", f"{path} is empty. Give a file with at least one conversation.")
     if detected is None:
         contents = f" Its first object has the keys {', '.join(keys)}." if keys else ""
         remedy = next((sentence for magic, sentence in NOT_TEXT.items() if start.startswith(magic)), "")
-        if not start.strip():
-            remedy = " It is empty."
         raise ConfigError(
             "import.unknown_format",
             f"{path} is in no format that can be imported.{remedy}{contents} Give --format if it is one of "

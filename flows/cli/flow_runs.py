@@ -20,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from flows.cli.services import Services
 from flows.cli.terminal import plain
 from flows.cli.watch import AWAY, CANCEL_SECONDS, cancel
+from userrl.run.run import of_flow_run, waiting_sentence
 
 LOOK_SECONDS = 1.0
 NEWEST_FIRST = FlowRunSort.START_TIME_DESC
@@ -33,7 +34,7 @@ async def follow_all(running: Services) -> None:
     """
     after = FlowRunFilterStartTime.model_validate({"after_": datetime.now(UTC)})
     began = FlowRunFilter(start_time=after)
-    states: dict[UUID, StateType] = {}
+    printed_news: dict[UUID, set[StateType | str]] = {}
     labels: dict[UUID, str] = {}
     async with get_client() as client:
         while True:
@@ -43,9 +44,11 @@ async def follow_all(running: Services) -> None:
                     state = run.state
                     if state is None or not (state.is_running() or state.is_final()):
                         continue
-                    if states.get(run.id) != state.type:
-                        states[run.id] = state.type
-                        print(await _line(client, run, labels), flush=True)
+                    waits = waited_for(run)
+                    for news in (state.type, waits):
+                        if news and news not in printed_news.setdefault(run.id, set()):
+                            printed_news[run.id].add(news)
+                            print(await _line(client, run, labels, waits if news == waits else ""), flush=True)
             await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -64,8 +67,15 @@ async def _cancel(running: Services) -> None:
         await cancel(client, ours, "Stopped with `userrl up`.")
 
 
-async def _line(client: PrefectClient, run: FlowRun, labels: dict[UUID, str]) -> str:
-    """Return time, deployment, name and state of a flow run, and the reason of a failure."""
+def waited_for(flow_run: FlowRun) -> str:
+    """Return which run a training flow waits for, as a sentence; "" if it does not wait."""
+    run = of_flow_run(str(flow_run.id)) if flow_run.state is not None and flow_run.state.is_running() else None
+    status = None if run is None else run.status
+    return waiting_sentence(status.waits) if status is not None and status.waits else ""
+
+
+async def _line(client: PrefectClient, run: FlowRun, labels: dict[UUID, str], waits: str) -> str:
+    """Return time, deployment, name and state of a flow run, and the reason of a failure or what it waits for."""
     state = run.state
     assert state is not None
     deployment = ""
@@ -75,7 +85,9 @@ async def _line(client: PrefectClient, run: FlowRun, labels: dict[UUID, str]) ->
             flow = await client.read_flow(known.flow_id)
             labels[run.deployment_id] = f"{flow.name}/{known.name}"
         deployment = labels[run.deployment_id]
-    name = "started by its schedule" if state.is_running() and run.auto_scheduled else state.type.value.lower()
+    name = waits or (
+        "started by its schedule" if state.is_running() and run.auto_scheduled else state.type.value.lower()
+    )
     reason = (
         f": {plain(state.message)}" if state.message and not state.is_running() and not state.is_completed() else ""
     )

@@ -63,10 +63,10 @@ def _line(row: ListedRun) -> str:
 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created))
     note = "   start it again to continue" if row.state == DIED else ""
-    note = f"   waits for a slot; in use: {row.waits}" if row.waits else note
+    note = f"   in use: {row.waits}" if row.waits else note
     scores = " ".join("    –" if score is None else f"{score:5.2f}" for score in (row.best, row.last))
     return (
-        f"{row.run:44} {row.recipe:20} {row.seed:>5} {row.state:10} {row.stage or '':9} {scores} "
+        f"{row.run:44} {row.recipe:20} {row.seed:>5} {'waiting' if row.waits else row.state:10} {row.stage or '':9} {scores} "
         f"{row.outcome or '–':13} {when}{note}"
     )
 
@@ -78,7 +78,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     Example: userrl runs show latest
     """
     from userrl.run.results import stage_results
-    from userrl.run.run import DIED, find
+    from userrl.run.run import DIED, find, waiting_sentence
 
     target_run = find(run)
     status, stages = target_run.status, stage_results(target_run.folder)
@@ -92,9 +92,9 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         print(plain_json(summary, indent=1))
         return
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
-    print(f"{target_run.id}: {status.state} {status.stage or ''}".rstrip() + died)
+    print(f"{target_run.id}: {status.at_work} {status.stage or ''}".rstrip() + died)
     if status.waits and status.state == "running":
-        print(f"waits for a slot; in use: {status.waits}")
+        print(waiting_sentence(status.waits))
     if target_run.info.because:
         print(f"began because: {target_run.info.because}")
     if status.error:

@@ -26,7 +26,7 @@ from flows.server.password import listens
 from userrl.run.alarms import alarm_file
 from userrl.run.job import REUSED_FILE
 from userrl.run.progress import DISTILL, progress_step, shown_score
-from userrl.run.run import Run, of_flow_run
+from userrl.run.run import Run, of_flow_run, waiting_sentence
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
 from userrl_core.number_format import number
@@ -179,7 +179,7 @@ class Screen:
         self._show_reused(run)
         waits = run.status.waits
         if waits and waits != self._waits:
-            self.say(f"waits for a slot; in use: {waits}")
+            self.say(waiting_sentence(waits))
         self._waits = waits
         for line in self._alarms:
             self.say(plain(str(line["sentence"])))

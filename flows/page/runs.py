@@ -165,7 +165,7 @@ def _state(run: Run | None) -> str:
     if run is None:
         return ""
     status = run.status
-    return f"{status.state} {status.stage}" if status.state == "running" and status.stage else status.state
+    return f"{status.at_work} {status.stage}" if status.state == "running" and status.stage else status.state
 
 
 async def show_run(warehouse: Warehouse, run_id: str, compared: str) -> None:

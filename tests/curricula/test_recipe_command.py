@@ -38,7 +38,10 @@ def test_list_names_recipes_and_profiles():
     listed = json.loads(done.output)
     assert {"equalized-r2g", "tarl", "scaling-inter-textcraft"} <= {row["name"] for row in listed["recipes"]}
     assert {"laptop", "qwen3-8b"} <= set(listed["profiles"])
-    assert "Next: userrl recipe show" in runner.invoke(app, ["list"]).output
+    head, first, *_, last = runner.invoke(app, ["list"]).output.splitlines()
+    assert head.split() == ["recipe", "RL", "steps", "gyms", "minutes", "gain", "source"]
+    assert (head.index("gyms"), head.index("gain")) == (first.index("errand"), first.index("+"))
+    assert "Next: userrl recipe show" in last
 
 
 def test_a_control_says_why_it_is_expected_to_fail_and_only_itself(tmp_path):

@@ -380,13 +380,13 @@ def _withheld(withheld: Mapping[str, Sequence[str]], comparison: Comparison) -> 
 
 
 def _not_shared(comparison: Comparison) -> list[str]:
-    """Name the gyms that not every side played. They count in no comparison."""
+    """Name the gyms with tasks that not every side played. These tasks count in no comparison."""
     unshared_gyms = {name: gyms for name, gyms in comparison.unshared_gyms.items() if gyms}
     if not unshared_gyms:
         return []
-    unshared = "; ".join(f"{name}: {', '.join(gyms)}" for name, gyms in unshared_gyms.items())
+    unshared = "; ".join(f"{', '.join(gyms)} ({name})" for name, gyms in unshared_gyms.items())
     shared = ", ".join(comparison.shared_gyms)
-    return [f"'{ALL}' covers the tasks that every side played, from {shared}. Left out: {unshared}."]
+    return [f"'{ALL}' covers the tasks that every side played, from {shared}. Left out: tasks of {unshared}."]
 
 
 def _would_decide(needed: SeedsToDecide | TasksToDecide, newest: str) -> str:

@@ -37,6 +37,8 @@ TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
 """Average share of its horizon, and of its token limit, that a conversation uses."""
 CORES = 2
 """Cores of the machine that the rates of pretrained models were measured on."""
+FITTED = frozenset({"errand", "searchqa", "tau", "textcraft", "travel", "webshop", "wish"})
+"""Gyms on whose laptop runs the estimate was within a factor of 2. Others may take longer for a turn, as babyai does."""
 STAGES = 4
 """Processes among which `START` is divided: distillation, cold start, RL, evaluation."""
 TASKS = 300

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from curricula import Recipe
-from curricula.shown import replacement
 from userrl.machine.code_version import code_version
 from userrl.machine.engine import who_plays
 from userrl.machine.hashes import path_hash
@@ -26,7 +25,7 @@ from userrl.run.estimate import gpu_needs, warning
 from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
-from userrl.run.readiness import drafted_here, here, playing_verdict, verdict
+from userrl.run.readiness import drafted_here, forecast, here, playing_verdict, verdict
 from userrl.run.request import Backend, RunBudget, TrainRequest
 from userrl.run.results import Result, TrainResult
 from userrl.run.run import (
@@ -128,20 +127,25 @@ class RunPlan:
 
     @property
     def estimate(self) -> str | None:
-        """Return how long the run will take, as a sentence; None for a short run and with a GPU."""
-        return warning(self.recipe, here().gpus)
+        """Return how long the run will take, as a sentence; None where no estimate holds, as for a part of a short run."""
+        earlier = continued(self.run_id, fresh=self.request.fresh, flow_run=None)
+        is_complete = self.selected == self.stages and self.init_from is None and earlier is None
+        return (forecast if is_complete else warning)(self.recipe, here().gpus)
 
     @property
     def says(self) -> tuple[str, ...]:
-        """The messages before the start: a long run's estimate, additional evaluations, and the replaced values."""
-        recipe = self.recipe
-        long = self.estimate
+        """The messages before the start: the estimate, additional evaluations, and how many values were replaced."""
+        replaced = self.recipe.replaced
         also = [
             f"also evaluated, because the model was trained on it: {gym}"
             for r in self.families
             for gym in r.evaluation_gyms
         ]
-        return (*([long] if long else []), *also, *(f"replaced: {replacement(row)}" for row in recipe.replaced))
+        by = ", ".join(dict.fromkeys(row.by for row in replaced))
+        listed = (
+            f"{len(replaced)} values of the recipe were replaced ({by}); the report and `userrl recipe show` list them."
+        )
+        return (*filter(None, [self.estimate]), *also, *([listed] if replaced else []))
 
     def describe(self) -> str:
         """Return the resolved recipe's stage table as text."""
@@ -156,6 +160,7 @@ class RunPlan:
         if needs := gpu_needs(self.recipe, self.backend, self.init_from):
             needs.append(("checkpoints are evaluated by", who_plays(self.recipe.hardware)))
         rows += [f"  {label}: {value}" for label, value in needs]
+        rows += [f"  {sentence}" for sentence in filter(None, [self.estimate])]
         return "\n".join(rows)
 
     @contextmanager

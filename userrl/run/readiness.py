@@ -28,7 +28,7 @@ from curricula.spec import FOLDER
 from userrl.machine.home import published_data
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import named, slots
-from userrl.run.estimate import gpu_needs
+from userrl.run.estimate import FITTED, gpu_needs, hours, warning
 from userrl.run.request import Backend
 from userrl.run.tasks import (
     check_own_file,
@@ -432,6 +432,20 @@ def refuse_missing_key(server: ChatServer) -> None:
             f"Model {server.model} is served by OpenAI, which needs a key. Set {server.api_key_env}, or give "
             "the address of its server with --base-url.",
         )
+
+
+def forecast(recipe: Recipe, gpus: int) -> str | None:
+    """Return how long a whole run will take, as a sentence. None for a short run where the estimate is not known to hold: with a
+    GPU, a pretrained or served model, AgentEvol, or a gym that it was not compared with.
+    """
+    if (long := warning(recipe, gpus)) is not None or gpus:
+        return long
+    gyms = {*recipe.training_gyms, *evaluation_gyms(recipe)}
+    own = recipe.model.path is None and recipe.evolve is None and gyms <= FITTED
+    expected = hours(recipe) if own and not any(_servers(recipe, ("distill", "rl", "evaluate"))) else None
+    if expected is None:
+        return None
+    return f"This run will take about {max(1, round(60 * expected))} min on two quiet cores (within a factor of 2)."
 
 
 def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, ChatServer]]:

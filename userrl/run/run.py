@@ -76,6 +76,11 @@ class RunStatus:
     waits: str | None = None
     """The run or process that holds the slot this stage waits for, if any."""
 
+    @property
+    def at_work(self) -> str:
+        """Return the state, and ``waiting`` for a running run whose stage waits for a slot."""
+        return "waiting" if self.waits and self.state == "running" else self.state
+
     def known(self) -> dict[str, Any]:
         """Return the values that are not None, as they are stored."""
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -192,6 +197,11 @@ def set_waiting(folder: Path, holder: str | None) -> None:
     """Record the holder that the run in this folder waits for. None: it no longer waits."""
     status = replace(read_status(folder), waits=holder, updated=time.time())
     write_json(folder / "status.json", status.known())
+
+
+def waiting_sentence(holders: str) -> str:
+    """Return what a stage that waits for a slot waits for, and what to do. holders: `RunStatus.waits`."""
+    return f"waits for a training slot and starts by itself; in use: {holders} (`userrl runs stop RUN` frees it)"
 
 
 def holder_of(lock_file: Path) -> str:

@@ -18,7 +18,7 @@ from userrl.run.alarms import AlarmWatch
 from userrl.run.budget import BudgetGuard
 from userrl.run.job import StageJob
 from userrl.run.results import Result
-from userrl.run.run import holder_of, set_waiting
+from userrl.run.run import holder_of, set_waiting, waiting_sentence
 from userrl.stages.workers import MODULE, Workers
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
@@ -58,7 +58,7 @@ def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *ar
         return
 
     def waiting(holders: str) -> None:
-        say("waits for a slot; in use: %s", holders)
+        say("%s", waiting_sentence(holders))
         set_waiting(folder, holders)
 
     halt = Event()
@@ -111,7 +111,7 @@ def execute(
             alarms()
 
     def waiting(holders: str) -> None:
-        say("%s: waits for a slot; in use: %s", job.stage, holders)
+        say("%s: %s", job.stage, waiting_sentence(holders))
         set_waiting(job.run_folder, holders)
 
     count, among = slots_for(job)

@@ -411,7 +411,8 @@ def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
     if not isinstance(message, dict):
         raise Failure("Unreadable", "the body is not a chat completion", retryable=True)
     if reason in ("content_filter", "error"):  # the text so far is not what the model would have said
-        raise Failure("Broken", f"the server ended the reply early ({reason})", retryable=True)
+        # A filter judges what was asked, so it ends every repeat too, and each is paid for.
+        raise Failure("Broken", f"the server ended the reply early ({reason})", retryable=reason == "error")
     text, calls = _text(message.get("content")), message.get("tool_calls") or None
     if calls is not None and not (isinstance(calls, list) and all(map(_names_a_function, calls))):
         raise Failure("Unreadable", "the tool calls are no list of calls", retryable=True)

@@ -53,6 +53,7 @@ def list_recipes(as_json: Json = False) -> None:
         typer.echo(plain_json({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
         return
     width = max(len(recipe.name) for recipe in recipes)
+    typer.echo(f"{'recipe':<{width}}  {'RL steps':<10}  {'gyms':<12}  {'minutes':>8}  {'gain':<22}  source")
     for recipe in recipes:
         figures = _measured(measured.get(recipe.name), "control" if controls[recipe.name] else "")
         typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {figures:<46}  {recipe.source}"))
@@ -83,8 +84,7 @@ def show(
 
     Example: userrl recipe show equalized-r2g --set algorithm.lr=1e-4
     """
-    from userrl.run.estimate import warning
-    from userrl.run.readiness import drafted_here, here, verdict
+    from userrl.run.readiness import drafted_here, forecast, here, verdict
     from userrl.run.tasks import count_published
 
     requested_profile = None if profile == "none" else profile
@@ -102,9 +102,9 @@ def show(
         return
     for line in as_lines(recipe):
         typer.echo(plain(line))
-    long = warning(recipe, host.gpus)
-    if long is not None:
-        typer.echo(long)
+    estimate = forecast(recipe, host.gpus)
+    if estimate is not None:
+        typer.echo(estimate)
     typer.echo("")
     if answer.kind == "refused":
         typer.echo(plain(f"This recipe does not run here: {answer.sentence}"))

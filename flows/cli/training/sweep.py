@@ -78,9 +78,9 @@ def status(
         values = ", ".join(filter(None, measured(row, len(space.objectives)))) or NULL
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
         waits = read_status(runs_dir() / row["run_id"]).waits if row["run_id"] and row["state"] == "running" else None
-        note = f"waits for a slot; in use: {waits}" if waits else row["note"] or ""
+        note = f"in use: {waits}" if waits else row["note"] or ""
         tail = f"{parameters}  {row['run_id'] or ''}  {note}".rstrip()
-        typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {tail}"))
+        typer.echo(plain(f"{row['trial']:4d} {'waiting' if waits else row['state']:9s} {values:>16s}  {tail}"))
     shares = importance(study)
     if len(shares) > 1:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))

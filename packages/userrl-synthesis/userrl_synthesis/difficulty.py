@@ -25,7 +25,9 @@ class Filtered:
 def filter_by_difficulty(
     tasks: Sequence[Task], server: ChatServer, *, attempts: int, min_rate: float, max_rate: float, horizon: int
 ) -> Filtered:
-    """Keep the tasks whose pass rate is within the bounds. Raises ConfigError if no conversation could be scored."""
+    """Keep the tasks whose pass rate is within the bounds. Raises ConfigError if there is no task, or no score."""
+    if not tasks:
+        raise ConfigError("task.none_left", "The file of tasks is empty. Give one with at least one task.")
     played = asyncio.run(run_episodes(tasks, OpenAIPolicy(server), horizon=horizon, n=attempts))
     passes: dict[str, list[bool]] = {}
     for trajectory in played:

@@ -73,6 +73,9 @@ def test_the_refusal_of_an_unknown_format_names_the_keys_or_the_compression(tmp_
     (tmp_path / "chats.jsonl.gz").write_bytes(gzip.compress(b'{"messages": []}'))
     with raises("import.unknown_format", "It is compressed: unpack it first."):
         recognised(tmp_path / "chats.jsonl.gz")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with raises("import.unknown_format", "empty.jsonl is empty. Give a file with at least one conversation."):
+        recognised(tmp_path / "empty.jsonl")
 
 
 def test_a_parquet_file_of_another_tool_is_refused_with_the_remedy(tmp_path: Path) -> None:

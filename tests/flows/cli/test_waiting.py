@@ -2,9 +2,13 @@
 
 import json
 import os
+from uuid import uuid4
 
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import Running
 from typer.testing import CliRunner
 
+from flows.cli.flow_runs import waited_for
 from flows.cli.main import app
 from flows.cli.watch import Screen
 from userrl.machine.slots import alone, lock_file, slots, take
@@ -31,14 +35,31 @@ def test_a_wait_for_a_slot_names_the_run_that_holds_it(tmp_path, monkeypatch, ca
             screen.update(second)
             screen.update(second)
             shown = CliRunner().invoke(app, ["runs", "show", second.id]).output
+            table = CliRunner().invoke(app, ["runs", "list"]).output
             listed = json.loads(CliRunner().invoke(app, ["runs", "list", "--json"]).output)
-    sentence = f"waits for a slot; in use: {slots()[0].name} by run {first.id}"
+    sentence = f"waits for a training slot and starts by itself; in use: {slots()[0].name} by run {first.id}"
     assert capsys.readouterr().out.count(sentence) == 1
     assert sentence in shown
+    assert shown.startswith(f"{second.id}: waiting sft\n")
+    assert [line.split()[3] for line in table.splitlines() if line.startswith(second.id)] == ["waiting"]
     assert [row["waits"] for row in listed if row["run"] == second.id] == [f"{slots()[0].name} by run {first.id}"]
     assert holder_of(place) == f"process {os.getpid()}"
     set_waiting(second.folder, None)
     assert second.status.waits is None
+
+
+def test_userrl_up_names_the_run_that_a_flow_run_waits_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    flow_run = FlowRun(flow_id=uuid4(), state=Running())
+    run = claim("a-s0-0123456789", RunDescription(name="a", recipe="r"), fresh=False, flow_run=str(flow_run.id))
+    assert waited_for(flow_run) == ""
+    with alone(run.lock, "it"):
+        run.set_status("running", stage="sft")
+        set_waiting(run.folder, "cpu-0 by run b")
+        assert "in use: cpu-0 by run b" in waited_for(flow_run)
+        set_waiting(run.folder, None)
+        assert waited_for(flow_run) == ""
+    assert waited_for(FlowRun(flow_id=uuid4(), state=Running())) == ""
 
 
 def test_a_reused_stage_says_so_once_and_an_earlier_reuse_is_not_told_again(tmp_path, monkeypatch, capsys):

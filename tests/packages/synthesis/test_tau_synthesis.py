@@ -218,3 +218,11 @@ def test_tasks_that_a_model_passes_always_or_never_are_filtered_out(tmp_path: Pa
         )
     assert done.exit_code == 0, done.output
     assert [task.id for task in read_tasks(tmp_path / "medium.jsonl")] == [sometimes.id]
+
+
+def test_an_empty_file_of_tasks_is_refused_before_a_model_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    words = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--out", str(tmp_path / "medium.jsonl")]
+    done = CliRunner().invoke(app, ["tasks", "filter", str(tmp_path / "empty.jsonl"), *words])
+    assert done.output == "error: The file of tasks is empty. Give one with at least one task. [task.none_left]\n"
+    assert not (tmp_path / "medium.jsonl").exists()

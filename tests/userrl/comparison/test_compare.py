@@ -131,6 +131,9 @@ def test_tasks_that_only_one_side_played_count_in_no_comparison(tmp_path: Path) 
         1.0,
     ]
     assert "'all tasks' covers the tasks that every side played" in comparison_sentences(report)[0]
+    runs = reported(tmp_path, "few-s0", "more-s0")
+    assert {each.left_out for each in runs.comparison.paired if each.row == ALL} == {4}
+    assert comparison_sentences(runs)[0].endswith("Left out: tasks of travel (more-s0).")
 
 
 def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:

@@ -17,7 +17,7 @@ from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl_core.training.verl.rig import make_model
 from userrl.run.estimate import hours, warning
-from userrl.run.readiness import Verdict, resolve, verdict
+from userrl.run.readiness import Verdict, forecast, resolve, verdict
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
 from userrl_core.training.verl.config import compose, rl_overrides, sft_overrides
@@ -219,3 +219,11 @@ def test_a_long_run_without_a_gpu_says_its_estimate_and_a_short_one_or_one_with_
     assert warning(load("equalized-r2g", "laptop"), 0) is None
     # Measured: 50 to 60 CPU-seconds (data/results/README.md).
     assert 20 < 3600 * (hours(load("equalized-r2g", "laptop")) or 0) < 120
+
+
+def test_a_short_run_has_an_estimate_only_where_runs_have_confirmed_it() -> None:
+    laptop, served = load("equalized-r2g", "laptop"), {"kind": "openai", "options": {"model": "m"}}
+    assert forecast(laptop, 0) == "This run will take about 1 min on two quiet cores (within a factor of 2)."
+    assert forecast(laptop, 1) is None
+    for name, changes in (("fixed-babyai", {}), ("agentevol", {}), ("equalized-r2g", {"gyms.errand.user": served})):
+        assert forecast(load(name, "laptop", **changes), 0) is None

@@ -230,3 +230,18 @@ def test_a_plan_resolves_its_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(loading, step, lambda *given, real=real: called.append(real.__name__) or real(*given))
     plan_run(TrainRequest(recipe="horizon-fork", dry_run=True))
     assert called == ["sources", "validated"]
+
+
+def test_a_run_says_first_how_long_it_takes_then_in_one_line_what_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    plan = plan_run(TrainRequest(profile="laptop-quick", overrides={"evaluate.tasks": 10}, wandb="off"))
+    takes, replaced = plan.says
+    assert takes.startswith("This run will take about 1 min")
+    assert replaced.startswith(f"{len(plan.recipe.replaced)} values of the recipe were replaced (profile laptop-quick")
+    assert takes in plan.describe()
+    with plan.begin():
+        pass
+    assert plan.says == (replaced,)  # a part of the work may be done
+    assert plan_run(TrainRequest(profile="laptop-quick", until="sft", wandb="off")).estimate is None

@@ -551,12 +551,18 @@ async def test_where_no_connection_came_about_nothing_was_sent() -> None:
     assert [(call.attempts, call.prompt_tokens, call.estimated) for call in ledger] == [(1, 0, False)]
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "error"])
-async def test_a_reply_that_the_server_cut_off_is_asked_for_again(reason: str) -> None:
-    replies = [Answer("Yes, but", finish_reason=reason), Answer("Yes, but not red.")]
+async def test_a_reply_that_the_server_cut_off_is_asked_for_again() -> None:
+    replies = [Answer("Yes, but", finish_reason="error"), Answer("Yes, but not red.")]
     with MockServer(lambda body: replies.pop(0)) as server:
         answer = await client_for(server_at(server)).complete(HELLO, role="user", ledger=[])
     assert answer.text == "Yes, but not red."
+
+
+async def test_a_reply_that_a_content_filter_ended_is_not_asked_for_again() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(lambda _: Answer("Yes, but", finish_reason="content_filter")) as server, raises("user.no_reply"):
+        await client_for(server_at(server, retries=5)).complete(HELLO, role="user", ledger=ledger)
+    assert [call.attempts for call in ledger] == [1]
 
 
 async def test_an_empty_reply_costs_what_the_server_says() -> None:
