@@ -68,8 +68,14 @@ def examine() -> list[CheckResult]:
     from flows.server.own_server import find_server
     from flows.server.settings import settle
 
-    find_server()
-    settle()
+    findings: list[CheckResult] = []
+    try:
+        find_server()
+        settle()
+    except UserRLError as error:
+        findings.append(CheckResult("server", False, str(error), fatal=True))
+    except OSError as error:
+        findings.append(CheckResult("home", False, f"{error}; make it writable, or set USERRL_HOME", fatal=True))
     checks: list[Callable[[], list[CheckResult]]] = [
         _python,
         _pins,
@@ -80,7 +86,7 @@ def examine() -> list[CheckResult]:
         _user_model,
         _server,
     ]
-    return [finding for check in checks for finding in check()]
+    return [*findings, *(finding for check in checks for finding in check())]
 
 
 def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[CheckResult]:

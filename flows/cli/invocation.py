@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from curricula.yaml_files import read
+from userrl_core.errors import ConfigError
 
 DEPLOYMENT = "train/horizon-fork"
 """The deployment that `make run` starts by default. Its stages are for profile laptop alone."""
@@ -22,10 +23,17 @@ def default_deployment(parameters: Mapping[str, Any]) -> str:
 
 
 def deployments() -> dict[str, dict[str, Any]]:
-    """Return the parameters of every deployment of prefect.yaml by ``flow/name``. Empty in a folder without prefect.yaml."""
+    """Return the parameters of every deployment of prefect.yaml by ``flow/name``. Empty in a folder without prefect.yaml.
+
+    Raises ConfigError for a file that is not readable.
+    """
     file = Path("prefect.yaml")
-    rows = yaml.safe_load(file.read_text())["deployments"] if file.is_file() else []
-    return {f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}": row.get("parameters") or {} for row in rows}
+    rows = read(file).get("deployments") if file.is_file() else []
+    if not isinstance(rows, list) or not all(
+        isinstance(row, Mapping) and {"name", "entrypoint"} <= {*row} for row in rows
+    ):
+        raise ConfigError("file.unreadable", f"{file} has no list of deployments with name and entrypoint.")
+    return {f"{str(row['entrypoint']).rpartition(':')[2]}/{row['name']}": row.get("parameters") or {} for row in rows}
 
 
 def again(deployment: str, parameters: Mapping[str, Any]) -> str:

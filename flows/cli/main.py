@@ -92,12 +92,9 @@ here so that the help text imports no command. The module holds a function of th
 """
 
 
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, *FULL)
 """Error numbers that a person can act on: permissions, a read-only or full disk."""
-
-
-NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST)
-"""Error numbers of a path that cannot be what was asked for."""
 
 
 class Commands(TyperGroup):
@@ -205,16 +202,17 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        if error.errno not in (*REFUSED, *NO_PATH) or (error.filename is None and error.errno in NO_PATH):
+        if error.errno not in REFUSED and error.filename is None:
             raise
         from flows.cli.terminal import plain
 
-        name = plain(str(error.filename)[:200])
-        if error.errno in NO_PATH:
+        name = plain(str(error.filename2 or error.filename or "the home")[:200])
+        if error.errno not in REFUSED:
             print(f"error: {name}: {error.strerror}. Give another path. [file.unreadable]", file=sys.stderr)
             sys.exit(1)
+        remedy = "Free space" if error.errno in FULL else "Make it writable"
         print(
-            f"error: {name}: {error.strerror}. Make it writable, or set USERRL_HOME to another folder. [file.not_writable]",
+            f"error: {name}: {error.strerror}. {remedy}, or set USERRL_HOME to another folder. [file.not_writable]",
             file=sys.stderr,
         )
         sys.exit(1)

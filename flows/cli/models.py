@@ -38,7 +38,7 @@ def fetch(
         already_fetched = False
         typer.echo(plain(text), err=True)
 
-    with refusals(OSError):
+    with refusals():
         record = fetch_model(name, source, say)
     if as_json:
         typer.echo(plain_json(record, indent=2))

@@ -46,7 +46,7 @@ def synthesise(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import write_tasks
 
-    with refusals(OSError):
+    with refusals():
         folder = data or published_data() / "tau-bench"
         result = part("userrl-synthesis", "made").synthesise(
             source, domain, variant, folder, server_of(model, base_url), limit
@@ -79,7 +79,7 @@ def filter_by_difficulty(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import read_tasks, write_tasks
 
-    with refusals(OSError):
+    with refusals():
         server = server_of(model, base_url, temperature=temperature)
         if server is None:
             raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")

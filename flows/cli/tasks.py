@@ -39,7 +39,7 @@ def list_tasks(
     """
     from userrl_core.gyms import names
 
-    with refusals(OSError):
+    with refusals():
         if gym is not None:
             tasks = _of_split(gym, split)
             if as_json:
@@ -81,7 +81,7 @@ def show(
 
     Example: userrl tasks show travel -n 3
     """
-    with refusals(OSError):
+    with refusals():
         tasks = _of_split(gym, split)
         if task_id is not None:
             tasks = [task for task in tasks if task.id.startswith(task_id)]
@@ -115,7 +115,7 @@ def validate(
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
     outcomes: list[Proof] = []
-    with refusals(OSError):
+    with refusals():
         for gym in gyms or names():
             if not gyms and gym in clashes():
                 typer.echo(f"{gym:<11} {clashes()[gym]}", err=True)
@@ -152,7 +152,7 @@ def generate(
     from userrl_core.gyms import generate as generate_tasks
     from userrl_core.gyms.taskfile import write_tasks
 
-    with refusals(OSError):
+    with refusals():
         try:
             tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
         except TypeError as error:
@@ -187,7 +187,7 @@ def import_tasks(
     from userrl_core.gyms.taskfile import write_tasks
 
     if gym is None:
-        with refusals(OSError):
+        with refusals():
             parts = [import_clone(source, published_data()) for source in sources]
         if as_json:
             typer.echo(plain_json({"folder": str(published_data()), "parts": parts}))
@@ -195,7 +195,7 @@ def import_tasks(
         typer.echo(f"{', '.join(parts)} in {published_data()}.")
         typer.echo("Next: userrl recipe show equalized-r2g --profile laptop --set data=published-or-ours")
         return
-    with refusals(OSError):
+    with refusals():
         if len(sources) != 1:
             raise ConfigError("argument.conflict", "--gym reads one clone. Give --from once, or omit --gym.")
         tasks = load_published(gym, sources[0])

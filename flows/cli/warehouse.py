@@ -201,6 +201,7 @@ def import_conversations(
 
 def _conversations(root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None) -> int:
     """Write the conversations to the target, and return their number."""
+    from userrl.machine.output_files import writing
     from userrl_core.errors import ConfigError
     from userrl_core.suggest import nearest
     from warehouse.query.warehouse import open_warehouse
@@ -223,8 +224,8 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
             raise ConfigError(
                 "run.no_conversations", f"Run {run} has no such conversation. --phase all takes those of every phase."
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        writers[form](exported, target)
+        with writing(target):
+            writers[form](exported, target)
     return len(exported)
 
 

@@ -54,11 +54,15 @@ def need_server() -> None:
 
 
 def configured_url() -> str | None:
-    """Return the server address in the working directory's prefect.toml."""
+    """Return the server address in the working directory's prefect.toml. Raises ConfigError for a file that is no settings."""
     file = Path("prefect.toml")
     if not file.is_file():
         return None
-    value = tomllib.loads(file.read_text()).get("api", {}).get("url")
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8")).get("api", {})
+    except ValueError as error:
+        raise ConfigError("file.unreadable", f"{file.absolute()} is not readable TOML ({error}). Correct it.") from None
+    value = settings.get("url") if isinstance(settings, dict) else None
     return str(value) if value else None
 
 

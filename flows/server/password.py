@@ -105,11 +105,11 @@ def is_loopback(url: str) -> bool:
 
 def listens(url: str) -> bool:
     """Return whether a server accepts connections at an address."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=1.0):
             return True
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no port
         return False
 
 
@@ -121,7 +121,10 @@ def _split(file: Path) -> tuple[list[str], str]:
     """Return a file's lines that are not ours, and the rest of our first line (``URL of HOME``), or an empty text."""
     other_lines: list[str] = []
     ours, within = "", False
-    for line in file.read_text().splitlines() if file.is_file() else []:
+    text = file.read_bytes().decode(errors="surrogateescape") if file.is_file() else ""
+    for line in (
+        text.removesuffix("\n").split("\n") if text else []
+    ):  # other lines keep each byte, also a CR at their end
         if line.startswith(_BEGIN):
             ours, within = line.removeprefix(_BEGIN), True
         elif within:
@@ -133,5 +136,5 @@ def _split(file: Path) -> tuple[list[str], str]:
 
 def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode(errors="surrogateescape"))

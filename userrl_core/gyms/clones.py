@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from userrl_core.errors import TaskError
@@ -32,8 +33,25 @@ RECORDS = ("Task", "Action")
 def import_clone(clone: Path, folder: Path) -> str:
     """Copy a clone's data into a folder of published data; return the name of the new part.
 
-    Raises TaskError for a folder of an unknown kind, and for a source with more than literals (file and line are named).
+    Nothing is changed before all files are read and written aside. Raises TaskError for a folder of an unknown kind, for one
+    without data, and for a source with more than literals (file and line are named).
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".import-") as draft:
+        part = _read_clone(clone, Path(draft))
+        files = [path for path in sorted(Path(draft).rglob("*")) if path.is_file()]
+        if not files:
+            raise TaskError(
+                "task.file_missing", f"{clone} has no data of {part}. Give the root folder of a complete clone."
+            )
+        for path in files:
+            target = folder / path.relative_to(draft)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    return part
+
+
+def _read_clone(clone: Path, folder: Path) -> str:
     if (clone / "tau_bench" / "envs").is_dir():
         part = "tau-bench"
         for domain in DOMAINS:

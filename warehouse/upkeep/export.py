@@ -100,12 +100,16 @@ def _table(
 ) -> None:
     packed = warehouse.packed(table)
     exported = _exported(files, f"{base}/{table}")
-    # The conversations of people are in the run `people`.
+    # The conversations of people are in the run `people`. It is written anew, because consent comes later or is withdrawn.
     columns = warehouse.arrow(f"SELECT * FROM ({packed}) LIMIT 0").column_names
     traj_id = "(fields->>'traj_id')::BIGINT" if table == "events" else "traj_id" if "traj_id" in columns else None
     if traj_id is not None:
         condition = f"run_id <> 'people' OR {traj_id} IS NULL OR list_contains({consented}::BIGINT[], {traj_id})"
         packed = f"SELECT * FROM ({packed}) WHERE {condition}"
+        exported = {key: last for key, last in exported.items() if key[0] != "people"}
+        people = f"{base}/{table}/run=people"
+        for path in files.find(people) if files.exists(people) else []:
+            files.rm_file(path)
     writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
     for run, writer in ((row["run_id"], row["writer"]) for row in writers):
         last = exported.get((run, writer), 0)

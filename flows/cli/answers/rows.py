@@ -6,6 +6,7 @@ Rows contain text of models and users. On a terminal, markup and escape sequence
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shutil
 import sys
@@ -21,6 +22,7 @@ from flows.cli.terminal import plain, plain_json
 from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import json_text
+from userrl_core.replaced_file import replacing
 
 NARROWEST, WIDEST = 10, 60
 """Width of a column in cells: the minimum, and the maximum where space is limited."""
@@ -75,13 +77,14 @@ def show(rows: Rows, format: Format) -> str | None:
 
 
 def save(rows: Rows, format: Format, path: Path) -> None:
-    """Write rows to a file. Raises ConfigError if the file cannot be written."""
-    with writing(path):
+    """Write rows to a file, whole or not at all. Raises ConfigError if the file cannot be written."""
+    with writing(path), replacing(path) as file:
         if format is Format.PARQUET:
-            _parquet(rows, path)
+            _parquet(rows, file.name)
         else:
-            with path.open("w", newline="") as file:
-                _write(rows, format, file, clean=False)
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            _write(rows, format, text, clean=False)
+            text.detach()
 
 
 def room() -> int | None:
@@ -182,7 +185,7 @@ def _vertical(rows: Rows) -> Iterator[str]:
             yield from (f"{' ' * width}  {line}" for line in more)
 
 
-def _parquet(rows: Rows, path: Path) -> None:
+def _parquet(rows: Rows, path: str) -> None:
     """Write Parquet. Numbers, booleans, dates, intervals and lists of them keep their types where Parquet holds their
     values; all else is text, nested values as JSON.
     """
@@ -201,7 +204,10 @@ def _parquet(rows: Rows, path: Path) -> None:
         casts.append(f"c{n}::{base}{'[]' * depth} AS {quoted(rows.names[n])}")
     table = pa.Table.from_arrays(arrays, names=[f"c{n}" for n in range(len(arrays))])
     with duckdb.connect() as con:
-        con.from_arrow(table).project(", ".join(casts)).to_parquet(str(path))
+        try:
+            con.from_arrow(table).project(", ".join(casts)).to_parquet(path)
+        except duckdb.IOException as error:
+            raise OSError(str(error)) from None
 
 
 def _in_parquet(kind: str, values: Sequence[Any]) -> tuple[str, int]:

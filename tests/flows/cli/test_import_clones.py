@@ -125,3 +125,12 @@ def test_a_clone_of_agentgym_becomes_its_part_with_the_recipes_of_textcraft(tmp_
     assert import_clone(tmp_path / "clone", tmp_path / "data") == "agentgym"
     (task,) = load_published("textcraft", tmp_path / "data" / "agentgym")
     assert (task.id, task.payload["recipes"]) == ("textcraft_0", ["craft 1 stick using 2 bamboo"])
+
+
+def test_a_clone_that_breaks_off_or_has_no_data_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty" / "gyms" / "TurtleGym").mkdir(parents=True)
+    with raises("task.file_missing", "has no data of userrl"):
+        import_clone(tmp_path / "empty", tmp_path / "data")
+    with raises("task.file_unreadable"):
+        import_clone(clone(tmp_path / "broken", reason="reasons()"), tmp_path / "data")
+    assert not list((tmp_path / "data").rglob("*"))

@@ -332,3 +332,23 @@ def test_the_report_says_what_the_size_of_the_study_cannot_see(
     assert "Study pilot: 3 conversations of 1 person; planned are 48 of 24 persons." in shown
     assert "With 48 conversations a difference in success below 0.24 is not seen." in shown
     assert "with 3 conversations a difference below 0.97 is not seen" in shown
+
+
+def test_an_export_follows_consent_that_comes_late_or_is_withdrawn(tmp_path: Path) -> None:
+    root, target = tmp_path / "warehouse", tmp_path / "out"
+
+    def exported() -> set[int]:
+        export(root, str(target))
+        files = f"{target}/*/turns/run=people/*.parquet"
+        return {row[0] for row in duckdb.sql(f"SELECT DISTINCT traj_id FROM read_parquet('{files}')").fetchall()}
+
+    study = Study(root)
+    early, late = (hold(study, name=name, seed=n) for n, name in enumerate(("ada", "ben")))
+    study.tell(late, person="ben", side="user", consent=True)
+    study.close()
+    assert exported() == {late.traj_id}
+    study = Study(root)
+    study.tell(early, person="ada", side="user", consent=True)
+    study.note("withdrawal", person="ben")
+    study.close()
+    assert exported() == {early.traj_id}

@@ -15,6 +15,7 @@ import polars as pl
 
 from userrl_core.gyms.prompt import turns_left_as_in
 from userrl_core.records import Flag
+from userrl_core.replaced_file import replacing
 from warehouse.files.runs import find_run
 from warehouse.query.warehouse import Warehouse
 
@@ -126,7 +127,7 @@ def write_messages(exported: Iterable[ExportedConversation], path: Path) -> int:
     Return their number.
     """
     count = 0
-    with path.open("wb") as file:
+    with replacing(path) as file:
         for conversation in exported:
             line = {
                 "messages": conversation.messages,
@@ -155,5 +156,6 @@ def write_parquet(exported: Iterable[ExportedConversation], path: Path) -> int:
         }
         for conversation in exported
     ]
-    pl.DataFrame(rows, infer_schema_length=None).write_parquet(path)
+    with replacing(path) as file:
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)
     return len(rows)
