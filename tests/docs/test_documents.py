@@ -236,10 +236,11 @@ def test_every_recipe_on_a_page_loads(tmp_path: Path) -> None:
         load(path, profile="laptop")
 
 
-def test_every_table_of_results_says_its_command_seeds_commit_and_machine() -> None:
-    page = re.sub(r"^<!-- .* -->\n*", "", (ROOT / "data" / "results" / "README.md").read_text(), flags=re.MULTILINE)
-    tables = re.findall(r"(\S.*)\n\n(\|.*\n\| *-.*)", page)
-    assert len(tables) == len(re.findall(r"^\| *-", page, re.MULTILINE)) == 21
-    for source, table in tables:
-        said = r"Command: .+\. Seeds: .+\. Commit: `[0-9a-f]{7}\+?`(, `[0-9a-f]{7}\+?`)*\. Machine: .*cores of .+\."
-        assert re.fullmatch(said, source), table
+def test_every_table_of_results_says_its_command_and_commit() -> None:
+    page = (ROOT / "data" / "results" / "README.md").read_text()
+    tables = re.findall(r"(\S.*)\n\n<!-- table (\S+) -->", page)
+    assert len(tables) == page.count("<!-- table") == 6
+    for line, name in tables:
+        head = (ROOT / name).read_text().partition("\n")[0].split(",")
+        assert "Command: " in line or "command" in head, name
+        assert "Commit: " in line or "commit" in head, name
