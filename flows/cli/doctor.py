@@ -181,20 +181,23 @@ def _user_model() -> list[CheckResult]:
         return [CheckResult("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
     import httpx2
 
+    from userrl_core.served.client import shown_address
+
+    where = shown_address(url)
     try:
         headers = {"Authorization": f"Bearer {key or 'none'}"}
         with httpx2.stream(
             "GET", f"{url.rstrip('/')}/models", headers=headers, timeout=5
         ) as answer:  # the body is not read: the status is enough
             ok = answer.status_code == 200
-    except httpx2.HTTPError as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
         return [
             CheckResult(
-                "user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL"
+                "user model", False, f"{where} does not answer ({type(error).__name__}); start it or unset the URL"
             )
         ]
     return [
-        CheckResult("user model", ok, f"{url} answers {answer.status_code}" + ("" if ok else "; check URL and key"))
+        CheckResult("user model", ok, f"{where} answers {answer.status_code}" + ("" if ok else "; check URL and key"))
     ]
 
 

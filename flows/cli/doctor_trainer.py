@@ -19,7 +19,7 @@ from userrl.run.readiness import findings, here, resolve
 from userrl.run.request import TrainRequest
 from userrl.run.tasks import own_user_url, users_of
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.served.client import ChatServer
+from userrl_core.served.client import ChatServer, shown_address
 from userrl_core.served.health import check_server, served_users
 from userrl_core.training.shapes import shape_of
 
@@ -128,7 +128,7 @@ def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
         check_server(server, "user model", tries=1)
     except UserRLError as error:
         return False, str(error)
-    return True, f"{server.model} answers at {server.base_url or os.environ['OPENAI_BASE_URL']}"
+    return True, f"{server.model} answers at {shown_address(server.base_url or os.environ['OPENAI_BASE_URL'])}"
 
 
 def _disk(recipe: Recipe) -> Row:

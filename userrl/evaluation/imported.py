@@ -10,12 +10,17 @@ from pathlib import Path
 from analysis.foreign.formats import AUTO, OURS, conversations, recognised
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
+from userrl.reports import people_report
 from userrl.reports.import_report import ImportedRun, summary
+from userrl_core.errors import ConfigError
 from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED
 from warehouse.upkeep.exchange.imported import imported_run, store
 from warehouse.upkeep.exchange.own_exports import already, bring_in, read_conversations
 from warehouse.upkeep.exchange.staging import finish
+
+RESERVED = ("latest", people_report.RUN, "demonstrator")
+"""Names that mean something else where a run is named."""
 
 
 def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tuple[ImportedRun, ...]:
@@ -38,5 +43,10 @@ def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tupl
     again = imported_run(root, run_id) is not None
     (run_dir(root, run_id) / RETIRED).unlink(missing_ok=True)  # importing a deleted run again lists it again
     if not again:
-        store(root, run_id, conversations(path, format), format=format, name=name or path.stem)
+        name = name or " ".join(path.stem.split())
+        if name in RESERVED:
+            raise ConfigError(
+                "argument.conflict", f"'{name}' names no single import in other commands. Give it another --name."
+            )
+        store(root, run_id, conversations(path, format), format=format, name=name)
     return (summary(run_id, again=again),)

@@ -28,7 +28,7 @@ from userrl.run.suites import BASE, settings_of
 from userrl.stages.execution import execute
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.seeding import content_hash
-from userrl_core.served.client import ChatServer
+from userrl_core.served.client import ChatServer, shown_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,8 @@ def _pretrained(recipe: str) -> bool:
 def _evaluated(actor: Actor) -> Evaluated:
     if actor.kind != "served":
         return Evaluated(label=actor.label, kind=actor.kind, where=actor.path)
-    return Evaluated(label=actor.label, kind=actor.kind, where=server_of(actor).base_url or "OpenAI")
+    url = server_of(actor).base_url
+    return Evaluated(label=actor.label, kind=actor.kind, where=shown_address(url) if url else "OpenAI")
 
 
 def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:

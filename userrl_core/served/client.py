@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
+from userrl_core.key_names import names_a_key
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
@@ -354,6 +355,16 @@ def is_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not _BLANK.search(url)
     except ValueError:
         return False
+
+
+def shown_address(url: str) -> str:
+    """Return an address as it may be stored and printed: without user, password and parameters that hold keys."""
+    try:
+        parts = urlsplit(url)
+        query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if not names_a_key(name)])
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+    except ValueError:
+        return "its address"
 
 
 def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.records import Trajectory
-from userrl_core.served.client import ChatServer, client_for
+from userrl_core.served.client import ChatServer, client_for, shown_address
 
 PROBE_TIMEOUT = 60.0
 """Seconds that a server may take for a probe, or its own time-out where that is longer."""
@@ -84,7 +84,7 @@ async def probe(server: ChatServer, role: str = "user model") -> None:
             [{"role": "user", "content": "Answer with ok."}], role="policy", ledger=[]
         )
     except UserRLError as error:
-        address = server.base_url or "its default address"
+        address = shown_address(server.base_url) if server.base_url else "its default address"
         first = (
             "Start it with 'userrl serve-user' first" if role == "user model" else "Start it, or correct its address"
         )

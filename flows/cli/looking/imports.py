@@ -40,5 +40,6 @@ def import_(
     for run in runs:
         print(plain(str(run)))
         if run.again:
-            print("This file was imported before. Nothing was written.")
+            kept = f" It keeps its name, {run.name}." if name not in ("", run.name) else ""
+            print(plain(f"This file was imported before. Nothing was written.{kept}"))
     print("\n".join(plain(f"Next: userrl report {run.run}") for run in runs))

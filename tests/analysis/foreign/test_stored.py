@@ -188,3 +188,15 @@ def test_latest_does_not_mean_a_copy_of_a_trained_run(tmp_path: Path, home: Path
     ]
     with raises("run.no_such_run", "no run"):
         find_run(home / "warehouse", "latest")
+
+
+@pytest.mark.parametrize("name", ["latest", "people"])
+def test_an_import_takes_no_name_that_means_another_run(home: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / f"{name}.jsonl"
+    file.write_text(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "score": 1}\n'
+    )
+    with raises("argument.conflict"):
+        userrl.import_logs(file)
+    assert userrl.import_logs(file, name="mine")[0].name == "mine"
+    assert userrl.import_logs(file)[0].again

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.makers import raises
 from tests.mock_server import Answer, MockServer
+from userrl.evaluation.planned import _evaluated
+from userrl.run.job import Actor, server_of
 from userrl_core.served import health
-from userrl_core.served.client import ChatServer
+from userrl_core.served.client import ChatServer, shown_address
 from userrl_core.served.health import check_server, turn_seconds
 
 
@@ -27,3 +30,13 @@ def test_a_slow_server_may_take_its_own_time_for_the_probe(monkeypatch: pytest.M
     monkeypatch.setattr(health, "PROBE_TIMEOUT", 1e-6)
     with MockServer(lambda body: Answer("ok")) as server:
         check_server(ChatServer(base_url=server.base_url, timeout=60), "served model", tries=1)
+
+
+def test_a_password_in_the_address_is_neither_stored_nor_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://ada:secret@127.0.0.1:1/v1?api_key=secret&api-version=2")
+    actor = Actor(label="m", kind="served", path="m")
+    assert _evaluated(actor).where == "http://127.0.0.1:1/v1?api-version=2"
+    with raises("model.server_down", "127.0.0.1:1/v1") as error:
+        check_server(server_of(actor), "served model", tries=1)
+    assert "secret" not in str(error.value)
+    assert shown_address("http://[::1") == "its address"

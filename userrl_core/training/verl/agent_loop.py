@@ -37,7 +37,7 @@ from userrl_core.rewards import assign_credit
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
-from userrl_core.served.client import ChatServer
+from userrl_core.served.client import ChatServer, shown_address
 from userrl_core.served.health import served_user, turn_seconds, until_it_answers, user_was_down
 from userrl_core.training.local.text.calls import CallStyle, style_of
 from userrl_core.training.local.text.chat import control_tokens, harmless
@@ -181,7 +181,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     async def _wait_for(self, server: ChatServer) -> None:
         """Wait until a served user answers again. Raises TrainingError when it does not within the stage's patience."""
-        began, address = time.monotonic(), server.base_url or "its default address"
+        began, address = time.monotonic(), shown_address(server.base_url or "") or "its default address"
         if await until_it_answers(server, began + min(QUICK, self.stage.job.patience)):  # one lost answer is no outage
             return
         self.stage.folder.mkdir(parents=True, exist_ok=True)
