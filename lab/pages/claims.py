@@ -8,9 +8,10 @@ runs.csv            one row a run: claim, hashes, arm, seed, and every number th
 validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
 test.parquet        one row a run, policy, step and test conversation: task, tier, score, turns, return, how it ended
 steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
+alarms.parquet      one row a run and training step: what the alarms read, and whether validations had fallen by then
 
 A row that is there already is replaced by the newer one. A verdict is computed from runs.csv, by the rule of
-`analysis.measure.verdict`. former.csv has the verdicts and differences that were printed under the rule of before.
+`analysis.measure.verdict`. former.csv has the hashes of each claim, and its verdict and difference under the rule of before.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +32,7 @@ from analysis.drawing import COLORS, QUIET, drawing, in_both
 from analysis.measure.claims import SeedResult, contrast_verdict
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
+from userrl.run.alarms import SERIES, alarm_rules, fell, validations
 from userrl_core.number_format import NULL, with_limits
 from warehouse import Warehouse, open_warehouse
 
@@ -116,7 +119,20 @@ def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None
     for name, (query, key) in OF_A_RUN.items():
         # One query for all runs would join the turns of all of them in memory.
         add(pl.concat([warehouse.sql(query, run=run).pl() for run in ids]), folder / name, key)
+    add(
+        pl.concat([alarm_series(warehouse, run) for run in ids], how="diagonal_relaxed"),
+        folder / "alarms.parquet",
+        ("run", "step"),
+    )
     return len(runs)
+
+
+def alarm_series(warehouse: Warehouse, run: str) -> pl.DataFrame:
+    """Return what the alarms of a run read at each step. validation_fell: whether the alarm had cause to sound by that step."""
+    falls = [alarm.step for alarm in fell(validations(warehouse, run), alarm_rules({}))]
+    series: pl.DataFrame = warehouse.sql(SERIES, run=run, branch="").pl()
+    has_fallen = pl.col("step") >= min(falls, default=math.inf)
+    return series.with_columns(has_fallen.alias("validation_fell"), pl.lit(run).alias("run"))
 
 
 def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
@@ -153,8 +169,8 @@ def page(text: str, data: Path) -> str:
 def line(claim: Claim, runs: Sequence[Row], large: Sequence[str], previous: Row) -> str:
     """Return the row of one claim. large: `measured` of the check with the language model. previous: the row of former.csv."""
     decision, contrast, seeds = measured(claim, runs) or ("no runs by this rule", NULL, NULL)
-    verdict = previous.get("verdict", NULL)
-    if previous and seeds == NULL:
+    verdict = previous.get("verdict") or NULL
+    if previous.get("difference") and seeds == NULL:
         verdict += f", {previous['difference']} [{previous['low']}, {previous['high']}]"
     at_135_million = f"{large[0]}, {large[2]} seeds: {large[1]}" if large else NULL
     cells = [f"`{claim.name}`: {claim.text} *{claim.paper}*", decision, at_135_million, contrast, seeds, verdict]

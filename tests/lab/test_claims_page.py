@@ -51,7 +51,11 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
     assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
     assert len(pl.read_parquet(data / "test.parquet")) == 8
     assert len(pl.read_parquet(data / "steps.parquet")) == 6
-    (data / "former.csv").write_text("claim,verdict,seeds,difference,low,high\ntiny,undecided,8,.1,-.1,.3\n")
+    alarms = pl.read_parquet(data / "alarms.parquet")
+    assert alarms.filter(run="a").select("step", "success", "validation_fell").rows() == []
+    (data / "former.csv").write_text(
+        "claim,hash,registered,verdict,seeds,difference,low,high\ntiny,,,undecided,8,.1,-.1,.3\n"
+    )
     monkeypatch.setattr(claims, "claim_names", lambda: [str(tmp_path / "tiny.yaml")])
     marked = "before\n<!-- written by lab/pages/claims.py -->\nold\n<!-- /written -->\nafter\n"
     same = "collapsed 0 of 8 against 0 of 8; score 1.000 [1.000, 1.000]"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 ASSUMED = (
-    "CPU-hours are within a factor of 1.5 on the published claims, to which they were fitted, and on half of the recipes in "
-    "data/results (BabyAI took five times as long). GPU-hours are arithmetic, without evaluations. Served models come on top."
+    "CPU-hours are within a factor of 1.5 on the published claims, to which they were fitted, and on four of five recipes in "
+    "data/recipes (BabyAI took four times as long). GPU-hours are arithmetic, without evaluations. Served models come on top."
 )
 
 

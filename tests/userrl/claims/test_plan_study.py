@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import re
 import warnings
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import yaml
@@ -45,24 +45,20 @@ def test_every_published_arm_took_its_predicted_cpu_seconds_within_a_factor_of_o
     assert within(predicted, actual, 1.5) == 1.0
 
 
-def test_half_of_all_recipes_took_their_predicted_cpu_seconds_on_another_machine() -> None:
-    table = (
-        (ROOT / "data" / "results" / "README.md")
-        .read_text()
-        .split("### Every recipe, once, at full length")[1]
-        .split("\n## ")[0]
-    )
-    rows = re.findall(r"^\| `([\w-]+)` \|.*\| (\d+) \|$", table, re.MULTILINE)
-    predicted = []
+def test_four_of_five_recipes_took_their_predicted_cpu_seconds_within_a_factor_of_one_and_a_half() -> None:
+    by_recipe: dict[str, list[float]] = {}
+    with (ROOT / "data" / "recipes" / "runs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            by_recipe.setdefault(row["recipe"], []).append(float(row["cpu_seconds"]))
+    costs = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, _ in rows:
-            expected = run_cost(resolve(name, check=False))
-            assert expected is not None
-            predicted.append(expected.cpu_seconds)
-    actual = [float(seconds) for _, seconds in rows]
-    assert within(predicted, actual, 1.5) == pytest.approx(0.5, abs=0.06)
-    assert within(predicted, actual, 2.0) > 0.7
+        for name, seconds in by_recipe.items():
+            if (expected := run_cost(resolve(name, check=False))) is not None:
+                costs.append((expected.cpu_seconds, fmean(seconds)))
+    predicted, actual = map(list, zip(*costs, strict=True))
+    assert within(predicted, actual, 1.5) > 0.8
+    assert within(predicted, actual, 2.0) > 0.9
 
 
 def test_runs_that_two_claims_share_are_planned_once() -> None:
