@@ -23,7 +23,7 @@ def test_the_table_and_the_picture_are_those_of_the_data() -> None:
     assert claims.PICTURE.read_text() == claims.draw(claims.rows(claims.DATA / "runs.csv"))
 
 
-@pytest.mark.parametrize("name", ["credit", "results", "served-model"])
+@pytest.mark.parametrize("name", ["credit", "environments", "results", "served-model"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
     page = (ROOT / "data" / name / "README.md").read_text()
     assert page == data_tables.with_tables(page)
