@@ -47,18 +47,19 @@ def list_runs(as_json: Json = False) -> None:
     if not rows:
         print(f"no runs yet in {home()}; `make run` starts one, and USERRL_HOME names another folder")
         return
+    width = max(44, *(len(row.run) for row in rows))
     print(
-        f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'outcome':13} created"
+        f"{'run':{width}} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'outcome':13} created"
     )
     for row in rows:
-        print(_line(row))
+        print(_line(row, width))
     print(
         "best, last: mean validation score; improved, no better: than the cold start; worse, collapsed: than its best "
         "(userrl report RUN shows by how much)"
     )
 
 
-def _line(row: ListedRun) -> str:
+def _line(row: ListedRun, width: int) -> str:
     from userrl.run.run import DIED
 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created))
@@ -66,7 +67,7 @@ def _line(row: ListedRun) -> str:
     note = f"   in use: {row.waits}" if row.waits else note
     scores = " ".join("    –" if score is None else f"{score:5.2f}" for score in (row.best, row.last))
     return (
-        f"{row.run:44} {row.recipe:20} {row.seed:>5} {'waiting' if row.waits else row.state:10} {row.stage or '':9} {scores} "
+        f"{row.run:{width}} {row.recipe:20} {row.seed:>5} {'waiting' if row.waits else row.state:10} {row.stage or '':9} {scores} "
         f"{row.outcome or '–':13} {when}{note}"
     )
 

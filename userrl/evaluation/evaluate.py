@@ -87,13 +87,13 @@ def evaluate(
         if line is not None:
             line("evaluate", values)
 
-    def say(text: str) -> None:
+    def say(text: str, *args: object) -> None:
         if line is not None:
-            line.say("%s", text)
+            line.say(text, *args)
 
     with contextlib.nullcontext() if line is None else line.alive("loading, waiting, or writing the report"):
         if grid.single is not None and out is None:
-            return score(grid.single, show)
+            return score(grid.single, show, say)
         return play(grid, out=out, progress=show, say=say)
 
 
@@ -152,14 +152,18 @@ def _further(row: ScoreRow) -> list[str]:
     return ["  " + ", ".join(f"{key} {number(value, 4)}" for key, value in row.more.items())] if row.more else []
 
 
-def score(request: EvaluateRequest, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> ScoredEvaluation:
-    """Run or continue one evaluation, and return its scores. progress: called with every progress line.
+def score(
+    request: EvaluateRequest,
+    progress: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[..., None] = lambda *args: None,
+) -> ScoredEvaluation:
+    """Run or continue one evaluation, and return its scores. progress, say: as in `evaluate_here`.
 
     Raises ConfigError or CheckpointError if it cannot run here.
     """
     suite = load_suite(request.suite) if request.suite else None
     planned = plan_evaluation(request)
-    report = evaluate_here(planned, progress)
+    report = evaluate_here(planned, progress, say)
     gyms = planned.plan.recipe.evaluation_gyms
     more = (suite.metrics, suite.categories) if suite else ()
     rows = score_rows(report.run, planned.actors, gyms, *more)

@@ -169,12 +169,12 @@ def play(
     *,
     out: str | None = None,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[..., None] = lambda *args: None,
 ) -> GridResult:
     """Evaluate every cell, write one plot and its data, and return both. Invalid cells are refused before the first
     one starts.
 
-    out: file of the plot data. progress: called with every progress line. say: called with notes on the settings.
+    out: file of the plot data. progress: called with every progress line. say: called with log lines as for `logging`.
     """
     # A cell has one user and one horizon. Other gyms of a checkpoint's training belong to a single evaluation.
     planned = [(cell, plan_evaluation(cell.request).alone()) for cell in grid.cells()]
@@ -184,7 +184,7 @@ def play(
     played: list[PlayedCell] = []
     data: list[dict[str, Any]] = []
     for cell, evaluation in planned:
-        report = evaluate_here(evaluation, progress)
+        report = evaluate_here(evaluation, progress, say)
         gyms = evaluation.plan.recipe.evaluation_gyms
         rows = score_rows(report.run, evaluation.actors, gyms)
         played.append(PlayedCell(cell, report.run, tuple(row for row in rows if row.gym in (*gyms, ALL))))

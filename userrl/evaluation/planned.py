@@ -59,12 +59,17 @@ class PlannedEvaluation:
 
 
 def evaluate_here(
-    planned: PlannedEvaluation, progress: Callable[[dict[str, Any]], None] = lambda line: None
+    planned: PlannedEvaluation,
+    progress: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[..., None] = lambda *args: None,
 ) -> RunReport:
-    """Evaluate in this process and its children, without a Prefect server. progress: called with every progress line."""
+    """Evaluate in this process and its children, without a Prefect server.
+
+    progress: called with every progress line. say: called with log lines as for `logging`.
+    """
     with planned.plan.begin() as run, run.at_work():
         job = planned.job(run)
-        return planned.report(run, job.finished() or execute(job, progress=progress))
+        return planned.report(run, job.finished() or execute(job, progress=progress, say=say))
 
 
 def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:

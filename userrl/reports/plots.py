@@ -38,7 +38,9 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
         ]
     if not curves:
         raise ConfigError(
-            "run.no_curve", f"No training or validation step has finished yet in {', '.join(sides)}. Try again later."
+            "run.no_curve",
+            f"No training or validation step is recorded in {', '.join(sides)}. Wait for the first one, or name a run that was "
+            "trained by RL.",
         )
     names, marks = list(dict.fromkeys(curve.side for curve in curves)), stage_marks(curves)
     drawn = [

@@ -11,9 +11,30 @@ from typer.testing import CliRunner
 from flows.cli.flow_runs import waited_for
 from flows.cli.main import app
 from flows.cli.watch import Screen
+from tests.makers import raises
+from tests.warehouse.makers import play
 from userrl.machine.slots import alone, lock_file, slots, take
+from userrl.reports.plots import plot_curves
 from userrl.reports.run_report import RunReport
 from userrl.run.run import RunDescription, claim, holder_of, set_waiting
+from warehouse import TurnLog
+
+
+def test_a_long_run_id_moves_the_whole_column(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    begin("short")
+    begin("a-name-of-fifty-characters-and-a-few-more-than-that")
+    head, *rows, _ = CliRunner().invoke(app, ["runs", "list"]).output.splitlines()
+    assert {row.index("equalized-r2g") for row in rows} == {head.index("recipe")}
+
+
+def test_a_plot_of_an_evaluation_asks_for_a_run_that_was_trained(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    run = begin("evaluation")
+    with TurnLog.open(tmp_path / "warehouse", run.id) as log:
+        play(log, [1.0], phase="evaluate", score=1.0)
+    with raises("run.no_curve", "Wait for the first one, or name a run that was trained by RL."):
+        plot_curves(["latest"], tmp_path / "curve.svg")
 
 
 def begin(name):

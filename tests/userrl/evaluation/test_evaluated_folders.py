@@ -9,7 +9,8 @@ import pytest
 from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.evaluation.grid import Cell, _plot_data
-from userrl.evaluation.planned import PlannedEvaluation, plan_evaluation
+from userrl.evaluation.planned import PlannedEvaluation, evaluate_here, plan_evaluation
+from userrl.machine.slots import slots, take
 from userrl.run.request import EvaluateRequest
 from userrl.run.scores import ScoreRow
 from warehouse import TurnLog
@@ -68,3 +69,16 @@ def test_plot_data_is_of_the_checkpoint_that_is_meant_alone(here: Path) -> None:
     row = ScoreRow(actor="step-000098", gym="travel", score=1.0, horizon=8)
     assert [line["mean_score"] for line in _plot_data(cell, "r1", [row], {"c1"})] == [1.0]
     assert list(_plot_data(cell, "r1", [row], {"another"})) == []
+
+
+def test_an_evaluation_says_what_it_waits_for(here: Path) -> None:
+    said: list[str] = []
+
+    def say(text: str, *args: object) -> None:
+        said.append(text % args)
+        raise InterruptedError
+
+    planned = plan_evaluation(EvaluateRequest(checkpoint=checkpoint(here / "a", b"1"), gyms=["errand"]))
+    with take(here / "home" / "slots", len(slots()), slots()), pytest.raises(InterruptedError):
+        evaluate_here(planned, say=say)
+    assert said[0].startswith("evaluate: waits for a training slot and starts by itself; in use: ")
