@@ -29,6 +29,11 @@ def holds_a_key(name: str, value: Any) -> bool:
     return not _OTHER_KEY.search(name) or (isinstance(value, str) and bool(_LONG_WORD.fullmatch(value)))
 
 
+def fits_a_header(key: str) -> bool:
+    """Return whether HTTP can send a key or token. A line end, as of a file that was read whole, ends a header."""
+    return key.isascii() and key.isprintable()
+
+
 def without_keys(value: Any, removed: Counter[str]) -> Any:
     """Return a value of JSON with "" for each key that it holds at any depth. removed: counts them by name."""
     if isinstance(value, Mapping):

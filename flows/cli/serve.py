@@ -183,7 +183,7 @@ def serve_gym(
 
     serving, openenv = part(SERVING, "gym_server"), part(SERVING, "openenv")
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
-    server = serving.GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
+    server = serving.GymServer(gym, split, user, options={"tier": tier} if tier is not None else {}, idle=idle)
     served_gym = serving.app_of(server)
     served_gym.include_router(openenv.routes(server))
     _serve(served_gym, host, port, name, f"{gym}: {len(server.pool)} {split} tasks", "Ctrl-C stops it")

@@ -154,7 +154,7 @@ def generate(
 
     with refusals():
         try:
-            tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
+            tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier is not None else {}))
         except TypeError as error:
             raise ConfigError(
                 "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."

@@ -141,8 +141,8 @@ def scan_run(
 
     progress: called with ``judge`` and the numbers of `ProgressLine`.
     """
-    if not name or len(name) > 100:
-        raise ConfigError("argument.malformed", "A label set needs a name of at most 100 characters.")
+    if not name or len(name) > 100 or not name.isprintable():
+        raise ConfigError("argument.malformed", "A label set needs a name of at most 100 characters, in one line.")
     needed = {"pattern": pattern, "function": function, "judge": rubric}[with_]
     if not needed:
         option = {"pattern": "--pattern", "function": "--function", "judge": "--rubric"}[with_]

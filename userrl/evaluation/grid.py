@@ -60,7 +60,7 @@ def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tupl
             values.append(values[-1] * 2)
         return tuple(values) if values[-1] == int(span[2]) else (*values, int(span[2]))
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError("argument.malformed", f"Write --turns as 4,8,16 or as 4..32, not '{text}'.")
     return tuple(int(part) for part in parts)
 

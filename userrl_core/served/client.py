@@ -24,7 +24,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
-from userrl_core.key_names import names_a_key
+from userrl_core.key_names import fits_a_header, names_a_key
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
@@ -333,7 +333,7 @@ class _Request:
 
 def _key(server: ChatServer) -> str:
     key = os.environ.get(server.api_key_env, "")
-    if not (key.isascii() and key.isprintable()):
+    if not fits_a_header(key):
         raise ConfigError(
             "model.no_key",
             f"{server.api_key_env} contains a line end or another character that no key has. Set it without.",

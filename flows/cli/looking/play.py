@@ -35,7 +35,8 @@ def play(
         str | None, typer.Option("--run", help="Without --model: a run whose checkpoint plays the agent, or latest.")
     ] = None,
     skill: Annotated[
-        float, typer.Option("--skill", help="Without --model: skill of the scripted agent from 0 to 1.")
+        float,
+        typer.Option("--skill", help="With --as user: skill of the scripted agent from 0 to 1."),
     ] = 0.7,
     name: Annotated[str, typer.Option("--name", help="A pseudonym to store with the conversation.")] = "",
 ) -> None:

@@ -35,9 +35,10 @@ def sql(
     vertical: Annotated[bool, typer.Option("--vertical", help="Print one line for each column of each row.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the rows to this file.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Maximum number of rows: 200, or a million with --out.")
+        int | None,
+        typer.Option("--limit", min=1, max=10**9, help="Maximum number of rows: 200, or a million with --out."),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit of the query.")] = 60.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=86_400.0, help="Time limit of the query.")] = 60.0,
     search: Annotated[bool, typer.Option("--search", help="TEXT is words to find in turns, not SQL.")] = False,
     root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:

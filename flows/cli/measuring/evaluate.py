@@ -42,7 +42,7 @@ def evaluate(
         str, typer.Option(help="Profile of sizes and machine; auto: chosen by machine and recipe.")
     ] = "auto",
     gym: Annotated[list[str] | None, typer.Option(help="A gym to evaluate on; may be repeated.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Without --turns: maximum number of agent turns.")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Without --turns: maximum number of agent turns.")] = None,
     turns: Annotated[str | None, typer.Option(help="Several horizons: 4,8,16 or 4..32 (doubling).")] = None,
     tasks: Annotated[int | None, typer.Option(help="Test tasks per gym.")] = None,
     attempts: Annotated[int | None, typer.Option(help="Trajectories per task.")] = None,

@@ -24,6 +24,7 @@ import httpx2
 import psutil
 
 from userrl_core.errors import UserError
+from userrl_core.key_names import fits_a_header
 from userrl_core.served.bounded import PLAIN, Unbounded, bounded_blocking
 from userrl_gym_agentgym.protocols import Protocol
 
@@ -139,7 +140,9 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
 
 @lru_cache(maxsize=1)
 def _http() -> httpx2.Client:
-    token = os.environ.get(TOKEN)
+    token = os.environ.get(TOKEN, "")
+    if not fits_a_header(token):
+        raise UserError("gym.server_failed", f"${TOKEN} contains a character that no token has. Set it again.")
     headers = PLAIN | ({"Authorization": f"Bearer {token}"} if token else {})
     limits = httpx2.Limits(max_connections=None)
     return httpx2.Client(limits=limits, trust_env=False, headers=headers, event_hooks={"response": [bounded_blocking]})

@@ -18,6 +18,7 @@ from userrl.reports.checkpoints import ListedCheckpoint, listed_checkpoints
 from userrl.reports.run_report import read_report
 from userrl.run.run import Run, find, load
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.key_names import fits_a_header
 from userrl_core.training.local.checkpoint import read_checkpoint
 from userrl_core.training.model_files import STATE
 from userrl_sharing.model_card import model_card
@@ -92,6 +93,8 @@ def upload(prepared: PreparedUpload, *, public: bool) -> str:
             f"${TOKEN} is not set. Make a token with write access in the settings of your account, export it as {TOKEN} "
             f"and repeat the command. The folder {prepared.folder} is ready.",
         )
+    if not fits_a_header(token):
+        raise ConfigError("hub.no_token", f"${TOKEN} contains a character that no token has. Set it again.")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled

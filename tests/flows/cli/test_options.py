@@ -31,6 +31,10 @@ def call(words: str) -> tuple[int, str]:
         ("sql from_runs --json --format csv", "each name a row format"),
         ("compare a b --json --format junit --policy x", "each name what is printed"),
         ("tasks list --split test", "Name the gym"),
+        ("play travel --skill 1", "--skill is read only with --as user"),
+        ("sql from_runs --seconds 1e300", "--seconds"),
+        ("evaluate demonstrator --turns ²", "Write --turns as"),
+        ("evaluate demonstrator --horizon -1", "--horizon"),
         ("tasks validate travel --all", "name gyms, or give --all"),
     ],
 )

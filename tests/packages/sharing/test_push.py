@@ -22,7 +22,7 @@ from userrl.reports.run_report import read_report
 from userrl.run.run import find
 from userrl_core.json_files import with_checksum, write_json
 from userrl_core.records import RolloutContext, Trajectory
-from userrl_sharing.hub import prepare, upload
+from userrl_sharing.hub import PreparedUpload, prepare, upload
 from userrl_sharing.model_card import model_card
 from warehouse import TurnLog
 
@@ -148,3 +148,11 @@ def test_what_cannot_be_pushed_is_refused_before_anything_is_written(home: Path,
     with raises("checkpoint.damaged", "does not match its hash"):
         prepare(RUN, "me/model")
     assert not (home / "hub").exists()
+
+
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret\nline")
+    prepared = PreparedUpload("a/b", tmp_path, None, (), False)  # type: ignore[arg-type]
+    with raises("hub.no_token", "contains a character") as error:
+        upload(prepared, public=False)
+    assert "secret" not in str(error.value)
