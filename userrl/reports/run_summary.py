@@ -359,7 +359,7 @@ def _table(card: ResultCard) -> TableBlock:
     notes += ["Differences are paired by task."] if gain else []
     notes += (
         ["The demonstrator played the demonstrations of SFT."]
-        if any(r.policy == "demonstrator" for r in card.rows)
+        if len(card.rows) > 1 and any(r.policy == "demonstrator" for r in card.rows)
         else []
     )
     return TableBlock(tuple(head), tuple(rows), " ".join(notes))

@@ -32,6 +32,7 @@ def test_one_evaluation_is_rows_a_table_and_a_text_and_prints_nothing_itself(
     assert str(done).splitlines()[0] == f"{row.actor}  errand  {row.interval()}  (2 trajectories, 0 rejected)"
     assert done.as_json()["rows"] == [row.model_dump()]
     assert capsys.readouterr() == ("", "")
+    assert "demonstrations of SFT" not in str(userrl.report(done.run))  # nothing was trained
 
 
 def test_a_suite_of_categories_shows_every_depth_of_textcraft_beside_the_gym() -> None:
