@@ -4,7 +4,7 @@
     python -m lab.pages.claims .userrl [OTHER_HOME ...] [--only CLAIM ...]     # adds the homes' runs first
     python -m lab.pages.claims --turns elicitation-pay.language-model          # a table of data/language-model
 
-runs.csv            one row a run: claim, hashes, arm, seed, and every number that a verdict needs
+runs.csv            one row a run: claim, hashes, arm, seed, every number that a verdict needs; commit, start (UTC) and machine
 validation.parquet  one row a run, step and task tier: score, score within the training horizon, tokens and conversations so far
 test.parquet        one row a run, policy, step and test conversation: task, tier, score, turns, return, how it ended
 steps.parquet       one row a run and training step: horizon, conversations, tokens, updates, CPU-seconds, entropy, signal
@@ -21,7 +21,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,6 +32,7 @@ from analysis.drawing import COLORS, QUIET, drawing, in_both
 from analysis.measure.claims import SeedResult, contrast_verdict
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
+from lab.studies.all_recipes import processor
 from userrl.run.alarms import SERIES, alarm_rules, fell, validations
 from userrl_core.number_format import NULL, with_limits
 from warehouse import Warehouse, open_warehouse
@@ -55,9 +56,10 @@ RUNS = """
 SELECT a.claim, a.hash, c.registration, a.code, c.measure, c.registered::VARCHAR AS registered, a.arm, a.seed,
        a.run_id AS run, a.exploratory, a.state, a.score, a.evaluations, a.best, a.early, a.time_weighted, a.ending,
        a.forgot, e.best_step, e.last_step, e.fall, e.stderr,
-       e.own_horizon, e.own_fall, e.own_stderr, a.tokens, a.updates, a.cpu_seconds, a.held_step, a.reached_step, a.cold_start
+       e.own_horizon, e.own_fall, e.own_stderr, a.tokens, a.updates, a.cpu_seconds, a.held_step, a.reached_step, a.cold_start,
+       r.code_version AS commit, strftime(to_timestamp(r.created) AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S') AS started
 FROM claim_arms() a LEFT JOIN claims() c ON c.claim = a.claim AND c.hash = a.hash
-LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL
+LEFT JOIN run_endings() e ON e.run_id = a.run_id AND e.branch IS NULL LEFT JOIN runs r ON r.run_id = a.run_id
 WHERE a.state <> 'started' ORDER BY a.claim, a.hash, a.arm, a.seed
 """
 VALIDATION = """
@@ -79,12 +81,6 @@ SELECT t.run_id AS run, t.step, t.horizon, t.episodes AS conversations, t.all_to
 FROM training_log() t WHERE t.run_id = $run ORDER BY run, step
 """
 RUNS_KEY = ("claim", "hash", "arm", "seed")
-OF_A_RUN: Mapping[str, tuple[str, Sequence[str]]] = {
-    "validation.parquet": (VALIDATION, ("run", "step", "gym", "tier")),
-    "test.parquet": (TEST, ("run", "policy", "step", "gym", "task", "attempt")),
-    "steps.parquet": (STEPS, ("run", "step")),
-}
-"""Query and key of each file of single runs."""
 
 
 def main() -> None:
@@ -100,31 +96,34 @@ def main() -> None:
         print("\n".join(turns_table(arguments.turns)))
         return
     for home in arguments.homes:
-        with open_warehouse(home / "warehouse") as warehouse:
-            print(f"{home}: {append(warehouse, DATA, arguments.only)} runs")
+        print(f"{home}: {append(home / 'warehouse', DATA, arguments.only)} runs")
     PAGE.write_text(page(PAGE.read_text(), DATA))
     PICTURE.write_text(draw(rows(DATA / "runs.csv")))
     print(f"wrote {PAGE} and {PICTURE}")
 
 
-def append(warehouse: Warehouse, folder: Path, only: Sequence[str] | None = None) -> int:
+def append(root: Path, folder: Path, only: Sequence[str] | None = None) -> int:
     """Add the claims' runs of one warehouse to the files of a folder. Return their number. only: these claims alone."""
-    runs = warehouse.sql(RUNS).pl()
+    with open_warehouse(root) as warehouse:
+        runs: pl.DataFrame = warehouse.sql(RUNS).pl()
     runs = runs.filter(pl.col("claim").is_in(only)) if only else runs
     if runs.is_empty():
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    add(runs, folder / "runs.csv", RUNS_KEY)
-    ids = runs["run"].drop_nulls().unique()
-    for name, (query, key) in OF_A_RUN.items():
-        # One query for all runs would join the turns of all of them in memory.
-        add(pl.concat([warehouse.sql(query, run=run).pl() for run in ids]), folder / name, key)
-    add(
-        pl.concat([alarm_series(warehouse, run) for run in ids], how="diagonal_relaxed"),
-        folder / "alarms.parquet",
-        ("run", "step"),
-    )
+    add(runs.with_columns(machine=pl.lit(processor())), folder / "runs.csv", RUNS_KEY)
+    tables: dict[str, list[pl.DataFrame]] = {name: [] for name in OF_A_RUN}
+    for run in runs["run"].drop_nulls().unique():
+        with open_warehouse(root, run=run) as warehouse:  # thirteen times as fast as all runs at once
+            for name, (read, _) in OF_A_RUN.items():
+                tables[name].append(read(warehouse, run))
+    for name, (_, key) in OF_A_RUN.items():
+        add(pl.concat(tables[name], how="diagonal_relaxed"), folder / name, key)
     return len(runs)
+
+
+def by_query(query: str) -> Callable[[Warehouse, str], pl.DataFrame]:
+    """Return a function that asks the warehouse a query about a run."""
+    return lambda warehouse, run: warehouse.sql(query, run=run).pl()
 
 
 def alarm_series(warehouse: Warehouse, run: str) -> pl.DataFrame:
@@ -135,11 +134,20 @@ def alarm_series(warehouse: Warehouse, run: str) -> pl.DataFrame:
     return series.with_columns(has_fallen.alias("validation_fell"), pl.lit(run).alias("run"))
 
 
+OF_A_RUN: Mapping[str, tuple[Callable[[Warehouse, str], pl.DataFrame], Sequence[str]]] = {
+    "validation.parquet": (by_query(VALIDATION), ("run", "step", "gym", "tier")),
+    "test.parquet": (by_query(TEST), ("run", "policy", "step", "gym", "task", "attempt")),
+    "steps.parquet": (by_query(STEPS), ("run", "step")),
+    "alarms.parquet": (alarm_series, ("run", "step")),
+}
+"""What is read, and the key, of each file of single runs."""
+
+
 def add(rows: pl.DataFrame, path: Path, key: Sequence[str]) -> None:
     """Add rows to a file. A row with the same key is replaced."""
     if path.is_file():
         earlier = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
-        types: Any = dict(rows.schema)
+        types: Any = {name: kind for name, kind in rows.schema.items() if name in earlier.columns}
         rows = pl.concat([earlier.cast(types, strict=False), rows], how="diagonal_relaxed")
     rows = rows.unique(key, keep="last", maintain_order=True).sort(key)
     if path.suffix == ".csv":

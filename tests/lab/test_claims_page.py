@@ -12,7 +12,6 @@ from lab.pages import claims, data_tables
 from tests.places import ROOT
 from tests.userrl.claims.test_claims import ended, trained, written
 from userrl.claims.register import registered
-from warehouse import open_warehouse
 
 PAGE = claims.PAGE
 
@@ -44,9 +43,10 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
                 for arm, run in (("r2g", "a"), ("mean", "b")):
                     ended(register, arm, seed, run)
     for _ in range(2):  # a second time adds nothing
-        with open_warehouse(home / "warehouse") as warehouse:
-            claims.append(warehouse, data)
-    assert len(pl.read_csv(data / "runs.csv")) == 32  # eight seeds of two arms, of the claim and of its check
+        claims.append(home / "warehouse", data)
+    runs = pl.read_csv(data / "runs.csv")
+    assert len(runs) == 32  # eight seeds of two arms, of the claim and of its check
+    assert {"commit", "started", "machine", "code", "cpu_seconds"} < set(runs.columns)
     validation = pl.read_parquet(data / "validation.parquet")
     assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
     assert len(pl.read_parquet(data / "test.parquet")) == 8
