@@ -19,7 +19,7 @@ from typing import Any
 
 from lab.checks.served_gym import served_gym
 from lab.environments import python_with
-from lab.studies.registered import DATA, add_row
+from lab.rows import DATA, add_row
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, gym_class, names, unavailable
 from userrl_core.interact import InteractCall, render_call

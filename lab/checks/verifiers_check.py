@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.environments import python_with
-from lab.studies.registered import DATA, add_row
+from lab.rows import DATA, add_row
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_core.policies.native import NativePolicy

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
+from lab.rows import read_rows
 from lab.studies.environments import SCORES
-from lab.studies.registered import read_rows
 from userrl.reports import figures
 
 PICTURE = SCORES.with_name("training.svg")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from lab.studies.registered import DATA, read_rows
+from lab.rows import DATA, read_rows
 from userrl_core.number_format import with_error
 
 STEPS = DATA / "language-model" / "steps.csv"

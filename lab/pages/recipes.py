@@ -20,8 +20,8 @@ import curricula
 from analysis.measure.interval import MIN_SEEDS, Interval, t_interval
 from curricula.gains import FILE
 from lab.pages.data_tables import ROOT, with_tables
+from lab.rows import read_rows
 from lab.studies.all_recipes import RUNS, values_of
-from lab.studies.registered import read_rows
 from userrl_core.number_format import number, with_limits
 
 PAGE = ROOT / "data" / "recipes" / "README.md"

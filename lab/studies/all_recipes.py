@@ -21,7 +21,7 @@ from typing import Any
 import curricula
 from curricula import Recipe
 from flows.cli.training.recipe import parse_changes
-from lab.studies.registered import DATA, add_row, read_rows
+from lab.rows import DATA, add_row, read_rows
 from userrl.machine.code_version import code_version
 from userrl.machine.home import quiet_process
 from userrl.reports.run_report import RunReport

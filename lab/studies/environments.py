@@ -24,12 +24,11 @@ from typing import Any
 from lab.checks import openenv_check, verifiers_check
 from lab.checks.served_gym import wait_for_port
 from lab.environments import python_with
+from lab.rows import DATA, add_row
 from lab.studies.all_recipes import processor
 from lab.studies.registered import (
-    DATA,
     Cell,
     Planned,
-    add_row,
     chosen,
     plan_hash,
     read_plan,

@@ -24,16 +24,14 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import Interval, t_interval
+from lab.rows import DATA, add_row, read_rows
 from lab.studies.registered import (
-    DATA,
     VALIDATED,
     Cell,
     Planned,
-    add_row,
     chosen,
     plan_hash,
     read_plan,
-    read_rows,
     run_each,
     seeds_of,
     study_arguments,

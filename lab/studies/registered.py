@@ -8,18 +8,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import yaml
 
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
 from userrl.stages.here import train_here
-
-DATA = Path(__file__).parents[2] / "data"
 
 Cell = Mapping[str, Any]
 """What distinguishes a run of a study, by name: its family, seed and settings."""
@@ -109,16 +106,3 @@ def plan_hash(path: Path) -> str:
 def plans(path: Path) -> list[str]:
     """Return the hashes of a plan and of those that it amends, newest first. Their runs are shown together."""
     return [plan_hash(path), *read_plan(path).get("amends", [])]
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file, in order; nothing if there is no file."""
-    return pl.read_csv(path, infer_schema_length=None).to_dicts() if path.is_file() else []
-
-
-def add_row(path: Path, key: Sequence[str], row: Mapping[str, Any]) -> None:
-    """Add a row to a file, in the order of the key. A row with the same key is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {tuple(str(row_by_key[name]) for name in key): row_by_key for row_by_key in read_rows(path)}
-    rows[tuple(str(row[name]) for name in key)] = dict(row)
-    pl.DataFrame([rows[row_by_key] for row_by_key in sorted(rows)], infer_schema_length=None).write_csv(path)

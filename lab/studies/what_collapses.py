@@ -30,17 +30,15 @@ from analysis.drawing import COLORS, QUIET, drawing, in_both
 from analysis.measure.collapse_rule import min_fall
 from analysis.measure.interval import Interval, newcombe
 from analysis.measure.verdict import ALPHA, compare_shares
+from lab.rows import DATA, add_row, read_rows
 from lab.studies.registered import (
-    DATA,
     ENDING,
     Cell,
     Planned,
-    add_row,
     chosen,
     plan_hash,
     plans,
     read_plan,
-    read_rows,
     run_each,
     seeds_of,
     study_arguments,

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from lab.pages import environments
+from lab.rows import read_rows
 from lab.studies.environments import PLAN, RUNS, SCORES
-from lab.studies.registered import plan_hash, read_plan, read_rows
+from lab.studies.registered import plan_hash, read_plan
 
 
 def test_the_picture_is_drawn_from_the_data(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import curricula
 from curricula.gains import FILE
 from lab.pages.data_tables import with_tables
 from lab.pages.recipes import PAGE, TABLE, made
+from lab.rows import read_rows
 from lab.studies.all_recipes import RUNS, SEEDS, scores, values_of
-from lab.studies.registered import read_rows
 from userrl.reports.run_report import Reached, RunReport
 from userrl.run.results import GymScore
 

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.measure.interval import newcombe
 from lab.pages import claims, language_model_trials
+from lab.rows import DATA, add_row, read_rows
 from lab.studies import horizon_rules as horizons
 from lab.studies import language_model, registered
 from lab.studies import what_collapses as collapses
@@ -48,12 +49,12 @@ def test_a_run_of_two_plans_counts_once_and_runs_of_other_plans_do_not() -> None
 
 
 def test_the_page_shows_the_tables_that_the_data_give() -> None:
-    rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.FOLDER / "runs.csv"))
+    rows = collapses.runs_of(registered.plans(collapses.PLAN), read_rows(collapses.FOLDER / "runs.csv"))
     page = (collapses.FOLDER / "README.md").read_text(encoding="utf-8")
     families = len(registered.read_plan(collapses.PLAN)["families"])
     for table in (collapses.primary_table(collapses.primary(rows), families), collapses.cell_table(rows)):
         assert "\n".join(table) in page
-    audits = registered.read_rows(collapses.FOLDER / "audits.csv")
+    audits = read_rows(collapses.FOLDER / "audits.csv")
     assert "\n".join(collapses.prediction_table(collapses.predictions(rows, audits))) in page
 
 
@@ -131,7 +132,7 @@ def test_both_figures_are_drawn_and_are_the_same_each_time(tmp_path: Path) -> No
 
 
 def test_the_figures_of_the_page_are_drawn_from_its_data(tmp_path: Path) -> None:
-    rows = collapses.runs_of(registered.plans(collapses.PLAN), registered.read_rows(collapses.RUNS))
+    rows = collapses.runs_of(registered.plans(collapses.PLAN), read_rows(collapses.RUNS))
     collapses.draw_differences(collapses.primary(rows), tmp_path / "what-collapses-families.svg")
     collapses.draw_cells(rows, tmp_path / "what-collapses-cells.svg")
     for figure in tmp_path.iterdir():
@@ -165,8 +166,8 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
 
 def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
     plan = registered.read_plan(horizons.PLAN)
-    page = (registered.DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
-    table, sentences = "\n".join(horizons.tables(plan, registered.read_rows(horizons.RUNS))).split("\n\n")
+    page = (DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
+    table, sentences = "\n".join(horizons.tables(plan, read_rows(horizons.RUNS))).split("\n\n")
     assert table in page
     assert all(sentence in page for sentence in sentences.splitlines())
 
@@ -201,12 +202,12 @@ def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
 def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "data" / "runs.csv"
     for seed, score in ((2, 0.5), (1, 0.25), (2, 0.75)):
-        registered.add_row(path, ("seed",), {"seed": seed, "score": score})
-    assert registered.read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
+        add_row(path, ("seed",), {"seed": seed, "score": score})
+    assert read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
 
 
 def test_the_page_of_the_language_model_has_the_tables_of_its_data() -> None:
-    folder = registered.DATA / "language-model"
+    folder = DATA / "language-model"
     page = (folder / "README.md").read_text(encoding="utf-8")
     trials = (folder / "trials.md").read_text(encoding="utf-8")
     for table in language_model_trials.page():

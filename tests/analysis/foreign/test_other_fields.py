@@ -343,8 +343,8 @@ def test_a_score_of_inspect_is_read_as_its_own_metrics_read_it(
 @pytest.mark.parametrize(
     ("content", "fact"),
     [
-        (b"", "It is empty."),
-        (b"\n \n", "It is empty."),
+        (b"", "is empty. Give a file with at least one conversation."),
+        (b"\n \n", "is empty. Give a file with at least one conversation."),
         ("{}".encode("utf-16"), "It is UTF-16 or UTF-32 text: save it as UTF-8."),
     ],
 )
