@@ -113,7 +113,12 @@ def skip_what_starts(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in ("subprocess.Popen", "socket.bind") or threading.current_thread() is not threading.main_thread():
         return
     first = arguments[1] if isinstance(arguments[1], str) else arguments[1][0]
-    if event == "socket.bind" and first == "127.0.0.1":  # not ::1, which urllib3 takes to see whether there is IPv6
+    if event == "socket.bind" and first in (
+        "",
+        "0.0.0.0",
+        "127.0.0.1",
+        "localhost",
+    ):  # not ::1, which urllib3 takes to see whether there is IPv6
         pytest.skip("--fast starts no server", allow_module_level=True)
     if event == "subprocess.Popen" and STARTED.match(os.fsdecode(first).rpartition("/")[2]):
         pytest.skip("--fast starts no such process", allow_module_level=True)

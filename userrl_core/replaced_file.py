@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,18 +15,20 @@ from typing import BinaryIO
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield an open draft that becomes ``path`` when the block ends, on disk. An error leaves the file as it was.
 
-    A link stays, and the file that it names is replaced. A device or a pipe is written to: as root, a rename would replace
-    ``/dev/null`` for all programs.
+    A link stays, and the file that it names is replaced, with its mode. A device or a pipe is written to: as root, a rename would
+    replace ``/dev/null`` for all programs.
     """
-    path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # before the links are resolved: that of /dev/stdout may name no path
         with path.open("wb") as file:
             yield file
         return
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
     try:
         with draft.open("wb") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -9,6 +9,7 @@ import errno
 import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -202,8 +203,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        if error.errno not in REFUSED and error.filename is None:
-            raise
+        typed = error.filename is not None and any(Path(str(error.filename)).name in word for word in sys.argv[1:])
+        if error.errno not in REFUSED and not typed:
+            raise  # a fault of ours, not of a path that was given
         from flows.cli.terminal import plain
 
         name = plain(str(error.filename2 or error.filename or "the home")[:200])

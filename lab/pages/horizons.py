@@ -50,7 +50,7 @@ WHERE r.recipe = 'horizon-fork' ORDER BY r.seed
 
 
 def main() -> None:
-    """Read the home, if one is arguments, and draw the picture."""
+    """Read the home, if one is given, and draw the picture."""
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path, nargs="?")
     parser.add_argument("--commit", default="")

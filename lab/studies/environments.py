@@ -16,8 +16,9 @@ import json
 import os
 import random
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,6 @@ from lab.studies.registered import (
     study_arguments,
     study_request,
 )
-from userrl.machine.code_version import code_version
 from userrl.machine.home import home, quiet_process, warehouse_dir
 from userrl.machine.interrupts import leave_on_term
 from userrl_core.gyms import make, tasks
@@ -54,6 +54,7 @@ PYTHONS = (
     (VERIFIERS_PYTHON, ".venv-verifiers", verifiers_check.PACKAGE),
     (OPENENV_PYTHON, ".venv-openenv", openenv_check.PACKAGE),
 )
+COMMIT = "SELECT code_version FROM runs WHERE run_id = $run"
 TRAINED = """
 SELECT step, round(avg(score), 4) AS score, count(*) AS conversations FROM trajectories
 WHERE run_id = $run AND phase = 'train' AND admitted GROUP BY step ORDER BY step
@@ -66,7 +67,10 @@ WHERE run_id = $run AND phase = 'evaluate' AND admitted GROUP BY policy
 
 def main() -> None:
     """Train each environment seed by seed."""
-    arguments = study_arguments("Environments of others.").parse_args()
+    parser = study_arguments("Environments of others.")
+    arguments = parser.parse_args()
+    if arguments.tables:
+        parser.error("the table is written by python -m lab.pages.data_tables data/environments/README.md")
     leave_on_term()
     quiet_process()
     plan = read_plan(PLAN)
@@ -75,8 +79,9 @@ def main() -> None:
             os.environ[variable] = str(python_with(Path(folder), package).absolute())
     os.environ[FOLDER] = str(verifiers_check.ENVIRONMENTS)
     seeds = seeds_of(arguments.seeds, plan["first_seed"], plan["first_seed"] + plan["seeds"] - 1)
-    with line_server(plan["port"]):
-        run_each(planned(plan, chosen(plan, arguments.family), seeds), add_rows, listed=arguments.listed)
+    names = chosen(plan, arguments.family)
+    with line_server(plan["port"]) if "line" in names else nullcontext():
+        run_each(planned(plan, names, seeds), add_rows, listed=arguments.listed)
 
 
 def planned(plan: Mapping[str, Any], names: list[str], seeds: range) -> Iterator[Planned]:
@@ -101,12 +106,13 @@ def add_rows(cell: Cell, run: str, cpu_seconds: float) -> None:
     """Add the rows of a run."""
     with open_warehouse(warehouse_dir()) as warehouse:
         steps, held_out = (warehouse.rows(query, run=run) for query in (TRAINED, HELD_OUT))
+        [(commit,)] = warehouse.sql(COMMIT, run=run).fetchall()
     score_by_policy = {row["policy"]: row["score"] for row in held_out}
     row = {
         **cell,
         "plan": plan_hash(PLAN),
         "run": run,
-        "commit": code_version(),
+        "commit": commit,
         "machine": processor(),
         "first_step": steps[0]["score"],
         "last_step": steps[-1]["score"],
@@ -156,6 +162,8 @@ def line_server(port: int) -> Iterator[None]:
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
             wait_for_port(port)
+            if server.poll() is not None:
+                sys.exit(f"Port {port} is in use. Free it, since the environment `line` is served there.")
             yield
         finally:
             server.terminate()

@@ -22,6 +22,22 @@ def test_the_table_and_the_picture_are_those_of_the_data() -> None:
     assert claims.PICTURE.read_text() == claims.draw(claims.rows(claims.DATA / "runs.csv"))
 
 
+def test_a_withdrawn_verdict_is_said_to_be_withdrawn_until_a_run_gives_one() -> None:
+    page = PAGE.read_text()
+    for name in ("long-collapses-late", "long-leads-early", "scaling-cheaper"):
+        [line] = [line for line in page.splitlines() if line.startswith(f"| `{name}`:")]
+        assert line.rpartition("| withdrawn (")[1], name
+
+
+def test_what_the_alarms_read_covers_the_steps_of_its_runs_and_a_fall_lasts() -> None:
+    alarms, steps = (pl.read_parquet(claims.DATA / f"{name}.parquet") for name in ("alarms", "steps"))
+    of_runs = steps.join(alarms.select("run").unique(), on="run")
+    assert alarms.select("run", "step").sort("run", "step").equals(of_runs.select("run", "step").sort("run", "step"))
+    by_run = alarms.sort("run", "step").group_by("run").agg("validation_fell")["validation_fell"].to_list()
+    assert all(falls == sorted(falls) for falls in by_run)
+    assert {any(falls) for falls in by_run} == {True, False}
+
+
 @pytest.mark.parametrize("name", ["credit", "environments", "results", "served-model"])
 def test_the_marked_tables_are_those_of_their_files(name: str) -> None:
     page = (ROOT / "data" / name / "README.md").read_text()
@@ -51,8 +67,6 @@ def test_a_home_s_runs_are_appended_and_measured_without_it(tmp_path: Path, monk
     assert validation.filter(run="a")["score"].to_list() == [0.25, 0.5, 0.75]
     assert len(pl.read_parquet(data / "test.parquet")) == 8
     assert len(pl.read_parquet(data / "steps.parquet")) == 6
-    alarms = pl.read_parquet(data / "alarms.parquet")
-    assert alarms.filter(run="a").select("step", "success", "validation_fell").rows() == []
     (data / "former.csv").write_text(
         "claim,hash,registered,verdict,seeds,difference,low,high\ntiny,,,undecided,8,.1,-.1,.3\n"
     )

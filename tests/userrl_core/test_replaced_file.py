@@ -21,10 +21,27 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     contents: list[bytes] = []
-    reader = threading.Thread(target=lambda: contents.append((tmp_path / "pipe").read_bytes()))
+    reader = threading.Thread(target=lambda: contents.append((tmp_path / "pipe").read_bytes()), daemon=True)
     reader.start()
     with replacing(tmp_path / "pipe") as pipe:
         pipe.write(b"rows")
-    reader.join()
+    reader.join(60)
     assert contents == [b"rows"]
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_pipe_that_has_a_number_alone_is_written_to() -> None:
+    to_read, to_write = os.pipe()
+    with replacing(Path(f"/dev/fd/{to_write}")) as pipe:
+        pipe.write(b"rows")
+    os.close(to_write)
+    with os.fdopen(to_read, "rb") as read:
+        assert read.read() == b"rows"
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o600)
+    with replacing(tmp_path / "file") as draft:
+        draft.write(b"new")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600

@@ -201,7 +201,8 @@ def set_waiting(folder: Path, holder: str | None) -> None:
 
 def waiting_sentence(holders: str) -> str:
     """Return what a stage that waits for a slot waits for, and what to do. holders: `RunStatus.waits`."""
-    return f"waits for a training slot and starts by itself; in use: {holders} (`userrl runs stop RUN` frees it)"
+    remedy = " (`userrl runs stop RUN` frees it)" if "run " in holders else ""
+    return f"waits for a training slot and starts by itself; in use: {holders}{remedy}"
 
 
 def holder_of(lock_file: Path) -> str:

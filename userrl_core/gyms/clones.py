@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from userrl_core.errors import TaskError
+from userrl_core.replaced_file import replacing
 
 COPIED = {
     "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json", "gyms/*/*/env/*.py", "eval/schema/*.yaml"),
@@ -45,9 +46,8 @@ def import_clone(clone: Path, folder: Path) -> str:
                 "task.file_missing", f"{clone} has no data of {part}. Give the root folder of a complete clone."
             )
         for path in files:
-            target = folder / path.relative_to(draft)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+            with path.open("rb") as source, replacing(folder / path.relative_to(draft)) as target:
+                shutil.copyfileobj(source, target)
     return part
 
 

@@ -24,7 +24,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
-from userrl_core.key_names import fits_a_header, names_a_key
+from userrl_core.key_names import fits_a_header
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
@@ -358,11 +358,13 @@ def is_address(url: str) -> bool:
 
 
 def shown_address(url: str) -> str:
-    """Return an address as it may be stored and printed: without user, password and parameters that hold keys."""
+    """Return an address as it may be stored and printed: without user, password, fragment and parameters, but for Azure's
+    ``api-version``.
+    """
     try:
         parts = urlsplit(url)
-        query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if not names_a_key(name)])
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+        query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == "api-version"])
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="").geturl()
     except ValueError:
         return "its address"
 

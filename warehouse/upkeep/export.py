@@ -5,10 +5,10 @@
 A warehouse draws its id at its first export, so that several machines may export to one target at the same time, also runs of
 the same name. A target whose first export had no such folder (up to 26 November 2026) stays as it is.
 
-Objects are written whole, once, and never renamed, replaced or locked. Their names show what is exported already. A
-killed export therefore continues where it stopped, and the next one adds only new rows. Only packed rows are copied
-(`export` compacts first). A turn is exported once, with the credits known when it was packed. Later credits are in
-``credits``, and rewinds are in ``events``, as in the warehouse.
+Objects are written whole, once, and never renamed, replaced or locked, but for the run ``people``, which each export writes
+anew. Their names show what is exported already. A killed export therefore continues where it stopped, and the next one adds
+only new rows. Only packed rows are copied (`export` compacts first). A turn is exported once, with the credits known when it
+was packed. Later credits are in ``credits``, and rewinds are in ``events``, as in the warehouse.
 
 A person's conversation is left out unless it has its consent when it is packed. So export while no person is in a conversation.
 """
@@ -106,10 +106,12 @@ def _table(
     if traj_id is not None:
         condition = f"run_id <> 'people' OR {traj_id} IS NULL OR list_contains({consented}::BIGINT[], {traj_id})"
         packed = f"SELECT * FROM ({packed}) WHERE {condition}"
-        exported = {key: last for key, last in exported.items() if key[0] != "people"}
         people = f"{base}/{table}/run=people"
-        for path in files.find(people) if files.exists(people) else []:
-            files.rm_file(path)
+        # A target without homes may hold the people of several.
+        if base.rpartition("/")[2].startswith("home=") and files.exists(people):
+            exported = {key: last for key, last in exported.items() if key[0] != "people"}
+            for path in files.find(people):
+                files.rm_file(path)
     writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
     for run, writer in ((row["run_id"], row["writer"]) for row in writers):
         last = exported.get((run, writer), 0)

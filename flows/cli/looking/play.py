@@ -29,11 +29,13 @@ def play(
     ] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the task choice and of all random draws.")] = 0,
     horizon: Annotated[int, typer.Option("--horizon", help="Maximum number of agent turns.")] = 16,
-    model: Annotated[str | None, typer.Option("--model", help="A served model plays the other side.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
-    run: Annotated[
-        str | None, typer.Option("--run", help="Without --model: a run whose checkpoint plays the agent, or latest.")
+    model: Annotated[
+        str | None, typer.Option("--model", help="Without --run: a served model plays the other side.")
     ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Without --run: the model server's /v1 address.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", help="A run whose checkpoint plays the agent, or latest.")] = None,
     skill: Annotated[
         float,
         typer.Option("--skill", help="With --as user: skill of the scripted agent from 0 to 1."),

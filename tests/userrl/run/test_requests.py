@@ -236,6 +236,7 @@ def test_a_run_says_first_how_long_it_takes_then_in_one_line_what_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     plan = plan_run(TrainRequest(profile="laptop-quick", overrides={"evaluate.tasks": 10}, wandb="off"))
     takes, replaced = plan.says
     assert takes.startswith("This run will take about 1 min")
