@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -352,3 +353,16 @@ def test_an_export_follows_consent_that_comes_late_or_is_withdrawn(tmp_path: Pat
     study.note("withdrawal", person="ben")
     study.close()
     assert exported() == {early.traj_id}
+
+
+def test_an_export_to_a_target_without_homes_leaves_the_people_of_other_homes(tmp_path: Path) -> None:
+    (tmp_path / "out" / "turns").mkdir(parents=True)
+    with closing(Study(tmp_path / "first")) as study:
+        played = hold(study, name="ada", seed=0)
+        study.tell(played, person="ada", side="user", consent=True)
+    with closing(Study(tmp_path / "second")) as study:
+        hold(study, name="ben", seed=1)
+    for home in ("first", "second"):
+        export(tmp_path / home, str(tmp_path / "out"))
+        files = f"{tmp_path}/out/turns/run=people/*.parquet"
+        assert duckdb.sql(f"SELECT DISTINCT traj_id FROM read_parquet('{files}')").fetchall() == [(played.traj_id,)]
