@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from analysis.measure.interval import t_interval
 from curricula.claims import load_claim
 from lab.pages import claims, data_tables
 from tests.places import ROOT
 from tests.userrl.claims.test_claims import ended, trained, written
 from userrl.claims.register import registered
+from userrl_core.number_format import with_limits
 
 PAGE = claims.PAGE
 
@@ -27,6 +31,22 @@ def test_a_withdrawn_verdict_is_said_to_be_withdrawn_until_a_run_gives_one() -> 
     for name in ("long-collapses-late", "long-leads-early", "scaling-cheaper"):
         [line] = [line for line in page.splitlines() if line.startswith(f"| `{name}`:")]
         assert line.rpartition("| withdrawn (")[1], name
+
+
+def test_at_equal_conversations_the_long_horizon_leads_early_as_the_page_says() -> None:
+    runs = pl.read_csv(claims.DATA / "runs.csv", infer_schema_length=None).filter(claim="long-leads-early")
+    validation = pl.read_parquet(claims.DATA / "validation.parquet").join(runs.select("run", "arm", "seed"), on="run")
+    weighted = (pl.col("score") * pl.col("n")).sum() / pl.col("n").sum()
+    curves = validation.group_by("arm", "seed", "step").agg(weighted, pl.col("conversations").first()).drop_nulls()
+
+    def score(arm: str, seed: int, conversations: int) -> float:
+        curve = curves.filter(arm=arm, seed=seed).sort("step")
+        return float(np.interp(conversations, curve["conversations"], curve["score"]))
+
+    page = re.sub(r"\s+", " ", PAGE.read_text())
+    for conversations, after in ((1500, "1,500 conversations"), (2000, "2,000")):
+        leads = [score("long", seed, conversations) - score("short", seed, conversations) for seed in range(101, 109)]
+        assert f"by {with_limits(t_interval(np.array(leads)))} after {after}" in page
 
 
 def test_what_the_alarms_read_covers_the_steps_of_its_runs_and_a_fall_lasts() -> None:
