@@ -418,16 +418,16 @@ def test_a_served_evaluation_stops_at_its_budget_and_goes_on_when_it_is_raised(h
         time.sleep(0.3)
         return Answer("", [tool_call("action", "Is it alive?", len(body["messages"]))], "tool_calls")
 
-    words = ("evaluate", "quick", "--gym", "telepathy", "--tasks", "43", "--horizon", "12", "--concurrency", "1")
+    words = ("evaluate", "quick", "--gym", "telepathy", "--tasks", "43", "--horizon", "12")
     with MockServer(asker) as server:
         served = (*words, "--model", "gpt-4o", "--base-url", server.base_url)
-        stopped = userrl(here, *served, "--dollars", "0.0001")
+        stopped = userrl(here, *served, "--concurrency", "1", "--dollars", "0.0001")
         _, complaints = stopped.communicate(timeout=300)
         assert stopped.returncode == 1
         assert "The budget of $0.0001 is spent" in complaints
         assert "the stage continues where it stopped" in complaints
         assert server.most_in_flight == 1
-        goes_on = userrl(here, *served[:-4], "--concurrency", "16", *served[-4:], "--json")
+        goes_on = userrl(here, *served, "--concurrency", "16", "--json")
         said, complaints = goes_on.communicate(timeout=300)
     assert goes_on.returncode == 0, complaints
     assert json.loads(said)["rows"][0]["trajectories"] == 43
