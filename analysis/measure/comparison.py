@@ -236,7 +236,7 @@ def scores_of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> 
 
 
 def _played(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
-    """Return the same with the tasks that another side did not play."""
+    """Return one side's rows, with the tasks that another side did not play."""
     side_scores = table.filter(pl.col("side") == side.name, pl.col("which") == which)
     return side_scores if row == ALL else side_scores.filter((pl.col("gym") == row) | (pl.col("tier") == row))
 

@@ -113,7 +113,7 @@ def append(root: Path, folder: Path, only: Sequence[str] | None = None) -> int:
     add(runs.with_columns(machine=pl.lit(processor())), folder / "runs.csv", RUNS_KEY)
     tables: dict[str, list[pl.DataFrame]] = {name: [] for name in OF_A_RUN}
     for run in runs["run"].drop_nulls().unique():
-        with open_warehouse(root, run=run) as warehouse:  # thirteen times as fast as all runs at once
+        with open_warehouse(root, run=run) as warehouse:  # all runs at once would be joined turn by turn
             for name, (read, _) in OF_A_RUN.items():
                 tables[name].append(read(warehouse, run))
     for name, (_, key) in OF_A_RUN.items():
