@@ -21,7 +21,7 @@ from analysis.credit.agreement import Measures, corrected_of, cosine_of
 from analysis.measure.interval import Interval, resampling_weights
 
 TASKS_FROM = 30
-"""Minimum tasks. With 20, one audit in ten of equal rules names a difference (`python -m lab.benchmarks.equal_rules`)."""
+"""Minimum tasks. With 20, one audit in ten of equal rules names a difference (data/credit/README.md)."""
 LEVEL = 0.95
 
 

@@ -1,7 +1,7 @@
 """Tests of whether two checkpoints differ. Tasks are the unit, and a task's attempts are never split.
 
 Attempts at one task resemble each other, so m tasks with n attempts each hold fewer than m n independent verdicts. An
-interval that resamples attempts is too narrow. `lab/benchmarks/intervals.py` simulates the coverage of the intervals.
+interval that resamples attempts is too narrow. docs/findings.md says how often the intervals cover.
 
 Array suffixes: M tasks, N attempts at each.
 """

@@ -1,7 +1,7 @@
 """Tests of whether two recipes differ. Seeds are the unit: the arms share each seed's cold start and tasks.
 
 An interval over tasks from one run of each says nothing about recipes. With two equal recipes whose seeds deviate by .05, a
-paired test over 400 tasks calls them different in about half of all cases (`lab/benchmarks/intervals.py` shows it).
+paired test over 400 tasks calls them different in about half of all cases (docs/findings.md).
 """
 
 from __future__ import annotations

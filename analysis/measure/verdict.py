@@ -5,7 +5,7 @@ Newcombe's limits). The second compares the scores of the runs that did not coll
 not collapsing, so the shares are always printed with it.
 
 A look tests at .02 in total: each of two parts at .01, a single part at .02. Three looks give at most 4.6 % false alarms
-(`lab/benchmarks/intervals.py`). The first look that decides gives the verdict. Further seeds are shown and do not change it.
+(data/claims/one-sided-collapse.md). The first look that decides gives the verdict. Further seeds are shown and do not change it.
 """
 
 from __future__ import annotations

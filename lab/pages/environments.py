@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
-from lab.rows import read_rows
-from lab.studies.environments import SCORES
+from lab.rows import DATA, read_rows
 from userrl.reports import figures
 
+RUNS, SCORES = (DATA / "environments" / name for name in ("runs.csv", "scores.csv"))
 PICTURE = SCORES.with_name("training.svg")
 Curve = list[tuple[float, float]]
 

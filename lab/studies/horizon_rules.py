@@ -1,13 +1,8 @@
 """The study of horizon_rules.yaml: two rules for the horizon against fixed horizons and two baselines.
 
-    python -m lab.studies.horizon_rules --list                       # the runs that are planned, and the hash of the plan
-    python -m lab.studies.horizon_rules errand                       # the primary block of a family: both rewards, seed by seed
-    python -m lab.studies.horizon_rules errand --block secondary
-    python -m lab.studies.horizon_rules errand --seeds 701-704
-    python -m lab.studies.horizon_rules --tables                     # the tables, from data/horizon-rules/runs.csv
+    python -m lab.studies.horizon_rules      # the tables, from data/horizon-rules/runs.csv
 
-Each arm and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
-Each finished run adds its row to data/horizon-rules/runs.csv. The arms of a seed have the same demonstrations.
+The half that ran the study is finished (data/finished-studies.md).
 
 The best fixed horizon at a budget is chosen on one half of the seeds and measured on the other, in both directions. Limits are
 Student's t over seeds, 95 %.
@@ -15,8 +10,7 @@ Student's t over seeds, 95 %.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,22 +18,8 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import Interval, t_interval
-from lab.rows import DATA, add_row, read_rows
-from lab.studies.registered import (
-    VALIDATED,
-    Cell,
-    Planned,
-    chosen,
-    plan_hash,
-    read_plan,
-    run_each,
-    seeds_of,
-    study_arguments,
-    study_request,
-)
-from userrl.machine.home import quiet_process, warehouse_dir
-from userrl.run.request import TrainRequest
-from warehouse import open_warehouse
+from lab.rows import DATA, read_rows
+from lab.studies.registered import plan_hash, read_plan
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RUNS = DATA / "horizon-rules" / "runs.csv"
@@ -49,70 +29,9 @@ Scores = Mapping[str, Mapping[int, float]]
 """Scores at one budget by arm and seed."""
 
 
-def main() -> int:
-    """List or run one block of a family, or print the tables."""
-    parser = study_arguments("Rules for the horizon.")
-    parser.add_argument("--block", choices=["primary", "secondary"], default="primary")
-    arguments = parser.parse_args()
-    quiet_process()
-    plan = read_plan(PLAN)
-    if arguments.tables:
-        print("\n".join(tables(plan, [row for row in read_rows(RUNS) if row["plan"] == plan_hash(PLAN)])))
-        return 0
-    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-
-    def add(cell: Cell, run: str, spent: float) -> None:
-        row = {**cell, "plan": plan_hash(PLAN), "run": run, **budget_scores(plan, run), "cpu_seconds": round(spent)}
-        add_row(RUNS, ("family", "reward", "arm", "seed", "plan"), row)
-
-    runs = planned(plan, chosen(plan, arguments.family), arguments.block, arguments.seeds)
-    run_each(runs, add, listed=arguments.listed or not arguments.family)
-    return 0
-
-
-def planned(plan: Mapping[str, Any], families: Sequence[str], block: str, seeds: str | None) -> Iterator[Planned]:
-    """Yield the runs of a block, family by family and seed by seed."""
-    first, arms = plan["first_seed"], plan["blocks"][block]["arms"]
-    for family in families:
-        for seed in seeds_of(seeds, first, first + plan["blocks"][block]["seeds"] - 1):
-            for reward in REWARDS:
-                for arm in arms:
-                    cell = {"family": family, "reward": reward, "arm": arm, "seed": seed}
-                    yield cell, asked(plan, family, reward, arm, seed)
-
-
-def asked(plan: Mapping[str, Any], family: str, reward: str, arm: str, seed: int) -> TrainRequest:
-    """Return the request of one run."""
-    settings = plan["families"][family]
-    overrides = {
-        "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
-        "schedule": plan["arms"][arm],
-        "demonstrations.horizon": 8,
-        "evaluate.horizon": plan["evaluation_horizon"],
-        "evaluate.gyms": [family],
-        "evaluate.every": plan["every"],
-        "evaluate.draw": "seed",
-        "evaluate.tasks": None,
-        **settings["settings"],
-        **settings[reward],
-    }
-    return study_request(plan, seed, overrides)
-
-
-def budget_scores(plan: Mapping[str, Any], run: str) -> dict[str, float]:
-    """Return the score at each budget: the mean of the validations in the fifth that ends there."""
-    with open_warehouse(warehouse_dir(), run=run) as warehouse:
-        scores: dict[int, float] = dict(warehouse.sql(VALIDATED, run=run).fetchall())
-    return at_budgets(scores, plan["budgets"], plan["tokens"])
-
-
-def at_budgets(scores: Mapping[int, float], budgets: list[float], tokens: int) -> dict[str, float]:
-    """Return the score at each budget, named by its tokens. scores: validation score by step. Steps have equal tokens."""
-    steps, budget_means = max(scores), {}
-    for budget in budgets:
-        in_fifth = [s for step, s in scores.items() if step > 0 and budget - 0.2 + 1e-9 < step / steps <= budget + 1e-9]
-        budget_means[f"at_{round(budget * tokens)}"] = round(fmean(in_fifth), 4)
-    return budget_means
+def main() -> None:
+    """Print the tables."""
+    print("\n".join(tables(read_plan(PLAN), [row for row in read_rows(RUNS) if row["plan"] == plan_hash(PLAN)])))
 
 
 def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -180,4 +99,4 @@ def promise(rule: str, highs: Sequence[float], cells: int, threshold: float) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,18 +1,12 @@
 """The study of language_model.yaml: does RL add to the cold start of a pretrained language model, on English gyms?
 
-    userrl model fetch smollm2-135m
-    python -m lab.studies.language_model --list              # the runs that are planned, and the hash of the plan
-    python -m lab.studies.language_model wish                # the seeds of a gym, one after another
-    python -m lab.studies.language_model wish --seeds 7-8
-    python -m lab.studies.language_model --tables            # the tables, from data/language-model alone
+    python -m lab.studies.language_model      # the tables, from data/language-model
 
-Each seed is an ordinary run of the home in $USERRL_HOME, with all stages. Its policies are then played once more at temperature 1.
-Finished runs are not repeated, interrupted ones continue. Each adds its rows to scores.csv and tiers.csv in data/language-model.
+The half that ran the study is finished (data/finished-studies.md).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,115 +14,22 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import t_interval
-from lab.rows import DATA, add_row, read_rows
-from lab.studies.registered import (
-    Cell,
-    Planned,
-    chosen,
-    plan_hash,
-    plans,
-    read_plan,
-    run_each,
-    seeds_of,
-    study_arguments,
-)
-from userrl.evaluation.planned import evaluate_here, plan_evaluation
-from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
-from userrl.run.request import EvaluateRequest, TrainRequest
+from lab.rows import DATA, read_rows
+from lab.studies.registered import plans, read_plan
 from userrl_core.number_format import with_error
-from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 SCORES = DATA / "language-model" / "scores.csv"
 TIERS = DATA / "language-model" / "tiers.csv"
 FORGETTING = DATA / "language-model" / "forgetting.csv"
-KEY = ("family", "seed", "policy", "temperature", "plan")
 DEMONSTRATOR, BEFORE, BEST, LAST = "demonstrator", "SFT", "RL", "RL last step"
 POLICIES = {DEMONSTRATOR: "demonstrator", BEFORE: "cold start", BEST: "RL, best on validation", LAST: "RL, last step"}
 """Policies in the tables, with their titles."""
 
-BY_TIER = """
-SELECT policy, tier, count(*) AS conversations, avg(score) AS score, avg(turns) AS turns
-FROM trajectories WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score IS NOT NULL GROUP BY ALL ORDER BY ALL
-"""
 
-PLAYED = """
-WITH asked AS (
-    SELECT traj_id, count(*) FILTER (choice = 'action') AS questions, count(*) FILTER (flags & 1 > 0) AS unreadable
-    FROM turns WHERE run_id = $run AND stage = 'evaluate' GROUP BY traj_id
-)
-SELECT policy, count(*) AS conversations, avg(score) AS score, stddev_samp(score) / sqrt(count(*)) AS error,
-       avg(turns) AS turns, avg(questions) AS questions, sum(unreadable) / sum(turns) AS unreadable
-FROM trajectories JOIN asked USING (traj_id)
-WHERE run_id = $run AND phase = 'evaluate' AND admitted AND score IS NOT NULL GROUP BY policy ORDER BY policy
-"""
-
-
-def main() -> int:
-    """List or run the seeds of a gym, or print the tables."""
-    arguments = study_arguments("A language model before and after RL.").parse_args()
-    plan = read_plan(PLAN)
-    if arguments.tables:
-        print("\n".join([*tables(), "", *by_tier(), "", *forgotten()]))
-        return 0
-    quiet_process()
-    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    runs = planned(plan, chosen(plan, arguments.family), arguments.seeds)
-    run_each(runs, add_and_sample, listed=arguments.listed or not arguments.family)
-    return 0
-
-
-def planned(plan: Mapping[str, Any], families: Sequence[str], seeds: str | None) -> Iterator[Planned]:
-    """Yield the runs of each gym, with those of a second look."""
-    for family in families:
-        last = plan["second_look"].get(family, plan["seeds"])["last"]
-        for seed in seeds_of(seeds, plan["seeds"]["first"], last):
-            yield {"family": family, "seed": seed}, asked(plan, family, seed)
-
-
-def asked(plan: Mapping[str, Any], family: str, seed: int) -> TrainRequest:
-    """Return the request of a run, from demonstrations to the evaluation."""
-    return TrainRequest(
-        recipe=plan["recipe"],
-        profile=plan["profile"],
-        seed=seed,
-        overrides={**plan["settings"], **plan["families"][family]},
-        wandb="off",
-    )
-
-
-def sampled_checkpoints(run: str) -> Iterator[tuple[str, Path]]:
-    """Yield the policies that are played at temperature 1 too: the cold start and the last step of RL."""
-    for policy, stage in ((BEFORE, "sft"), (LAST, "rl-1")):
-        *_, last = sorted((runs_dir() / run / "stages" / stage / "checkpoints").glob("step-[0-9]*"))
-        yield policy, last
-
-
-def add_and_sample(cell: Cell, run: str, spent: float) -> None:
-    """Add the rows of a run, play its policies at the temperature of training, and add those rows."""
-    family, seed = cell["family"], cell["seed"]
-    add(family, seed, 0.0, run, spent)
-    for policy, checkpoint in sampled_checkpoints(run):
-        request = EvaluateRequest(checkpoint=str(checkpoint), seed=seed, temperature=1.0)
-        played = evaluate_here(plan_evaluation(request))
-        add(family, seed, 1.0, played.run, sum(played.cpu_seconds.values()), policy)
-
-
-def add(family: str, seed: int, temperature: float, run: str, spent: float, policy: str | None = None) -> None:
-    """Add the rows of an evaluation, one for each policy. policy: its name in the data. None: the run's names."""
-    with open_warehouse(warehouse_dir(), run=frozenset([run])) as warehouse:
-        rows, tiers = warehouse.rows(PLAYED, run=run), warehouse.rows(BY_TIER, run=run)
-
-    def named(row: Mapping[str, Any]) -> dict[str, Any]:
-        columns = {"family": family, "seed": seed, "policy": policy or row["policy"], "temperature": temperature}
-        return columns | {"plan": plan_hash(PLAN)}
-
-    for row in rows:
-        rounded = {key: round(value, 4) for key, value in row.items() if key != "policy"}
-        add_row(SCORES, KEY, {**named(row), "run": run, **rounded, "cpu_seconds": round(spent)})
-    for row in tiers:
-        rounded = {key: round(row[key], 4) for key in ("conversations", "score", "turns")}
-        add_row(TIERS, (*KEY, "tier"), {**named(row), "tier": row["tier"], **rounded})
+def main() -> None:
+    """Print the tables."""
+    print("\n".join([*tables(), "", *by_tier(), "", *forgotten()]))
 
 
 def forgotten() -> Iterator[str]:
@@ -222,4 +123,4 @@ def _decoding(temperature: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

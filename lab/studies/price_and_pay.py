@@ -1,21 +1,17 @@
 """Price of a question x pay for facts, on wish: grounded answers against the questions that they cost.
 
-    python -m lab.studies.price_and_pay --list                        # the arms, and the hash of the study
-    python -m lab.studies.price_and_pay [--parallel 2] [--seeds 8]     # registers, trains, evaluates; called again, it continues
-    python -m lab.studies.price_and_pay --draw CSV [--picture SVG]    # the tables in Markdown, and the picture, from the data
+    python -m lab.studies.price_and_pay CSV [--picture SVG]    # the tables in Markdown, and the picture, from the data
 
-The plan is price_and_pay.yaml. It is registered like a claim, before its first run. Each arm and seed is an ordinary run of
-the home in $USERRL_HOME. Each is evaluated once at a long horizon with the users of its training. The data are one row per
-arm, seed and turn budget.
+The plan is price_and_pay.yaml. It was registered like a claim, before its first run. Each arm and seed was evaluated once at a
+long horizon with the users of its training. The data are one row per arm, seed and turn budget. The half that ran the study is
+finished (data/finished-studies.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +19,15 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt, model_validator
 from scipy import stats
 
-from analysis.measure.grounded import AREA_TO, area_under, band, grounded_curve
+from analysis.measure.grounded import AREA_TO, area_under, band
 from analysis.measure.interval import MIN_SEEDS, Interval, score_interval, t_interval, welch
 from analysis.measure.recipes import holm
 from curricula.claims.claim import Claim
 from curricula.schedule import Turns
 from curricula.validation import validated
 from curricula.yaml_files import read
-from userrl.claims.report import CRASHED
-from userrl.claims.reproduction import claim_at_work, train_arms
-from userrl.machine.home import quiet_process
-from userrl.machine.interrupts import leave_on_term
 from userrl.reports import figures
-from userrl.run.progress import log_line
-from userrl.stages.workers import Workers
-from userrl.trials.processes import ProcessLauncher
 from userrl_core.number_format import p_value, with_limits
-from userrl_crossplay.conversations import evaluated
 
 PLAN = Path(__file__).with_suffix(".yaml")
 FIELDS = ("seed", "price", "pay", "budget", "grounded", "lucky", "questions", "oracle", "oracle_questions")
@@ -89,59 +77,16 @@ def load_plan(path: Path = PLAN) -> PriceAndPay:
     return validated(PriceAndPay, {"name": path.stem, **read(path)}, f"study '{path.stem}'")
 
 
-def main() -> int:
-    """List, run or draw the study. Returns 1 if a run crashed."""
+def main() -> None:
+    """Print the tables and draw the picture."""
     parser = argparse.ArgumentParser(description="Price of a question x pay for facts.")
-    parser.add_argument("--list", action="store_true", dest="listed")
-    parser.add_argument("--parallel", type=int, default=2)
-    parser.add_argument("--seeds", type=int, help="none: those of the plan")
-    parser.add_argument("--draw", type=Path, metavar="CSV")
+    parser.add_argument("data", type=Path, metavar="CSV")
     parser.add_argument("--picture", type=Path, metavar="SVG")
     arguments = parser.parse_args()
-    plan = load_plan()
-    if arguments.draw:
-        rows = load_rows(arguments.draw)
-        print("\n".join(lines(plan, rows)))
-        if arguments.picture:
-            draw(plan, rows, arguments.picture)
-        return 0
-    seeds = arguments.seeds or plan.seeds
-    if arguments.listed:
-        print(f"{plan.name}, hash {plan.hash}: {len(plan.arms) * seeds} runs")
-        print("\n".join(plan.arms))
-        return 0
-    leave_on_term()
-    quiet_process()
-    return run(plan, seeds, arguments.parallel)
-
-
-def run(plan: PriceAndPay, seeds: int, parallel: int) -> int:
-    """Train and evaluate what is missing, and write the data to the study's folder. Return 1 if a run crashed."""
-    numbers = range(plan.first_seed, plan.first_seed + seeds)
-    with ExitStack() as stack:
-        folder = stack.enter_context(claim_at_work(plan))
-        register = train_arms(plan, numbers, ProcessLauncher, log_line, parallel=parallel)
-        rows, crashed = [], 0
-        workers = stack.enter_context(Workers())
-        workers.warm_up()
-        for seed in numbers:
-            for price, pay in pairs(plan):
-                noted = register.rows[arm(price, pay), seed]
-                if noted["state"] == CRASHED:
-                    crashed += 1
-                    continue
-                rows += [
-                    {"seed": seed, "price": price, "pay": pay, **at}
-                    for at in measured(plan, str(noted["run"]), workers)
-                ]
-            log_line("seed %d: evaluated", seed)
-        path = folder / f"{plan.hash}.csv"
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    log_line("%d crashed; data: %s", crashed, path)
-    return int(crashed > 0)
+    plan, rows = load_plan(), load_rows(arguments.data)
+    print("\n".join(lines(plan, rows)))
+    if arguments.picture:
+        draw(plan, rows, arguments.picture)
 
 
 def pairs(plan: PriceAndPay) -> Iterator[Pair]:
@@ -149,16 +94,6 @@ def pairs(plan: PriceAndPay) -> Iterator[Pair]:
     for price in plan.prices:
         for pay in plan.pays:
             yield price, pay
-
-
-def measured(plan: PriceAndPay, run_id: str, workers: Workers) -> Iterator[dict[str, float]]:
-    """Yield the curves of one run, one row per turn budget."""
-    talks = evaluated(
-        run_id, "wish", horizon=int(plan.evaluation_horizon), tasks=plan.evaluation_tasks, workers=workers
-    )
-    curve = grounded_curve([conversation.as_answered() for conversation in talks])
-    for index, budget in enumerate(curve.budgets):
-        yield {"budget": budget, **{name: round(getattr(curve, name)[index], 6) for name in FIELDS[4:]}}
 
 
 def load_rows(path: Path) -> list[Row]:
@@ -283,4 +218,4 @@ def _contrast(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

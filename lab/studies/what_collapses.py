@@ -1,24 +1,16 @@
 """The factorial of what_collapses.yaml: credit of later rewards x form x pay of the enabling turn, by family.
 
-    python -m lab.studies.what_collapses --list                  # the runs that are planned, and the hash of the plan
-    python -m lab.studies.what_collapses errand                  # all cells of a family, seed by seed
-    python -m lab.studies.what_collapses errand --seeds 901-902
-    python -m lab.studies.what_collapses errand --audit          # audits of the cold starts of the plan's audit seed
-    python -m lab.studies.what_collapses --tables                # the tables, from data/what-collapses
-    python -m lab.studies.what_collapses --figures data/what-collapses      # two SVG files
+    python -m lab.studies.what_collapses [--figures FOLDER]      # the tables, from data/what-collapses, and two SVG files
 
-Each cell and seed is an ordinary run of the home in $USERRL_HOME. Finished runs are not repeated, interrupted ones continue.
-Each finished run adds its row to data/what-collapses/runs.csv, and each audited cell one to audits.csv. The cells of a seed have
-the same demonstrations. Families are the units of the sign test.
+The half that ran the study is finished (data/finished-studies.md). Families are the units of the sign test.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -27,37 +19,17 @@ import numpy as np
 import scipy
 
 from analysis.drawing import COLORS, QUIET, drawing, in_both
-from analysis.measure.collapse_rule import min_fall
 from analysis.measure.interval import Interval, newcombe
 from analysis.measure.verdict import ALPHA, compare_shares
-from lab.rows import DATA, add_row, read_rows
-from lab.studies.registered import (
-    ENDING,
-    Cell,
-    Planned,
-    chosen,
-    plan_hash,
-    plans,
-    read_plan,
-    run_each,
-    seeds_of,
-    study_arguments,
-    study_request,
-)
-from userrl.audits.credit import audit_credit
-from userrl.machine.home import quiet_process, runs_dir, warehouse_dir
+from lab.rows import DATA, read_rows
+from lab.studies.registered import plans, read_plan
 from userrl.reports import figures
-from userrl.run.plan import plan_run
-from userrl.run.request import TrainRequest
 from userrl_core.number_format import p_value
-from warehouse import open_warehouse
 
 PLAN = Path(__file__).with_suffix(".yaml")
 FOLDER = DATA / "what-collapses"
 RUNS, AUDITS = FOLDER / "runs.csv", FOLDER / "audits.csv"
 CELL = ("family", "gamma", "form", "enabling_turn")
-AGGREGATION = "trajectory_mean"
-"""The loss aggregation of the plan's recipe."""
 PREDICTORS = ("audit", "push", "cosine")
 MAJORITY = "share of the other families"
 
@@ -80,117 +52,16 @@ class Prediction(NamedTuple):
     spearman: float
 
 
-def main() -> int:
-    """List or run the cells of one family, audit its cold starts, or print tables and draw figures."""
-    parser = study_arguments("Factorial: what collapses.")
-    parser.add_argument("--audit", action="store_true")
-    parser.add_argument("--figures", type=Path, help="folder for two SVG files")
+def main() -> None:
+    """Print the tables, and draw the figures."""
+    parser = argparse.ArgumentParser(description="Factorial: what collapses.")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
-    quiet_process()
-    plan = read_plan(PLAN)
-    if arguments.tables or arguments.figures:
-        rows = runs_of(plans(PLAN), read_rows(RUNS))
-        print("\n".join(tables(plan, rows, read_rows(AUDITS))))
-        if arguments.figures:
-            draw_differences(primary(rows), arguments.figures / "what-collapses-families.svg")
-            draw_cells(rows, arguments.figures / "what-collapses-cells.svg")
-        return 0
-    print(f"plan {plan_hash(PLAN)}", file=sys.stderr)
-    if arguments.audit:
-        return audited(plan, arguments.family)
-    runs = planned(plan, chosen(plan, arguments.family), arguments.seeds)
-    run_each(runs, add, listed=arguments.listed or not arguments.family)
-    return 0
-
-
-def planned(plan: Mapping[str, Any], families: Sequence[str], seeds: str | None) -> Iterator[Planned]:
-    """Yield the runs of each family: all cells at the first seeds, the decisive ones at the others."""
-    first = plan["seeds"]["first"]
-    for family in families:
-        for seed in seeds_of(seeds, first, first + plan["seeds"]["decisive_cells"] - 1):
-            for values in product(*plan["cells"].values()):
-                cell = dict(zip(plan["cells"], values, strict=True))
-                decisive = all(cell[key] in allowed for key, allowed in plan["decisive"].items())
-                if decisive or seed < first + plan["seeds"]["all_cells"]:
-                    yield {"family": family, **cell, "seed": seed}, asked(plan, family, seed, cell)
-
-
-def asked(plan: Mapping[str, Any], family: str, seed: int, cell: Mapping[str, Any]) -> TrainRequest:
-    """Return the request of one run."""
-    gamma, settings = cell["gamma"], plan["families"][family]
-    credit = {"credit.shaping": "r2g", "credit.gamma": gamma} if gamma else {"credit.shaping": "naive"}
-    overrides = {
-        "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
-        "schedule": {"kind": "fixed", "turns": settings["horizon"]},
-        "demonstrations.horizon": 8,
-        "evaluate.horizon": settings["horizon"],
-        "evaluate.gyms": [family],
-        "evaluate.every": plan["every"],
-        "evaluate.draw": "seed",
-        "evaluate.tasks": None,
-        **credit,
-        "credit.score": "sum",
-        "credit.form": cell["form"],
-        **settings.get("settings", {}),
-        **settings[cell["enabling_turn"]],
-    }
-    return study_request(plan, seed, overrides)
-
-
-def add(cell: Cell, run: str, spent: float) -> None:
-    """Add the row of a finished run."""
-    with open_warehouse(warehouse_dir(), run=run) as warehouse:
-        ((start, best, last, fall, error),) = warehouse.sql(ENDING, run=run).fetchall()
-    scores = {"start": start, "best": best, "last": last, "fall": fall, "fall_error": error}
-    row = {**cell, "plan": plan_hash(PLAN), "run": run, **{name: round(value, 4) for name, value in scores.items()}}
-    ends = {"collapsed": int(fall > min_fall(error)), "cpu_seconds": round(spent)}
-    add_row(RUNS, (*CELL, "seed", "plan"), row | ends)
-
-
-def audited(plan: Mapping[str, Any], only: str | None) -> int:
-    """Audit the cold starts of the audit's seed: each pay of the enabling turn with each gamma."""
-    chosen = plan["audit"]
-    for family, settings in plan["families"].items():
-        if "kind" not in settings or only not in (None, family):
-            continue
-        for gamma, pay in product([gamma for gamma in plan["cells"]["gamma"] if gamma], plan["cells"]["enabling_turn"]):
-            cell = {"gamma": gamma, "form": plan["cells"]["form"][0], "enabling_turn": pay}
-            run = plan_run(asked(plan, family, chosen["seed"], cell)).run_id
-            folders = sorted((runs_dir() / run).glob("stages/sft/checkpoints/step-*"))
-            if not folders:
-                print(
-                    f"{family}, gamma {gamma}, {pay}: train the cells of seed {chosen['seed']} first.", file=sys.stderr
-                )
-                return 1
-            audit_result = audit_credit(
-                str(folders[-1]), gym=family, groups=chosen["groups"], group=chosen["group"], k=chosen["k"],
-                horizon=settings["horizon"], seed=chosen["seed"],
-            ).as_json()  # fmt: skip
-            print(
-                f"{family}, gamma {gamma}, {pay}: {audit_result['cpu_seconds']:.0f} CPU-s", file=sys.stderr, flush=True
-            )
-            for form in plan["cells"]["form"]:
-                rules = {gamma: f"r2g/sum/{form}"}
-                if gamma == plan["cells"]["gamma"][-1]:
-                    rules[0.0] = f"naive/sum/{form}"  # the same for all gammas
-                for of_gamma, rule in rules.items():
-                    add_row(
-                        AUDITS, CELL, prediction(audit_result, rule, settings["kind"], (family, of_gamma, form, pay))
-                    )
-    return 0
-
-
-def prediction(audit_result: Mapping[str, Any], rule: str, kind: str, cell: tuple[Any, ...]) -> dict[str, Any]:
-    """Return a cell's predictors. One that is not defined is empty."""
-    numbers, worth = audit_result["rules"]["sum"][f"{rule} {AGGREGATION}"], audit_result["worth"]["sum"]
-    expected, true = numbers.get(f"kind_{kind}"), worth.get(f"kind_{kind}")
-    audit = None if expected is None or true is None else round(expected - true, 4)
-    return dict(zip(CELL, cell, strict=True)) | {
-        "push": numbers.get("push"),
-        "cosine": numbers.get("cosine"),
-        "audit": audit,
-        "run": audit_result["stored_as"],
-    }
+    rows = runs_of(plans(PLAN), read_rows(RUNS))
+    print("\n".join(tables(read_plan(PLAN), rows, read_rows(AUDITS))))
+    if arguments.figures:
+        draw_differences(primary(rows), arguments.figures / "what-collapses-families.svg")
+        draw_cells(rows, arguments.figures / "what-collapses-cells.svg")
 
 
 def tables(plan: Mapping[str, Any], rows: Rows, audits: Rows) -> list[str]:
@@ -394,4 +265,4 @@ def draw_cells(rows: Rows, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 from lab.pages import environments
+from lab.pages.environments import RUNS, SCORES
 from lab.rows import read_rows
-from lab.studies.environments import PLAN, RUNS, SCORES
 from lab.studies.registered import plan_hash, read_plan
+from tests.places import ROOT
+
+PLAN = ROOT / "lab" / "studies" / "environments.yaml"
 
 
 def test_the_picture_is_drawn_from_the_data(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What AgentGym's own clients send (`lab/checks/agentgym_clients.py` recorded it) is answered as they read it."""
+"""What AgentGym's own clients send (tests/data/agentgym) is answered as they read it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Users and judges with released prompts: texts read from a copy by `ast`, their order, and the mapping of their replies.
 
-The copy of these tests has the released layout and texts of our own. lab/checks/released_messages.py compares real checkouts.
+The copy of these tests has the released layout and texts of our own. Real checkouts were compared too (data/released-prompts).
 """
 
 from __future__ import annotations

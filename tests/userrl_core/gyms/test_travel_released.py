@@ -1,6 +1,6 @@
 """The same actions earn the same on the released TravelGym and on ours under `userrl-released`.
 
-Ten of the sequences that lab/checks/released_travel.py plays are recorded with the rewards that the released gym gave.
+Ten of the sequences of a finished script (data/finished-studies.md) are recorded with the rewards that the released gym gave.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Logs for Inspect (inspect-ai): one JSON file a policy, a sample a conversation, an epoch an attempt.
 
-Written from the published fields of its log format, version 2; ``lab/checks/inspect_reads.py`` opens them with the real package.
+Written from the published fields of its log format, version 2. A finished script opened them with the real package
+(data/finished-studies.md).
 """
 
 from __future__ import annotations

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-import runpy
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.places import ROOT
+from tests.warehouse import engines
+from tests.warehouse.engines import REFERENCE, TRUTH, answers, differences
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.export import export
-
-SCRIPTS = ROOT / "lab" / "checks" / "engines"
-COMPARE = runpy.run_path(str(SCRIPTS / "compare.py"))
-TRUTH: dict[str, str] = COMPARE["TRUTH"]
-differences: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], list[str]] = COMPARE["differences"]
-ANSWERS: Callable[..., dict[str, Any]] = runpy.run_path(str(SCRIPTS / "answers.py"))["answers"]
 
 
 def two_runs(root: Path) -> None:
@@ -69,18 +63,18 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.parametrize("engine", ["duckdb", "polars"])
 def test_an_engine_answers_the_five_questions_as_the_warehouse_does(engine: str, exported: tuple[Path, Path]) -> None:
     root, out = exported
-    answered = ANSWERS(engine, out)
+    answered = answers(engine, out)
     with open_warehouse(root) as warehouse:
         for question, text in TRUTH.items():
             rows = warehouse.rows(text)
             assert len(rows) > 1
-            assert differences(rows, answered[question]["rows"]) == [], question
+            assert differences(rows, answered[question]) == [], question
 
 
-@pytest.mark.parametrize("call", [r"pl\.scan_parquet\([^)]*\)", r"spark\.read[^\n]*"])
-def test_the_page_shows_the_python_that_is_run(call: str) -> None:
-    code = (SCRIPTS / "answers.py").read_text()
-    page = (ROOT / "docs" / "reference" / "engines.md").read_text()
+def test_the_page_shows_the_python_that_is_run() -> None:
+    call = r"pl\.scan_parquet\([^)]*\)"
+    code = inspect.getsource(engines)
+    page = (REFERENCE / "engines.md").read_text()
     shown, run = (re.search(call, text) for text in (page, code))
     assert shown is not None
     assert run is not None
@@ -105,7 +99,7 @@ def test_objects_of_an_earlier_schema_are_read_with_the_later_ones(
         target = tmp_path / path.relative_to(out)
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, target)
-    older_rows, rows = (ANSWERS(engine, folder)["rewinds_hidden"]["rows"] for folder in (tmp_path, out))
+    older_rows, rows = (answers(engine, folder)["rewinds_hidden"] for folder in (tmp_path, out))
     assert differences(rows, older_rows) == []
 
 

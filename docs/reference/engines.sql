@@ -1,5 +1,5 @@
 -- Five questions to the exported rows, in SQL that DuckDB, Polars, ClickHouse and Spark understand. Polars takes `hidden` from
--- answers.py, since its SQL has no regexp_replace.
+-- tests/warehouse/engines.py, since its SQL has no regexp_replace.
 -- turns, trajectories, events and runs are the exported tables, as docs/reference/engines.md reads them. The other names are views.
 
 -- name: hidden
