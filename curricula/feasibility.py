@@ -11,6 +11,8 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.gyms.registry import (
     PACKAGED,
+    USER_KINDS,
+    check_task_options,
     clashes,
     gym_class,
     make,
@@ -48,11 +50,13 @@ def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
         )
 
 
-def check_evaluations(recipe: Recipe) -> None:
-    """Raise ConfigError for a gym config that is invalid in the evaluation."""
+def check_gym_options(recipe: Recipe) -> None:
+    """Raise ConfigError for options that a gym or its list of tasks does not have, also of a gym that is not played."""
     for gym, setup in recipe.gyms.items():
-        if setup.evaluation and (kind := _installed(gym)) is not None:
+        if (kind := _installed(gym)) is not None:
+            parse_config(kind, setup.config)
             parse_config(kind, {**setup.config, **setup.evaluation})
+            check_task_options(gym, setup.tasks)
 
 
 def to_install(recipe: Recipe) -> list[str]:
@@ -65,14 +69,14 @@ def _named(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*recipe.training_gyms, *recipe.gyms, *evaluated)))
 
 
-def check_rule_users(recipe: Recipe) -> None:
-    """Raise ConfigError for options that a gym's rule user does not accept."""
+def check_users(recipe: Recipe) -> None:
+    """Raise ConfigError for a kind of user that a gym does not have, and for options that its rule user does not accept."""
     for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
         evaluated = recipe.evaluate.user if gym in recipe.evaluation_gyms else None
         demonstrated = recipe.demonstrations.user if gym in recipe.played_gyms else None
         for user in (recipe.gym(gym).user, demonstrated, evaluated):
-            if user is not None and user.kind == "rule" and user.options:
-                make(gym, user=("rule", user.options))
+            if user is not None and (user.options if user.kind == "rule" else user.kind not in USER_KINDS):
+                make(gym, user=(user.kind, user.options))
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:

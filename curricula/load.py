@@ -13,10 +13,10 @@ from curricula.data import use_published, verify_by_writes
 from curricula.feasibility import (
     LACKING,
     check_credit,
-    check_evaluations,
     check_gym_names,
+    check_gym_options,
     check_horizons,
-    check_rule_users,
+    check_users,
 )
 from curricula.host import AUTO, cpu_dtype
 from curricula.layers import Sources, sources
@@ -116,8 +116,8 @@ class Draft:
         if self.sized and count_epochs(self.merged, counted):
             vars(self).pop("recipe", None)
         check_gym_names(self.recipe)
-        check_evaluations(self.recipe)
-        check_rule_users(self.recipe)
+        check_gym_options(self.recipe)
+        check_users(self.recipe)
         check_credit(self.recipe)
         if trains:
             self.recipe._warnings = (*self.warnings, *check_horizons(self.recipe))

@@ -12,6 +12,7 @@ import yaml
 
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
+from userrl_core.user_path import read_text
 
 MAX_BYTES = 2**17
 MAX_NODES = 10_000
@@ -100,7 +101,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
                 f"{path} is larger than {MAX_BYTES >> 10} KB, and no settings are that long. Check that it is "
                 "the right file.",
             )
-        document = _loaded(path.read_text(encoding="utf-8"))
+        document = _loaded(read_text(path))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" in line {mark.line + 1}" if mark is not None else ""
@@ -110,7 +111,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError("file.unreadable", f"{path} is not UTF-8 text. Save it as UTF-8.") from error
     except OSError as error:
-        raise ConfigError("file.unreadable", f"{path} cannot be read: {error}.") from error
+        raise ConfigError("file.unreadable", f"{path} cannot be read ({error.strerror or error}).") from error
     if not isinstance(document, Mapping):
         raise ConfigError("file.unreadable", f"{path} contains no mapping of fields. Write 'key: value' lines.")
     return document

@@ -1,8 +1,10 @@
-"""Paths as people write them."""
+"""Paths as people write them, and the files that they name."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import BinaryIO
 
 
 def user_path(text: str | Path) -> Path:
@@ -11,3 +13,16 @@ def user_path(text: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         return Path(text)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read its bytes. Raises OSError, also for a pipe or a device, which might never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
+    return path.open("rb")
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8. Raises OSError as `open_file` does, and UnicodeDecodeError."""
+    with open_file(path) as file:
+        return file.read().decode()

@@ -17,6 +17,7 @@ from userrl_core.chats.stream import CHUNK, JsonStream
 from userrl_core.chats.values import broken
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
+from userrl_core.user_path import open_file
 
 Reader = Callable[[Path], Iterator[ForeignConversation]]
 """A reader of one format. It raises ConfigError with the place of the first problem."""
@@ -65,10 +66,8 @@ def recognised(path: Path, format: str = AUTO) -> str:
             "argument.unknown_value",
             f"There is no format '{format}'{nearest(format, FORMATS)}. Use one of {', '.join(FORMATS)}.",
         )
-    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-        raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             start = file.read(CHUNK)
             file.seek(0)
             if format != AUTO:

@@ -121,6 +121,19 @@ def test_a_list_where_a_gym_wants_one_value_is_refused_in_one_sentence(
     assert message in refusal("equalized-r2g", {**only(gym), f"gyms.{gym}.tasks": options})
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("config", {"x": 1}, "Gym 'turtle' has no option 'x'"),
+        ("evaluation", {"x": 1}, "Gym 'turtle' has no option 'x'"),
+        ("tasks", {"x": 1}, "The tasks of gym 'turtle' do not accept these options"),
+        ("user", "robot", "Gym 'turtle' has no 'robot' user"),
+    ],
+)
+def test_options_of_a_gym_that_is_not_played_are_checked(key: str, value: Any, message: str) -> None:
+    assert message in refusal("equalized-r2g", {**only("travel"), f"gyms.turtle.{key}": value})
+
+
 def test_a_gym_whose_tasks_take_a_list_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = shutil.copytree(COIN, tmp_path / "userrl_coin")
     with (package / "tasks.py").open("a") as file:

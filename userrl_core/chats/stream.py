@@ -18,6 +18,7 @@ from typing import IO, Any, NoReturn
 
 from userrl_core.chats.values import BrokenFile, broken
 from userrl_core.errors import ConfigError
+from userrl_core.user_path import open_file
 
 MAX_BYTES = 64 * 2**20
 """The largest line or element of a list, in bytes (characters in a JSON document)."""
@@ -54,7 +55,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each line's place (``FILE, line 3``) and its JSON object. Empty lines are skipped."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         number = 0
         while line := file.readline(MAX_BYTES + 1):
             number += 1
@@ -76,7 +77,7 @@ def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Objects may also be on several lines each. Such a file is read where its first line is not an object by itself.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         start = file.read(CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
         file.seek(0)
         listed = start.startswith(b"[")

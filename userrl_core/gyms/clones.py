@@ -16,6 +16,7 @@ from typing import Any
 
 from userrl_core.errors import TaskError
 from userrl_core.replaced_file import replacing
+from userrl_core.user_path import read_text
 
 COPIED = {
     "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json", "gyms/*/*/env/*.py", "eval/schema/*.yaml"),
@@ -176,7 +177,7 @@ def _refusal(node: ast.AST | None, path: Path) -> TaskError:
 
 def _module(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        return ast.parse(read_text(path))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise TaskError(
             "task.file_unreadable",

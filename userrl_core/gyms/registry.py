@@ -8,6 +8,7 @@ are imported on first use, for a short start-up.
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +130,7 @@ def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any)
     return gym_type(task, user=make_user(gym_type, task, user), config=settings)
 
 
-_USER_KINDS = ("rule", "openai", "human")
+USER_KINDS = ("rule", "openai", "human")
 """The user kinds that a run may request for every gym. A gym without a user ignores them."""
 
 
@@ -145,12 +146,12 @@ def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
     if isinstance(user, tuple) and len(user) != 2:
         raise ConfigError("user.bad_option", f"A user is a kind, or a pair of a kind and its options, not {user!r}.")
     kind, options = user if isinstance(user, tuple) else (user, {})
-    if not gym_type.users and kind in _USER_KINDS:
+    if not gym_type.users and kind in USER_KINDS:
         return None
     if kind not in gym_type.users:
         raise ConfigError(
             "user.bad_option",
-            f"Gym '{gym_type.name}' has no '{kind}' user. It has {', '.join(gym_type.users or _USER_KINDS)}.",
+            f"Gym '{gym_type.name}' has no '{kind}' user. It has {', '.join(gym_type.users or USER_KINDS)}.",
         )
     rng = random.Random(derive_seed("user", gym_type.name, task.id))
     factory, options = _with_prompts(gym_type, kind, options)
@@ -230,12 +231,24 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
     try:
         gym_tasks: Sequence[Task] = module.tasks(split, **dict(options))
     except TypeError as error:
-        lists = [key for key, value in options if not hashable(value)]
-        reason = f"give {lists[0]} a single value" if lists else error
-        raise ConfigError(
-            "task.bad_option", f"The tasks of gym '{name}' do not accept these options: {dict(options)} ({reason})."
-        ) from error
+        raise _not_accepted(name, dict(options), error) from error
     return _of_this_gym(name, module, gym_tasks)
+
+
+def check_task_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an option that the gym's list of tasks does not have. No task is made."""
+    try:
+        inspect.signature(part(name, "tasks").tasks).bind("train", **options)
+    except TypeError as error:
+        raise _not_accepted(name, options, error) from error
+
+
+def _not_accepted(name: str, options: Mapping[str, Any], error: TypeError) -> ConfigError:
+    lists = [key for key, value in options.items() if not hashable(value)]
+    reason = f"give {lists[0]} a single value" if lists else error
+    return ConfigError(
+        "task.bad_option", f"The tasks of gym '{name}' do not accept these options: {dict(options)} ({reason})."
+    )
 
 
 def _of_this_gym(name: str, module: ModuleType, gym_tasks: Sequence[Task]) -> Sequence[Task]:

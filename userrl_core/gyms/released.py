@@ -14,17 +14,21 @@ from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.json_files import portable
 from userrl_core.seeding import Split, content_hash, validation_of
+from userrl_core.user_path import open_file
 
 
 def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> Any:
     """Return the JSON value of a file, which must be of the expected type. Raises TaskError with the file."""
     try:
-        value = value_of(path.read_bytes(), str(path))
+        with open_file(path) as file:
+            value = value_of(file.read(), str(path))
     except FileNotFoundError:
         raise MissingFileError(
             "task.file_missing",
             f"The file {path} does not exist. Give the root folder of a copy of the released repository.",
         ) from None
+    except OSError as error:
+        raise TaskError("task.file_unreadable", f"{path} cannot be read ({error.strerror}).") from None
     except BrokenFile as error:
         raise TaskError("task.file_unreadable", f"{error.fact} Copy it again from the release.") from None
     if portable(value) != value:
@@ -43,7 +47,8 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, use_threads=False).to_pylist()
+        with open_file(path) as file:
+            rows: list[dict[str, Any]] = pq.read_table(file, columns=columns, use_threads=False).to_pylist()
     except FileNotFoundError:
         raise MissingFileError(
             "task.file_missing",

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from userrl_core.errors import ConfigError, MissingFileError
+from userrl_core.user_path import read_text
 
 Prompts = Literal["ours", "released"]
 """Whose texts users and judges get. ours: ours. released: those of the released code, from the person's copy."""
@@ -62,7 +63,7 @@ class Source:
         self.path = root / part / file
         self._where = f"{REPOSITORIES[part]}"
         try:
-            self._tree = ast.parse(self.path.read_text(encoding="utf-8"))
+            self._tree = ast.parse(read_text(self.path))
         except (FileNotFoundError, NotADirectoryError):
             raise MissingFileError(
                 "prompts.missing",

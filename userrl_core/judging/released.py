@@ -19,6 +19,7 @@ from userrl_core.judging.served import case
 from userrl_core.records import ModelCall, Trajectory
 from userrl_core.served.client import ChatServer
 from userrl_core.served.plain import ask, read_object
+from userrl_core.user_path import read_text
 
 FILE = Path("tarl") / "judge.md"
 _SCORE = re.compile(r"score_(\d+)")
@@ -29,7 +30,7 @@ def read_prompt(root: Path) -> str:
     """Return the text of the person's file. Raises MissingFileError without it or if it is blank."""
     path = root / FILE
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = read_text(path).strip()
     except (OSError, UnicodeDecodeError):
         text = ""
     if not text:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
 from userrl_core.key_names import fits_a_header
 from userrl_core.records import Message, ModelCall
-from userrl_core.served.prices import price_of
+from userrl_core.served.prices import own_prices, price_of
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
 from userrl_core.served.sent import Sent, watched
 from userrl_core.served.structured import fit, instruct, response_format
@@ -40,6 +40,13 @@ Role = Literal["user", "judge", "policy"]
 _BLANK = re.compile(r"[\s\x00-\x1f]")
 
 
+SENT = (
+    *("model", "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tools", "tool_choice"),
+    *("response_format", "stream", "n"),
+)
+"""Fields of a request that the client sets itself, or whose replies it does not read."""
+
+
 def _as_json(value: Any) -> Any:
     """Return a mapping as JSON with sorted keys, because a `ChatServer` must be hashable."""
     if isinstance(value, str):
@@ -51,6 +58,8 @@ def _as_json(value: Any) -> Any:
         return None
     if not isinstance(value, Mapping):
         raise ValueError("this is neither a mapping nor a JSON object")
+    if (sent_already := next(filter(value.__contains__, SENT), None)) is not None:
+        raise ValueError(f"it has '{sent_already}', which the client sets itself: remove it")
     try:
         return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
     except TypeError as error:
@@ -154,6 +163,7 @@ class ChatClient:
     """The client of one server. Created by `client_for`, so that limits and connections are shared."""
 
     def __init__(self, server: ChatServer) -> None:
+        own_prices()  # a faulty file is refused before a call is paid for
         self.server = server
         self._limit = asyncio.Semaphore(server.concurrency)
         self._structured = server.structured != "off"

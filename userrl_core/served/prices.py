@@ -8,14 +8,18 @@ sells. So a name has a price only if its maker alone sells it, or if the address
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from importlib.metadata import version
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 
+from userrl_core.errors import ConfigError
+
+FILE = Path(__file__).with_name("prices.yaml")
 MAKERS = ("openai", "anthropic", "google", "x-ai")
 """Providers whose models are sold under these names by their makers, apart from those in `OPEN`."""
 OPEN = ("gpt-oss", "gemma", "grok-1")
@@ -31,9 +35,9 @@ class Price(NamedTuple):
 
 def price_of(model: str, prompt_tokens: int, completion_tokens: int, base_url: str | None = None) -> Price | None:
     """Return the list price of one call, or None if the model's price is not known. Unknown is never 0."""
-    as_of, table = _table()
-    if (row := table.get(model)) is not None:
-        return Price((prompt_tokens * row[0] + completion_tokens * row[1]) / 1_000_000, f"{as_of} prices.yaml")
+    as_of, rows = own_prices()
+    if (row := rows.get(model)) is not None:
+        return Price((prompt_tokens * row.input + completion_tokens * row.output) / 1_000_000, f"{as_of} prices.yaml")
     dollars = _from_package(model, prompt_tokens, completion_tokens, base_url)
     if dollars is None:
         return None
@@ -62,10 +66,26 @@ def _version() -> str:
     return version("genai-prices")
 
 
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    input: NonNegativeFloat = Field(allow_inf_nan=False)
+    output: NonNegativeFloat = Field(allow_inf_nan=False)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    as_of: date
+    models: dict[str, _Row]
+
+
 @lru_cache(maxsize=1)
-def _table() -> tuple[str, dict[str, tuple[float, float]]]:
-    content = yaml.safe_load((files("userrl_core.served") / "prices.yaml").read_text(encoding="utf-8"))
-    models = content["models"] or {}
-    return str(content["as_of"]), {
-        str(name): (float(row["input"]), float(row["output"])) for name, row in models.items()
-    }
+def own_prices() -> tuple[str, dict[str, _Row]]:
+    """Return the date and the rows of ``prices.yaml``. Raises ConfigError for a row without both prices."""
+    try:
+        table = _Table.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    except (OSError, ValueError, yaml.YAMLError):
+        raise ConfigError(
+            "file.unreadable",
+            f"{FILE} must have as_of: DATE and models: {{NAME: {{input: 2.50, output: 10.00}}}}, in dollars. Correct it.",
+        ) from None
+    return str(table.as_of), table.models

@@ -118,7 +118,8 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path, home: Path) -> 
 def test_what_is_not_a_file_is_refused_without_reading_it(tmp_path: Path, home: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for path, fact in ((tmp_path / "pipe", "not a file"), (Path("/dev/zero"), "not a file"), (tmp_path, "not a file")):
+    device = "a pipe or a device"
+    for path, fact in ((tmp_path / "pipe", device), (Path("/dev/zero"), device), (tmp_path, "directory")):
         refused(path, home, "file.unreadable", fact, format="openai-chat")
     refused(tmp_path / "loop", home, "file.unreadable", "symbolic links")
     (tmp_path / "empty").touch()

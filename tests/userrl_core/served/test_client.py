@@ -9,6 +9,7 @@ import logging
 import re
 import weakref
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -19,8 +20,9 @@ from tests.makers import raises
 from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
 from userrl_core.errors import JudgeError, PolicyError, UserError
 from userrl_core.records import ModelCall
+from userrl_core.served import prices
 from userrl_core.served.bounded import MAX_BYTES
-from userrl_core.served.client import ChatServer, ToolsRefused, client_for, close_clients
+from userrl_core.served.client import SENT, ChatServer, ToolsRefused, client_for, close_clients
 from userrl_core.served.health import probe
 from userrl_core.served.prices import price_of
 from userrl_core.served.retry import pause_before, redact
@@ -330,6 +332,12 @@ async def test_extra_fields_are_sent_with_every_request_and_settings_are_hashabl
         assert [body.get("chat_template_kwargs") for body in server.requests] == [{"enable_thinking": False}, None]
 
 
+@pytest.mark.parametrize("field", SENT)
+def test_extra_fields_may_not_replace_what_the_client_sends(field: str) -> None:
+    with pytest.raises(ValidationError, match=f"'{field}', which the client sets itself"):
+        ChatServer(extra_body={"seed": 1, field: 1})
+
+
 @pytest.mark.parametrize("extra", ["no json", "[1]", 3, {"a": {1, 2}}])
 def test_extra_fields_that_are_not_a_json_object_are_refused(extra: Any) -> None:
     with pytest.raises(ValidationError, match="JSON"):
@@ -604,6 +612,22 @@ def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:
     assert price_of("gpt-4o-2024-08-06", 1000, 0) == price_of("gpt-4o", 1000, 0)
     for unknown in ("gpt-4o-ours", "Qwen/Qwen3-8B", "", "rule"):
         assert price_of(unknown, 1000, 0) is None
+
+
+@pytest.mark.parametrize(
+    "row", ["{input: 2}", "{input: 2, output: -1}", "{input: .nan, output: 1}", "3", "{in: 2, output: 1}"]
+)
+async def test_a_row_of_own_prices_without_both_is_refused_before_a_call(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prices.yaml").write_text(f"as_of: 2026-11-25\nmodels:\n  m: {row}\n")
+    monkeypatch.setattr(prices, "FILE", tmp_path / "prices.yaml")
+    prices.own_prices.cache_clear()
+    try:
+        with raises("file.unreadable", "input: 2.50, output: 10.00"):
+            client_for(ChatServer(model="m", base_url="http://127.0.0.1:1/v1"))
+    finally:
+        prices.own_prices.cache_clear()
 
 
 def test_open_weights_have_a_price_only_at_the_address_of_a_provider() -> None:

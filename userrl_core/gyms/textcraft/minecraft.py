@@ -16,6 +16,7 @@ from typing import Any
 
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe
+from userrl_core.user_path import read_text
 
 FILE = "textcraft_recipes.json"
 FOLDER = "agentenv-textcraft/agentenv_textcraft/recipes"
@@ -35,7 +36,7 @@ def read_recipes(root: Path) -> dict[str, Any]:
     files = {}
     for path in paths:
         try:
-            files[path.name] = json.loads(path.read_text(encoding="utf-8"))
+            files[path.name] = json.loads(read_text(path))
         except (OSError, ValueError) as error:
             raise TaskError(
                 "task.file_unreadable", f"{path} cannot be read as JSON ({type(error).__name__})."

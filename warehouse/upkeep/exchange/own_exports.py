@@ -16,6 +16,7 @@ from typing import Any
 from userrl_core.chats.stream import items, value_of
 from userrl_core.chats.values import BrokenFile, broken, mapping, sequence
 from userrl_core.errors import ConfigError
+from userrl_core.user_path import open_file
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders
@@ -38,10 +39,8 @@ LocatedConversation = tuple[str, ExportedConversation]
 
 def read_conversations(path: Path) -> Iterator[LocatedConversation]:
     """Yield the conversations of a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
-    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-        raise ConfigError("file.unreadable", f"{path} is not a file. Give one file.")
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             packed = file.read(4) == b"PAR1"
         empty = True
         for where, value in _packed(path) if packed else items(path):

@@ -1,0 +1,51 @@
+"""Files that a person names: what is no file is refused before it is read, by every reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.foreign.formats import recognised
+from curricula.yaml_files import read
+from userrl_core.errors import UserRLError
+from userrl_core.gyms.released import read_json, read_parquet, read_rows
+from userrl_core.gyms.released_texts import Source
+from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.judging.released import read_prompt
+from warehouse.upkeep.exchange.own_exports import read_conversations
+
+READERS: list[Callable[[Path], Any]] = [
+    read,
+    read_tasks,
+    read_rows,
+    recognised,
+    lambda path: read_json(path, list),
+    lambda path: read_parquet(path, ["prompt"]),
+    lambda path: list(read_conversations(path)),
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_a_device_and_a_folder_are_refused_before_they_are_read(
+    reader: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "folder"):
+        with pytest.raises(UserRLError, match=path.name):
+            reader(path)
+
+
+def test_a_pipe_in_a_copy_of_released_code_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tarl").mkdir()
+    (tmp_path / "userrl").mkdir()
+    os.mkfifo(tmp_path / "tarl" / "judge.md")
+    os.mkfifo(tmp_path / "userrl" / "env.py")
+    with pytest.raises(UserRLError, match=r"judge\.md"):
+        read_prompt(tmp_path)
+    with pytest.raises(UserRLError, match=r"env\.py"):
+        Source(tmp_path, "userrl", "env.py")
