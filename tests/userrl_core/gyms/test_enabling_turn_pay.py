@@ -22,6 +22,7 @@ TINY_SHOP = {"domain": "outfitter", "tier": "tiny", "sizes": [1, 2]}
 UNPAID = {"shared": 0.5, "lookups_paid": False}
 FAMILIES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("errand", {"depths": [1, 2, 3]}, {}, {"questions_paid": False}),
+    ("errand", {"depths": [1, 2, 3]}, {"questions_paid": 0.03}, {"questions_paid": 0}),
     ("wish", {"sizes": [1, 2, 3]}, {"search_pay": 0.1}, {}),
     ("travel", {"tier": "tiny"}, TINY_TRAVEL, {}),
     ("textcraft", {"tier": "tiny", "depths": [1, 2, 3]}, {"shared": 0.5}, UNPAID),
@@ -153,3 +154,18 @@ def test_a_second_search_is_not_paid() -> None:
 def test_more_than_the_whole_reward_cannot_be_shared_out() -> None:
     with pytest.raises((ConfigError, ValueError), match="more than 1 together"):
         make("wish", tasks("wish", "train", sizes=[1])[0], "rule", elicitation=0.95, search_pay=0.1)
+
+
+def test_a_number_is_the_total_reward_of_the_questions() -> None:
+    task = tasks("errand", "train", depths=[2])[0]
+    rewards = rewards_of("errand", task, solution("errand", task), {"questions_paid": 0.3, "shared": 0.5})
+    assert rewards == pytest.approx([0.1, 0.1, 0.1, 0.2 / 3, 0.2 / 3, 0.5 + 0.2 / 3])
+    assert rewards_of("errand", task, solution("errand", task), {"questions_paid": 0.25}) == rewards_of(
+        "errand", task, solution("errand", task), {}
+    )
+
+
+@pytest.mark.parametrize("pay", [-0.1, 0.6])
+def test_questions_are_paid_at_most_what_is_shared(pay: float) -> None:
+    with pytest.raises((ConfigError, ValueError), match="from 0 to shared"):
+        make("errand", tasks("errand", "train", depths=[1])[0], "rule", questions_paid=pay)

@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
+from pydantic import StrictBool, model_validator
+
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.errand.english import ACTS
 from userrl_core.gyms.errand.rule_user import RuleErrandUser
@@ -42,15 +44,28 @@ class ErrandConfig(GymConfig):
     shared: float = 0.5
     """Total reward of the useful turns in the dense form."""
 
-    questions_paid: bool = True
-    """Whether useful questions have a share of the dense reward. If not, fetching and making share all of it, so that the
-    solution earns the same in total."""
+    questions_paid: StrictBool | float = True
+    """Whether useful questions have half of `shared`, or their total reward as a number of at most `shared`. Fetching and making
+    have the rest, so that the solution earns the same in total."""
 
     demonstrator_depth: int = 8
     """Deepest task that the scripted demonstrator can do. In deeper tasks it acts at random."""
 
     wording: Literal["terse", "english"] = "terse"
     """terse: one word a message. english: sentences in several wordings (`english`)."""
+
+    @property
+    def question_pay(self) -> float:
+        """Return the total reward of the useful questions in the dense form."""
+        if isinstance(self.questions_paid, bool):
+            return self.shared / 2 if self.questions_paid else 0.0
+        return self.questions_paid
+
+    @model_validator(mode="after")
+    def _pays_at_most_what_is_shared(self) -> ErrandConfig:
+        if not 0.0 <= self.question_pay <= self.shared:
+            raise ValueError(f"questions_paid takes true, false or a number from 0 to shared ({self.shared})")
+        return self
 
 
 class ErrandGym(Gym[ErrandConfig]):
@@ -117,7 +132,7 @@ class ErrandGym(Gym[ErrandConfig]):
             return Reply(self._say(NO, "no"))
         part = self._chain[link + 1] if link + 1 < len(self._chain) else None
         # Only the next question of the chain pays, and only once.
-        reward = self._share() if link == self._asked and self.config.questions_paid else 0.0
+        reward = self._share(self.config.question_pay) if link == self._asked else 0.0
         reply = await self.user.needs(self._chain[link], part)
         if isinstance(self.user, RuleErrandUser):
             reply = self._say(reply, "raw" if part is None else "part", part=with_article(part) if part else "")
@@ -130,7 +145,7 @@ class ErrandGym(Gym[ErrandConfig]):
         if self._link(content) != len(self._chain) - 1:
             return Reply(self._say(NO, "no"))
         # Fetching pays once.
-        reward = self._share() if self._held == len(self._chain) else 0.0
+        reward = self._work_share() if self._held == len(self._chain) else 0.0
         self._held = min(self._held, len(self._chain) - 1)
         return Reply(self._say(OK, "ok"), reward)
 
@@ -144,10 +159,10 @@ class ErrandGym(Gym[ErrandConfig]):
             return Reply(self._say(OK, "ok"))  # made before
         self._held = link
         if link > 0:
-            return Reply(self._say(OK, "ok"), self._share())
+            return Reply(self._say(OK, "ok"), self._work_share())
         # The rewards of a solution add up to 1 in both forms.
         goal = 1.0 - (self.config.shared if self.config.reward == "dense" else 0.0)
-        return Reply(self._say(DONE, "done"), goal + self._share(), done=True)
+        return Reply(self._say(DONE, "done"), goal + self._work_share(), done=True)
 
     def score(self) -> float | None:
         """Return 1.0 once the thing is made."""
@@ -167,7 +182,9 @@ class ErrandGym(Gym[ErrandConfig]):
         """Return a message as the wording says it."""
         return terse if self._words is None else self._words.say(act, **values)
 
-    def _share(self) -> float:
-        if self.config.reward != "dense":
-            return 0.0
-        return self.config.shared / len(self._chain) / (2 if self.config.questions_paid else 1)
+    def _work_share(self) -> float:
+        return self._share(self.config.shared - self.config.question_pay)
+
+    def _share(self, total: float) -> float:
+        # The chain has as many questions as things to fetch and make.
+        return total / len(self._chain) if self.config.reward == "dense" else 0.0
