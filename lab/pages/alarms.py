@@ -34,7 +34,8 @@ CHOSEN_ON = ("errand",)
 DISTURBED = 0.1
 """The wanted share of sound runs in which an alarm sounds."""
 HEAD = (
-    "| alarm | threshold | collapses foretold | sound runs disturbed | lead, share of the run | chosen threshold | foretold, test | disturbed, test |\n"
+    "| alarm | threshold | collapses foretold | sound runs disturbed | lead, share of the run | chosen threshold "
+    "| foretold, test | disturbed, test |\n"
     "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: |"
 )
 Row = Mapping[str, Any]
@@ -137,13 +138,15 @@ def beyond(value: float, threshold: float, side: str) -> bool:
 def chosen_threshold(runs: Sequence[AlarmedRun], name: str, rule: AlarmRule) -> float:
     """Return the most sensitive threshold at which at most `DISTURBED` of the sound runs are disturbed."""
     extreme = min if rule.side == "below" else max
-    extremes = [extreme(values) for run in runs if run.collapse is None and (values := [v for _, v in readings(run, name)])]
+    extremes = [
+        extreme(values) for run in runs if run.collapse is None and (values := [v for _, v in readings(run, name)])
+    ]
     ordered = sorted(extremes, reverse=rule.side == "above")
     return ordered[min(int(DISTURBED * len(ordered)), len(ordered) - 1)] if ordered else rule.threshold
 
 
 def table(runs: Sequence[AlarmedRun]) -> list[str]:
-    """Return the lines of the table: each alarm at its default threshold on all runs, and at the chosen one on the test families."""
+    """Return the lines of the table: each alarm at its default threshold on all runs, and at the chosen one on the others."""
     choosing = [run for run in runs if run.family in CHOSEN_ON]
     testing = [run for run in runs if run.family not in CHOSEN_ON]
     lines = HEAD.splitlines()
@@ -154,7 +157,12 @@ def table(runs: Sequence[AlarmedRun]) -> list[str]:
         retuned = name != VALIDATION_FELL
         threshold = chosen_threshold(choosing, name, rule) if retuned else rule.threshold
         shown = f"{threshold:.3g}" if retuned else NULL
-        cells = [*shares(runs, name, rule.threshold), lead(runs, name, rule.threshold), shown, *shares(testing, name, threshold)]
+        cells = [
+            *shares(runs, name, rule.threshold),
+            lead(runs, name, rule.threshold),
+            shown,
+            *shares(testing, name, threshold),
+        ]
         lines.append(f"| `{name}` | {rule.threshold:g} | {' | '.join(cells)} |")
     return lines
 
@@ -180,7 +188,9 @@ def lead(runs: Sequence[AlarmedRun], name: str, threshold: float) -> str:
     leads = [
         (run.collapse - alarm) / run.last_step
         for run in runs
-        if run.collapse is not None and (alarm := first_alarm(run, name, threshold)) is not None and alarm < run.collapse
+        if run.collapse is not None
+        and (alarm := first_alarm(run, name, threshold)) is not None
+        and alarm < run.collapse
     ]
     return f"{median(leads):.2f}" if leads else NULL
 

@@ -1,6 +1,6 @@
 """Table and picture of the dose-response in data/what-collapses/README.md.
 
-    python -m lab.pages.pay_dose [HOME ...]      # adds the runs of homes first
+python -m lab.pages.pay_dose [HOME ...]      # adds the runs of homes first
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from analysis.drawing import COLORS, drawing, in_both
 from analysis.measure.interval import share_interval
 from lab.pages.claims import Row, append, rows
 from lab.rows import DATA
+from userrl_core.number_format import NULL
 
 PLANS = Path(__file__).parents[1] / "studies" / "pay_dose"
 FOLDER = DATA / "what-collapses" / "dose"
@@ -25,6 +26,8 @@ PICTURE = DATA / "what-collapses" / "pay-dose.svg"
 MARKED = re.compile(r"(<!-- written by lab/pages/pay_dose.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 DOSES: Mapping[str, str] = {"dose-0": "0", "dose-01": ".01", "dose-03": ".03", "dose-10": ".1", "dose-30": ".3"}
 """The pay of the enabling turn, as a share of the total, by arm."""
+ENABLING: Mapping[str, str] = {"errand": "action", "wish": "search", "searchqa": "search"}
+"""The kind of the enabling turn, by family. An answer takes its place where it is lost."""
 NEAR, FAR = "own reward (gamma 0)", "reward to go (gamma .8)"
 
 
@@ -35,12 +38,13 @@ def main() -> None:
     for home in parser.parse_args().homes:
         print(f"{home}: {append(home / 'warehouse', FOLDER, [plan.stem for plan in PLANS.glob('*.yaml')])} runs")
     PAGE.write_text(page(PAGE.read_text()))
-    PICTURE.write_text(draw(rows(FOLDER / "runs.csv")))
+    if runs := rows(FOLDER / "runs.csv"):
+        PICTURE.write_text(draw(runs))
 
 
 def page(text: str) -> str:
     """Return the page with its table rewritten."""
-    lines = table(rows(FOLDER / "runs.csv"))
+    lines = table(rows(FOLDER / "runs.csv"), rows(FOLDER / "audits.csv"))
     return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
 
 
@@ -54,15 +58,40 @@ def cells(runs: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[Row]]]:
     return by_cell
 
 
-def table(runs: Sequence[Row]) -> list[str]:
-    """Return a row for each family and credit: collapsed runs by dose, the mean test score, and the dose of the flip."""
+def table(runs: Sequence[Row], audits: Sequence[Row]) -> list[str]:
+    """Return a row for each family and credit: predicted flips, collapsed runs by dose with the mean test score, and the flip."""
     lines = [
-        f"| family | credit | {' | '.join(DOSES.values())} | flip |",
-        "| --- | --- |" + " --- |" * len(DOSES) + " ---: |",
+        f"| family | credit | flip by sign, by order | {' | '.join(DOSES.values())} | flip |",
+        "| --- | --- | --- |" + " --- |" * len(DOSES) + " --- |",
     ]
-    for (family, credit), arms in cells(runs).items():
-        lines.append(f"| {family} | {credit} | {' | '.join(cell(arms.get(arm, [])) for arm in DOSES)} | {flip(arms)} |")
+    by_cell = cells(runs)
+    for family in dict.fromkeys(audit["family"] for audit in audits):
+        expected = {
+            (audit["arm"], audit["kind"]): float(audit["expected"]) for audit in audits if audit["family"] == family
+        }
+        for credit in (NEAR, FAR):
+            arms = by_cell.get((family, credit), {})
+            predicted = (
+                f"{foretold(expected, family, None)}, {foretold(expected, family, 'answer')}"
+                if credit == NEAR
+                else NULL
+            )
+            by_dose = " | ".join(cell(arms.get(arm, [])) for arm in DOSES)
+            lines.append(f"| {family} | {credit} | {predicted} | {by_dose} | {flip(arms)} |")
     return lines
+
+
+def foretold(expected: Mapping[tuple[str, str], float], family: str, other: str | None) -> str:
+    """Return the smallest dose at which the enabling kind's expected advantage is not below 0, or not below another kind's.
+
+    expected: the advantages by arm and kind.
+    """
+    reached = (
+        dose
+        for arm, dose in DOSES.items()
+        if expected[arm, ENABLING[family]] >= (0.0 if other is None else expected[arm, other])
+    )
+    return next(reached, "above .3")
 
 
 def cell(runs: Sequence[Row]) -> str:
@@ -80,10 +109,12 @@ def collapsed(runs: Sequence[Row]) -> int:
 
 
 def flip(arms: Mapping[str, Sequence[Row]]) -> str:
-    """Return the smallest dose from which on fewer than half of the runs collapse; a dash if none collapse so often unpaid."""
+    """Return the smallest dose from which on fewer than half of the runs collapse; a dash if fewer do so unpaid."""
+    if not all(arms.get(arm) for arm in DOSES):
+        return ""
     often = [2 * collapsed(arms.get(arm, [])) >= len(arms.get(arm, [])) for arm in DOSES]
     if not often[0]:
-        return "–"
+        return NULL
     last = max(position for position, is_often in enumerate(often) if is_often)
     return [*DOSES.values(), "above .3"][last + 1]
 
@@ -108,7 +139,10 @@ def draw(runs: Sequence[Row]) -> str:
                 ]
                 beside = 0.08 * (number - (len(families) - 1) / 2)
                 x, y = [position + beside for position, _ in shares], [share.estimate for _, share in shares]
-                limits = [[share.estimate - share.low for _, share in shares], [share.high - share.estimate for _, share in shares]]
+                limits = [
+                    [share.estimate - share.low for _, share in shares],
+                    [share.high - share.estimate for _, share in shares],
+                ]
                 axes.errorbar(x, y, yerr=limits, fmt="o-", ms=4, elinewidth=0.8, color=COLORS[number], label=family)
             axes.set_xticks(range(len(DOSES)), list(DOSES.values()))
             axes.set_title(credit)
