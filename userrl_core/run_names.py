@@ -42,7 +42,12 @@ def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
         raise ConfigError("argument.missing", "The name of the run is empty. `userrl runs list` shows all runs.")
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
     trained_here = [run for run in ordered if not run.imported]
-    if not (trained_here if text == "latest" else ordered):
+    if text == "latest" and ordered and not trained_here:
+        raise ConfigError(
+            "run.no_such_run",
+            f"latest means the newest run of this home's own, and {where} has only imported ones. Name one: {ordered[-1].id}.",
+        )
+    if not ordered:
         raise ConfigError("run.no_such_run", f"There is no run in {where} yet. `make run` starts one.")
     if text == "latest":
         trained = [run for run in trained_here if not about_another(run.name)]

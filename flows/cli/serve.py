@@ -34,17 +34,25 @@ def serve_user(
     host: Host = "127.0.0.1",
     name: Names = None,
     python: Annotated[
-        str | None, typer.Option("--python", help="Python of vLLM's environment ($USERRL_VLLM_PYTHON).")
+        str | None,
+        typer.Option("--python", help="Without --command: Python of vLLM's environment ($USERRL_VLLM_PYTHON)."),
     ] = None,
-    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1, help="GPUs per copy of the model.")] = 1,
+    tensor_parallel: Annotated[
+        int, typer.Option("--tensor-parallel", min=1, help="Without --command: GPUs per copy of the model.")
+    ] = 1,
     copies: Annotated[
         int | None,
-        typer.Option("--copies", min=1, help="Copies behind one address. Default: as many as fit on --gpus."),
+        typer.Option(
+            "--copies", min=1, help="Without --command: copies behind one address. Default: as many as fit on --gpus."
+        ),
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", help="Maximum length of a conversation in tokens.")
+        int | None,
+        typer.Option("--max-model-len", help="Without --command: maximum length of a conversation in tokens."),
     ] = None,
-    memory: Annotated[float, typer.Option("--memory", min=0.05, max=0.99, help="Share of GPU memory to use.")] = 0.9,
+    memory: Annotated[
+        float, typer.Option("--memory", min=0.05, max=0.99, help="Without --command: share of GPU memory to use.")
+    ] = 0.9,
     gpus: Annotated[str | None, typer.Option("--gpus", help="GPUs to use, such as 6,7.")] = None,
     command: Annotated[
         str | None, typer.Option("--command", help="Start this server instead of vLLM; {port} is filled in.")
@@ -59,11 +67,12 @@ def serve_user(
         str,
         typer.Option(
             "--tool-parser",
-            help="vLLM's parser of tool calls (hermes for Qwen). none: requests with tools are refused.",
+            help="Without --command: vLLM's parser of tool calls (hermes for Qwen). none: requests with tools are refused.",
         ),
     ] = "hermes",
     extra: Annotated[
-        list[str] | None, typer.Argument(help="After --: more arguments for vLLM.", metavar="[-- ARGUMENTS]")
+        list[str] | None,
+        typer.Argument(help="Without --command: after --, more arguments for vLLM.", metavar="[-- ARGUMENTS]"),
     ] = None,
 ) -> None:
     """Serve a model as simulated user until Ctrl-C. The server waits until the model is healthy, and restarts it if it dies.
@@ -207,9 +216,11 @@ def serve_tools(
     """
     from userrl.machine.home import published_data
     from userrl.machine.separate import part
-    from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
+    from userrl_core.gyms.tau.tasks import OWN, domain_tasks, load_domain
 
     serving = part(SERVING, "tool_server")
+    if data is not None and domain in OWN:
+        raise ConfigError("argument.conflict", f"Domain '{domain}' is ours and reads no --data. Omit it.")
     root = (data or published_data()).resolve()
     tasks, folder = domain_tasks(domain, root / "tau-bench")
     server = serving.ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)

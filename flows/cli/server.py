@@ -32,6 +32,8 @@ def server(
     from userrl_core.errors import ConfigError
 
     if password:
+        if port or name or host != "127.0.0.1":
+            raise ConfigError("argument.conflict", "--password prints it and starts no server. Omit the other options.")
         typer.echo(passwords.password(home()))
         return
     port = port or default_port()

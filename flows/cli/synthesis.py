@@ -31,7 +31,7 @@ def synthesise(
         str, typer.Option(help="inferred, withheld, simplified, or mix (half unchanged, half withheld).")
     ] = "mix",
     data: Annotated[
-        Path | None, typer.Option(help="tau-bench's folder. Default: the one in $USERRL_PUBLISHED_DATA.")
+        Path | None, typer.Option(help="With --from: tau-bench's folder. Default: the one in $USERRL_PUBLISHED_DATA.")
     ] = None,
     model: Model = None,
     base_url: BaseUrl = None,

@@ -38,6 +38,11 @@ def test_what_means_no_run_or_several_is_refused_in_a_sentence() -> None:
         choose_run("latest", [], HERE)
 
 
+def test_with_imports_alone_the_latest_is_refused_and_one_is_named() -> None:
+    with raises("run.no_such_run", "only imported ones", "Name one: i-2"):
+        choose_run("latest", [RunName("i-1", "a", 1.0, imported=True), RunName("i-2", "b", 2.0, imported=True)], HERE)
+
+
 def test_with_evaluations_alone_the_newest_is_the_latest() -> None:
     assert choose_run("latest", [RunName("e-1", "evaluate-x", 1.0), RunName("d-1", "distill", 2.0)], HERE) == "d-1"
 

@@ -150,6 +150,8 @@ def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple
     if suite is not None:
         overrides = settings_of(suite, request.gyms, pretrained=_pretrained(request.recipe)) | overrides
         if request.recipe == BASE:
+            if request.profile not in (None, AUTO):
+                raise ConfigError("argument.conflict", f"Suite '{suite.label}' sets all sizes. Omit the profile.")
             return None, overrides
     if actor.kind != "served":
         return request.profile, overrides

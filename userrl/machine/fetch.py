@@ -58,6 +58,11 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
         )
     folder = models_dir() / name
     if (record := _whole_record(folder)) is not None:  # also in a home that is read-only
+        if source is not None and source.suffix != ".whl" and record.get("source") != str(source):
+            raise ConfigError(
+                "argument.conflict",
+                f"This home has a model '{name}', made from {record.get('source')}. Give this one another name.",
+            )
         return record
     check_writable(models_dir())
     with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work

@@ -28,7 +28,7 @@ from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json, unchanged, with_checksum, write_json
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
-from warehouse.files.runs import mark_failed, retire_run
+from warehouse.files.runs import find_run, mark_failed, retire_run
 
 if TYPE_CHECKING:
     from curricula import Recipe
@@ -337,6 +337,8 @@ def all_runs() -> list[Run]:
 def find(text: str) -> Run:
     """Return the run with this id, name or beginning of an id, or ``latest``. Raises ConfigError."""
     runs = {run.id: run for run in all_runs()}
+    if text == "latest" and not runs:
+        find_run(warehouse_dir(), text)  # which names an imported run
     names = (RunName(run.id, run.info.name, run.info.created, failed=run.failed_before_rl) for run in runs.values())
     return runs[choose_run(text, names, home())]
 

@@ -101,7 +101,7 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the connection says the same
-        text = with_run_ids(Path(), text)
+        text = with_run_ids(Path.cwd(), text)
     for attempt in range(TRIES):
         as_of = time.time()
         try:

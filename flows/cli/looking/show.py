@@ -26,7 +26,8 @@ LONGEST = 2_000
 def show(
     trajectory: Annotated[str, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
     full: Annotated[
-        bool, typer.Option("--full", help="Print long texts in full, and also the opening and the task.")
+        bool,
+        typer.Option("--full", help="Without --json: print long texts in full, and also the opening and the task."),
     ] = False,
     as_json: Json = False,
     root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,

@@ -63,6 +63,11 @@ def sql(
         if row_format is Format.PARQUET and out is None:
             raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
         if text is None and sys.stdin.isatty():
+            if search or out:
+                option = "--search" if search else "--out"
+                raise ConfigError(
+                    "argument.missing", f"{option} needs the text in the call; the prompt does not read it."
+                )
             from flows.cli.answers.prompt import converse
             from userrl.machine.home import home
 

@@ -47,7 +47,7 @@ def view(
             open_warehouse(root or warehouse_dir()) as warehouse,
             contextlib.ExitStack() as stack,
         ):
-            if installed("userrl-people"):
+            if served or installed("userrl-people"):
                 people = stack.enter_context(
                     contextlib.closing(part("userrl-people", "page").People(warehouse, served, plan))
                 )

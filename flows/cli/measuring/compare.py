@@ -21,6 +21,9 @@ class ComparisonFormat(StrEnum):
     junit = "junit"
 
 
+GATE_ALONE = (ComparisonFormat.markdown, ComparisonFormat.junit)
+
+
 def compare(
     sides: Annotated[
         list[str],
@@ -62,6 +65,10 @@ def compare(
         raise ConfigError("argument.missing", "JUnit output lists the rules of a policy. Give --policy FILE.")
     if as_json and format not in (ComparisonFormat.text, ComparisonFormat.json):
         raise ConfigError("argument.conflict", "--json and --format each name what is printed. Give one.")
+    if by is not None and html is None and policy is not None and format in GATE_ALONE:
+        raise ConfigError(
+            "argument.conflict", f"--format {format} is the gate alone, and --by adds to the comparison. Omit one."
+        )
     comparison = userrl.compare(*sides, policy=policy, by=by)
     gate = comparison.gate
     if as_json or format is ComparisonFormat.json:

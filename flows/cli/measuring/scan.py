@@ -29,8 +29,8 @@ class On(StrEnum):
 def scan(
     run: RunName,
     name: Annotated[str, typer.Option(help="The name of the label set.")],
-    with_: Annotated[With, typer.Option("--with", help="What labels.")] = With.pattern,
-    on: Annotated[On, typer.Option(help="What is labelled.")] = On.conversation,
+    with_: Annotated[With, typer.Option("--with", help="Without --check: what labels.")] = With.pattern,
+    on: Annotated[On, typer.Option(help="Without --check: what is labelled.")] = On.conversation,
     pattern: Annotated[
         str | None, typer.Option(help="With --with pattern: a regular expression; yes where it is found.")
     ] = None,
@@ -43,7 +43,7 @@ def scan(
     model: Annotated[str, typer.Option(help="With --with judge: its model.")] = "gpt-4o",
     base_url: Annotated[str | None, typer.Option(help="With --with judge: the /v1 address of its server.")] = None,
     phase: Annotated[
-        str, typer.Option(help="Phase of the conversations: evaluate, validate, train or distill.")
+        str, typer.Option(help="Without --check: phase of the conversations, evaluate, validate, train or distill.")
     ] = "evaluate",
     check: Annotated[
         bool, typer.Option("--check", help="Label nothing; compare the stored labels with a person's.")

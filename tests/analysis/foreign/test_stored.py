@@ -102,7 +102,7 @@ def test_latest_and_groups_of_runs_never_mean_an_imported_run() -> None:
                 find_sides(warehouse, [text, run.run])
         with raises("run.no_such_run"):
             warehouse.query("gym_scores", run="latest")
-    with raises("run.no_such_run"):
+    with raises("run.no_such_run", f"Name one: {run.run}"):
         userrl.report()
     assert userrl.report("o4") == run
     assert userrl.report(run.run[:14]) == run
@@ -186,7 +186,7 @@ def test_latest_does_not_mean_a_copy_of_a_trained_run(tmp_path: Path, home: Path
     assert rows("SELECT run_id, kind, recipe FROM runs") == [
         {"run_id": "trained", "kind": "imported", "recipe": "errand"}
     ]
-    with raises("run.no_such_run", "no run"):
+    with raises("run.no_such_run", "only imported ones"):
         find_run(home / "warehouse", "latest")
 
 

@@ -53,6 +53,8 @@ def test_a_second_fetch_does_nothing(tmp_path: Path) -> None:
     written = (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns
     assert fetch("tiny", tmp_path / "tiny-llama") == first
     assert (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns == written
+    with raises("argument.conflict", "another name"):
+        fetch("tiny", llama(tmp_path / "other-llama"))
 
 
 def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
