@@ -1,9 +1,12 @@
-"""The same records in SQLite: a relational schema per domain, and a private copy in memory per episode (TARL 2.1).
+"""The same records in SQLite: relational tables made from them, and a private copy in memory per episode (TARL 2.1).
 
 A domain's tables are made once, with their records, and kept as the bytes of a SQLite file. An episode's database
 starts as a copy of those bytes. The tools read and change records as in `Database`; changes are written at the end of
-a call. Values stay unchanged, because columns are untyped. A value that is neither text nor number (a rare list, a field
-unknown to the schema) is JSON in a blob.
+a call. Values stay unchanged, because columns are untyped. A value that is neither text nor number, and a field that no record of
+the domain has, is JSON in a blob.
+
+A record is a row. An object with the same fields in every record is columns (``address.city`` is ``address_city``). A list, and an
+object by name, is a table of its own: ``orders_items`` has the items of the table ``orders``, and the column ``orders_key``.
 """
 
 from __future__ import annotations
@@ -17,94 +20,101 @@ from typing import Any, Literal
 from userrl_core.gyms.tau.database import Database, Record, Tables
 
 Kind = Literal["record", "list", "values", "map", "pairs"]
-
-
-@dataclass(frozen=True, slots=True)
-class NestedRecord:
-    """An object within a record, stored as columns: ``address.city`` is the column ``address_city``."""
-
-    name: str
-    fields: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordTable:
-    """A table of records, or of the contents of a record's field.
-
-    key: its own key column; a nested table has its parent's keys before it. fields: in the order of the records; a
-    final ``?`` marks a flag. kind: the kind of the field: a list of objects or of values, or objects or values by
-    name.
-    """
-
-    table: str
-    key: str
-    fields: tuple[str | NestedRecord | Inner, ...] = ()
-    kind: Kind = "record"
-
-
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """A field of a record with its own table."""
-
-    name: str
-    table: RecordTable
-
-
-Schema = Mapping[str, RecordTable]
-"""A domain's tables, by the names that the tools use."""
+"""The content of a table: records, or of a record's field a list of objects or of values, or objects or values by name."""
+OBJECTS = ("record", "list", "map")
 
 
 @dataclass(slots=True)
-class _QueryPlan:
-    """A table with the statements that read and write it."""
+class RecordTable:
+    """A table, with the statements that read and write it.
 
-    table: RecordTable
+    keys: its parents' key columns and its own. fields: of its objects, in their order: a table below, the fields of an object that
+    is columns, or None for a column.
+    """
+
+    name: str
+    kind: Kind
     keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    inner: list[tuple[str, _QueryPlan]] = field(default_factory=list)
+    fields: dict[str, RecordTable | tuple[str, ...] | None] = field(default_factory=dict)
 
-    def tree(self) -> Iterator[_QueryPlan]:
+    @property
+    def inner(self) -> dict[str, RecordTable]:
+        """The tables below, by field."""
+        return {name: part for name, part in self.fields.items() if isinstance(part, RecordTable)}
+
+    def tree(self) -> Iterator[RecordTable]:
+        """Yield this table and all below."""
         yield self
-        for _, plan in self.inner:
-            yield from plan.tree()
+        for below in self.inner.values():
+            yield from below.tree()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns after the keys."""
+        if self.kind not in OBJECTS:
+            return ("value",)
+        groups = {name: part or () for name, part in self.fields.items() if not isinstance(part, RecordTable)}
+        return (*(column for name, part in groups.items() for column in _columns(name, part)), "other")
 
     @property
     def create(self) -> str:
-        columns = ", ".join(f'"{column}" ANY' for column in (*self.keys, *self.columns))
-        return f'CREATE TABLE "{self.table.table}" ({columns}, PRIMARY KEY ({_quoted(self.keys)})) STRICT;'
+        """The statement that creates the table."""
+        columns = ", ".join(f"{_q(column)} ANY" for column in (*self.keys, *self.columns))
+        return f"CREATE TABLE {_q(self.name)} ({columns}, PRIMARY KEY ({', '.join(map(_q, self.keys))})) STRICT;"
 
     @property
     def write(self) -> str:
-        column_names = (*self.keys, *self.columns)
-        text = f'INSERT INTO "{self.table.table}" VALUES ({", ".join("?" * len(column_names))})'
-        if self.table.kind != "record":
+        """The statement that writes a row."""
+        text = f"INSERT INTO {_q(self.name)} VALUES ({', '.join('?' * len((*self.keys, *self.columns)))})"
+        if self.kind != "record":
             return text
         # The record keeps its place among the others.
         return f"{text} ON CONFLICT DO UPDATE SET {', '.join(f'{_q(c)} = excluded.{_q(c)}' for c in self.columns)}"
 
 
-def _plan(table: RecordTable, above: tuple[str, ...] = ()) -> _QueryPlan:
-    columns: list[str] = []
-    for part in table.fields:
-        if isinstance(part, NestedRecord):
-            columns += [f"{part.name}_{name}" for name in part.fields]
-        elif isinstance(part, str):
-            columns.append(part.removesuffix("?"))
-    if table.kind in ("values", "pairs"):
-        columns = ["value"]
-    else:
-        columns.append("other")
-    plan = _QueryPlan(table, (*above, table.key), tuple(columns))
-    plan.inner = [(part.name, _plan(part.table, plan.keys)) for part in table.fields if isinstance(part, Inner)]
-    return plan
+def _columns(name: str, group: tuple[str, ...]) -> list[str]:
+    return [f"{name}_{part}" for part in group] or [name]
+
+
+def table_of(name: str, kind: Kind, objects: Sequence[Any], above: tuple[str, ...] = ()) -> RecordTable:
+    """Return the table that holds these records, or these values of a field."""
+    table = RecordTable(name, kind, (*above, f"{name}_key"))
+    if kind not in OBJECTS:
+        return table
+    order: list[str] = []
+    for record in objects:
+        place = 0
+        for key in record:
+            if key not in order:
+                order.insert(place, key)
+            place = order.index(key) + 1
+    for key in order:
+        values = [record[key] for record in objects if record.get(key) is not None]
+        table.fields[key] = _part(f"{name}_{key}", values, table.keys)
+    return table
+
+
+def _part(name: str, values: Sequence[Any], keys: tuple[str, ...]) -> RecordTable | tuple[str, ...] | None:
+    """Return the form of a field with these values."""
+    if not values or not (all(isinstance(v, dict) for v in values) or all(isinstance(v, list) for v in values)):
+        return None
+    by_name = isinstance(values[0], dict)
+    entries = [entry for value in values for entry in (value.values() if by_name else value)]
+    if entries and all(isinstance(entry, dict) for entry in entries):
+        return table_of(name, "map" if by_name else "list", entries, keys)
+    if any(isinstance(entry, (dict, list)) for entry in entries):
+        return None
+    if by_name and len({*map(frozenset, values)}) == 1:
+        return tuple(values[0])
+    return table_of(name, "pairs" if by_name else "values", entries, keys)
 
 
 class Template:
     """A domain's database as bytes, and the mapping between records and tables."""
 
-    def __init__(self, schema: Schema, base: Tables) -> None:
+    def __init__(self, base: Tables) -> None:
         self.base = base
-        self.plans = {name: _plan(table) for name, table in schema.items()}
+        self.plans = {name: table_of(name, "record", list(records.values())) for name, records in base.items()}
         connection = sqlite3.connect(":memory:")
         connection.executescript("".join(plan.create for top in self.plans.values() for plan in top.tree()))
         for name, records in base.items():
@@ -154,7 +164,7 @@ class SqliteDatabase(Database):
             plan = self._plans[table]
             for below in plan.tree():
                 if below is not plan:
-                    self.connection.execute(f'DELETE FROM "{below.table.table}" WHERE {_q(plan.keys[0])} = ?', (key,))
+                    self.connection.execute(f"DELETE FROM {_q(below.name)} WHERE {_q(plan.keys[0])} = ?", (key,))
             _write(self.connection, plan, (key,), record)
             self._touched[table, key] = None
         self.connection.execute("COMMIT")
@@ -179,77 +189,67 @@ class SqliteDatabase(Database):
         where, values = (f" WHERE {_q(plan.keys[0])} = ?", (key,)) if key is not None else ("", ())
         rows_by_table: dict[str, dict[tuple[Any, ...], list[tuple[Any, ...]]]] = {}
         for part in plan.tree():
-            by_parent = rows_by_table.setdefault(part.table.table, {})
+            by_parent = rows_by_table.setdefault(part.name, {})
             depth = len(part.keys) - 1
-            for row in self.connection.execute(f'SELECT * FROM "{part.table.table}"{where} ORDER BY rowid', values):
+            for row in self.connection.execute(f"SELECT * FROM {_q(part.name)}{where} ORDER BY rowid", values):
                 by_parent.setdefault(row[:depth], []).append(row)
-        for row in rows_by_table[plan.table.table].get((), ()):
+        for row in rows_by_table[plan.name].get((), ()):
             yield row[0], _record(plan, row, rows_by_table)
 
 
-def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ...], value: Any) -> None:
+def _write(connection: sqlite3.Connection, plan: RecordTable, keys: tuple[Any, ...], value: Any) -> None:
     """Write a record, or one entry of a nested table, with everything below it."""
-    if plan.table.kind in ("values", "pairs"):
+    if plan.kind not in OBJECTS:
         connection.execute(plan.write, (*keys, _encoded(value)))
         return
     rest, row = dict(value), []
-    for part in plan.table.fields:
-        if isinstance(part, str):
-            name = part.removesuffix("?")
-            value_given = rest.pop(name, None) if rest.get(name) is not None else None
-            row.append(int(value_given) if part != name and isinstance(value_given, bool) else _encoded(value_given))
-        elif isinstance(part, NestedRecord):
-            group = rest.get(part.name)
-            fits = isinstance(group, dict) and set(group) <= set(part.fields) and None not in group.values()
-            row += [_encoded(group.get(name)) if fits and group else None for name in part.fields]
-            if fits and group:
-                del rest[part.name]
-    entries: list[tuple[_QueryPlan, Any, Any]] = []
-    for name, below in plan.inner:
+    entries: list[tuple[RecordTable, Any, Any]] = []
+    for name, part in plan.fields.items():
         nested = rest.get(name)
-        by_name = below.table.kind in ("map", "pairs")
-        objects = below.table.kind in ("list", "map")
-        if isinstance(nested, dict if by_name else list):
-            pairs = list(nested.items()) if isinstance(nested, dict) else list(enumerate(nested))
-            if not objects or all(isinstance(entry, dict) for _, entry in pairs):
-                entries += [(below, key, entry) for key, entry in pairs]
+        if part is None:
+            row.append(_encoded(nested))
+            if nested is not None:
                 del rest[name]
-                continue
-        if name not in rest:
-            rest[""] = [*rest.get("", ()), name]  # the field is missing, and not empty
+        elif isinstance(part, RecordTable):
+            if isinstance(nested, dict if part.kind in ("map", "pairs") else list):
+                pairs = list(nested.items()) if isinstance(nested, dict) else list(enumerate(nested))
+                if part.kind not in OBJECTS or all(isinstance(entry, dict) for _, entry in pairs):
+                    entries += [(part, key, entry) for key, entry in pairs]
+                    del rest[name]
+                    continue
+            if name not in rest:
+                rest[""] = [*rest.get("", ()), name]  # the field is missing, and not empty
+        else:
+            fits = isinstance(nested, dict) and bool(nested) and {*nested} <= {*part} and None not in nested.values()
+            row += [_encoded(nested.get(inner)) if fits and nested else None for inner in part]
+            if fits:
+                del rest[name]
     connection.execute(plan.write, (*keys, *row, json.dumps(rest).encode() if rest else None))
     for below, key, entry in entries:
         _write(connection, below, (*keys, key), entry)
 
 
-def _record(plan: _QueryPlan, row: Sequence[Any], rows_by_part: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
+def _record(plan: RecordTable, row: Sequence[Any], rows_by_part: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
     depth = len(plan.keys)
-    if plan.table.kind in ("values", "pairs"):
+    if plan.kind not in OBJECTS:
         return _decoded(row[depth])
     values, keys = iter(row[depth:]), tuple(row[:depth])
     other = json.loads(row[-1]) if row[-1] is not None else {}
     missing_fields = other.pop("", ())
-    inner, record = dict(plan.inner), dict[str, Any]()
-    for part in plan.table.fields:
-        if isinstance(part, Inner):
-            if part.name in missing_fields or part.name in other:
+    record = dict[str, Any]()
+    for name, part in plan.fields.items():
+        if isinstance(part, RecordTable):
+            if name in missing_fields or name in other:
                 continue
-            below = inner[part.name]
             entries = [
-                (line[depth], _record(below, line, rows_by_part))
-                for line in rows_by_part[below.table.table].get(keys, ())
+                (line[depth], _record(part, line, rows_by_part)) for line in rows_by_part[part.name].get(keys, ())
             ]
-            record[part.name] = (
-                dict(entries) if below.table.kind in ("map", "pairs") else [entry for _, entry in entries]
-            )
-        elif isinstance(part, NestedRecord):
-            group = {name: value for name in part.fields if (value := _decoded(next(values))) is not None}
-            if group:
-                record[part.name] = group
-        else:
-            stored, name = _decoded(next(values)), part.removesuffix("?")
-            if stored is not None:
-                record[name] = bool(stored) if part != name and isinstance(stored, int) else stored
+            record[name] = dict(entries) if part.kind in ("map", "pairs") else [entry for _, entry in entries]
+        elif part is None:
+            if (stored := _decoded(next(values))) is not None:
+                record[name] = stored
+        elif group := {inner: value for inner in part if (value := _decoded(next(values))) is not None}:
+            record[name] = group
     return {**record, **other}
 
 
@@ -266,7 +266,3 @@ def _decoded(value: Any) -> Any:
 
 def _q(name: str) -> str:
     return f'"{name}"'
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(map(_q, names))
