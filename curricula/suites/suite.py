@@ -122,8 +122,8 @@ class Suite(Settings):
 
     @model_validator(mode="after")
     def _cited(self) -> Suite:
-        given = {key for key in self.model_fields_set if key not in _ABOUT and getattr(self, key) is not None}
-        missing = sorted(given - {key.partition(".")[0] for key in self.sources})
+        set_keys = {key for key in self.model_fields_set if key not in _ABOUT and getattr(self, key) is not None}
+        missing = sorted(set_keys - {key.partition(".")[0] for key in self.sources})
         if missing:
             raise ConfigError(
                 "recipe.missing_key", f"{missing[0]} has no source; name its section under sources, or ours"
@@ -141,14 +141,14 @@ class Suite(Settings):
         return (f"{self.plays}:{self.variant}" if self.variant else self.plays) if self.plays else self.label
 
 
-def suite_named(word: str) -> bool:
-    """Return whether a word names a suite, with or without a variant."""
-    return word.partition(":")[0] in suite_names()
+def suite_named(label: str) -> bool:
+    """Return whether a label names a suite, with or without a variant."""
+    return label.partition(":")[0] in suite_names()
 
 
-def load_suite(word: str) -> Suite:
+def load_suite(label: str) -> Suite:
     """Load a suite with the variants in its name. Raises ConfigError for unknown ones."""
-    name, _, variants = word.partition(":")
+    name, _, variants = label.partition(":")
     values: dict[str, Any] = dict(read(find(name, "suite")))
     variants_by_name: Mapping[str, Any] = values.get("variants") or {}
     for variant in filter(None, variants.split("+")):
@@ -159,7 +159,7 @@ def load_suite(word: str) -> Suite:
                 f"{', '.join(variants_by_name) or 'none'}.",
             )
         values = _laid_over(values, variants_by_name[variant])
-    return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{word}'")
+    return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{label}'")
 
 
 def _laid_over(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,11 +83,11 @@ def table_of(name: str, kind: Kind, objects: Sequence[Any], above: tuple[str, ..
         return table
     order: list[str] = []
     for record in objects:
-        place = 0
+        position = 0
         for key in record:
             if key not in order:
-                order.insert(place, key)
-            place = order.index(key) + 1
+                order.insert(position, key)
+            position = order.index(key) + 1
     for key in order:
         values = [record[key] for record in objects if record.get(key) is not None]
         table.fields[key] = _part(f"{name}_{key}", values, table.keys)

@@ -201,15 +201,15 @@ def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[tuple[str, s
         if call is None:
             return []
         return [(TOOL_NAME, json.dumps({"choice": str(call.choice), "content": call.content}, ensure_ascii=False))]
-    found = []
+    calls = []
     for block in _CALL.findall(text):
         try:
             value, _ = json.JSONDecoder().raw_decode(block.strip())
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and value.get("name") in names and isinstance(value.get("arguments"), dict):
-            found.append((str(value["name"]), json.dumps(value["arguments"], ensure_ascii=False)))
-    return found
+            calls.append((str(value["name"]), json.dumps(value["arguments"], ensure_ascii=False)))
+    return calls
 
 
 def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> int:
@@ -219,9 +219,9 @@ def _sample(probabilities: Tensor, top_p: float, generator: torch.Generator) -> 
 def _in_order(logprobs: Tensor, greedy: bool, top_p: float, generator: torch.Generator) -> Iterator[int]:
     """Yield all tokens: first those of the nucleus as drawn one by one without replacement, then by probability."""
     if not greedy:
-        kept = nucleus(logprobs.exp(), top_p)
-        drawn = kept / torch.empty_like(kept).exponential_(generator=generator)
-        yield from drawn.argsort(descending=True)[: int(kept.count_nonzero())].tolist()
+        nucleus_V = nucleus(logprobs.exp(), top_p)
+        drawn = nucleus_V / torch.empty_like(nucleus_V).exponential_(generator=generator)
+        yield from drawn.argsort(descending=True)[: int(nucleus_V.count_nonzero())].tolist()
     yield from logprobs.argsort(descending=True).tolist()
 
 

@@ -293,27 +293,27 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         finally:
             tokens.generating += time.perf_counter() - began
         _keep_steps(tokens.extra, out.extra_fields)
-        spoken = list(out.token_ids)[: sampling["max_tokens"]]
-        if not spoken:
+        reply_ids = list(out.token_ids)[: sampling["max_tokens"]]
+        if not reply_ids:
             raise PolicyError("policy.no_reply", f"The rollout engine returned no token ({out.stop_reason}).")
-        logprobs = list(out.log_probs)[: len(spoken)] if out.log_probs else None
+        logprobs = list(out.log_probs)[: len(reply_ids)] if out.log_probs else None
         merged, tokens.mask, aligned = await self.ct_merge_assistant_token(
             tokens.ids,
-            spoken,
+            reply_ids,
             tokens.mask,
             tokens.logprobs if logprobs is not None else None,
             assistant_logprobs=logprobs,
         )
         tokens.ids, tokens.logprobs = merged.token_ids, aligned or []
         tokens.ends.append(len(tokens.mask) - 1)
-        tokens.counts.append(len(spoken))
+        tokens.counts.append(len(reply_ids))
         return PolicyReply(
-            text=self._text(spoken),
+            text=self._text(reply_ids),
             prompt_tokens=prompt,
-            completion_tokens=len(spoken),
-            token_ids=spoken,
+            completion_tokens=len(reply_ids),
+            token_ids=reply_ids,
             logprobs=logprobs,
-            truncated=len(spoken) >= sampling["max_tokens"] and spoken[-1] != self.tokenizer.eos_token_id,
+            truncated=len(reply_ids) >= sampling["max_tokens"] and reply_ids[-1] != self.tokenizer.eos_token_id,
         )
 
     async def _listen(
@@ -342,7 +342,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         actor = find_credit_actor()
         if self.stage.assignment != "group" or trajectory.context.phase != "train" or actor is None:
             return rewards
-        place = await actor.offer.remote(uid, rewards)
+        attempt_index = await actor.offer.remote(uid, rewards)
         while (group := await actor.offered.remote(uid, self.stage.job.algorithm.group)) is None:
             if (self.stage.folder / "fatal").exists():
                 raise TrainingError(
@@ -350,7 +350,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                     "Another conversation of the group could not be played. The log contains its error.",
                 )
             await asyncio.sleep(GROUP_PAUSE)
-        z = assign_credit(group, [uid] * len(group), self.stage.job.credit).z[place]
+        z = assign_credit(group, [uid] * len(group), self.stage.job.credit).z[attempt_index]
         return [0.0] * (len(rewards) - 1) + [float(z)] if rewards else []
 
     def _output(self, trajectory: Trajectory, tokens: _Tokens, rewards: list[float]) -> TurnRewards:
@@ -419,19 +419,19 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     def _cap_text_prompt_length(self, prompt_ids: list[int]) -> list[int]:
         """Raise ConfigError for an opening that is too long. verl would cut off its beginning with only a warning."""
-        most = self.rollout_config.prompt_length
-        if len(prompt_ids) > most:
+        max_tokens = self.rollout_config.prompt_length
+        if len(prompt_ids) > max_tokens:
             raise ConfigError(
                 "recipe.invalid_value",
-                f"An opening has {len(prompt_ids):,} tokens, and algorithm.max_prompt_tokens is {most:,}. Raise it.",
+                f"An opening has {len(prompt_ids):,} tokens, and algorithm.max_prompt_tokens is {max_tokens:,}. Raise it.",
             )
         return prompt_ids
 
     def _text(self, ids: Sequence[int]) -> str:
-        ended = bool(ids) and ids[-1] == self.tokenizer.eos_token_id
-        body = ids[:-1] if ended else ids
-        spoken = str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        return self._style.read(spoken) if ended else spoken
+        is_complete = bool(ids) and ids[-1] == self.tokenizer.eos_token_id
+        body = ids[:-1] if is_complete else ids
+        text = str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return self._style.read(text) if is_complete else text
 
     def _harmless(self, messages: Sequence[Message]) -> list[Message]:
         return [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
@@ -478,8 +478,8 @@ def _per_reply(rewards: Sequence[float], turns: Sequence[int]) -> list[float]:
     if not rewards:
         return []
     spread = [0.0] * len(turns)
-    for place, reward in zip(_last_replies(turns), rewards, strict=True):
-        spread[place] = reward
+    for reply_index, reward in zip(_last_replies(turns), rewards, strict=True):
+        spread[reply_index] = reward
     return spread
 
 
