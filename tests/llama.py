@@ -1,9 +1,12 @@
-"""A two-layer random Llama with a ChatML tokenizer whose template knows no tools, as SmolLM2's: made in a second."""
+"""Two-layer random models with a ChatML tokenizer whose template knows no tools, as SmolLM2's: made in a second."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import gguf
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -71,3 +74,60 @@ def llama(folder: Path, seed: int = 0, context: int = 2048) -> Path:
     model.save_pretrained(folder)
     tok.save_pretrained(folder)
     return folder
+
+
+def gguf_file(file: Path, seed: int = 0, *, tied: bool = True) -> Path:
+    """Write a two-layer random Qwen2 as Qwen's releases do, with the output layer as a tensor of its own; returns the file.
+
+    tied: the output layer is the embedding, quantised with more bits.
+    """
+    model = json.loads(tokenizer().backend_tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    width, mlp, heads, kv_heads = 64, 128, 4, 2
+    writer = gguf.GGUFWriter(file, "qwen2")
+    writer.add_block_count(2)
+    writer.add_context_length(2048)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(mlp)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_chat_template(TEMPLATE)
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape: int) -> np.ndarray:
+        return rng.normal(0, 0.08, shape).astype(np.float32)
+
+    def add(name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32) -> None:
+        packed = values if kind == gguf.GGMLQuantizationType.F32 else gguf.quants.quantize(values, kind)
+        writer.add_tensor(name, packed, raw_dtype=kind)
+
+    embedding = matrix(len(tokens), width)
+    add("token_embd.weight", embedding, gguf.GGMLQuantizationType.Q5_0)
+    add("output.weight", embedding if tied else matrix(len(tokens), width), gguf.GGMLQuantizationType.Q8_0)
+    add("output_norm.weight", np.ones(width, np.float32))
+    for layer in range(2):
+        for name, rows in (("attn_q", width), ("attn_k", width // 2), ("attn_v", width // 2)):
+            add(f"blk.{layer}.{name}.weight", matrix(rows, width))
+            add(f"blk.{layer}.{name}.bias", matrix(rows))
+        for name, rows, columns in (
+            ("attn_output", width, width),
+            ("ffn_gate", mlp, width),
+            ("ffn_up", mlp, width),
+            ("ffn_down", width, mlp),
+        ):
+            add(f"blk.{layer}.{name}.weight", matrix(rows, columns))
+        for name in ("attn_norm", "ffn_norm"):
+            add(f"blk.{layer}.{name}.weight", np.ones(width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file

