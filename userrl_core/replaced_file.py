@@ -16,7 +16,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield an open draft that becomes ``path`` when the block ends, on disk. An error leaves the file as it was.
 
     A link stays, and the file that it names is replaced, with its mode. A device or a pipe is written to: as root, a rename would
-    replace ``/dev/null`` for all programs.
+    replace ``/dev/null`` for all programs. A file in a folder that cannot be written is refused, although it could be overwritten.
     """
     if path.exists() and not path.is_file():  # before the links are resolved: that of /dev/stdout may name no path
         with path.open("wb") as file:
@@ -26,7 +26,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
     try:
-        with draft.open("wb") as file:
+        file = draft.open("wb")
+    except OSError as error:
+        raise OSError(error.errno, f"nothing can be written into its folder: {error.strerror}", str(path)) from None
+    try:
+        with file:
             if path.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file

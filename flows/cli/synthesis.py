@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.terminal import plain, refusals
 from userrl.machine.home import published_data
+from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
 
 Out = Annotated[
@@ -51,7 +52,8 @@ def synthesise(
         result = part("userrl-synthesis", "made").synthesise(
             source, domain, variant, folder, server_of(model, base_url), limit
         )
-        write_tasks(out, result.tasks)
+        with writing(out):
+            write_tasks(out, result.tasks)
     if model is not None:
         typer.echo(f"{result.calls:,} calls of {model}.")
     typer.echo(f"{len(result.tasks):,} of {result.found:,} tasks in {out}.")
@@ -86,7 +88,8 @@ def filter_by_difficulty(
         filtered = part("userrl-synthesis", "difficulty").filter_by_difficulty(
             read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
         )
-        write_tasks(out, filtered.tasks)
+        with writing(out):
+            write_tasks(out, filtered.tasks)
     count, total = len(filtered.tasks), filtered.played
     typer.echo(f"{count:,} of {total:,} tasks in {out}: the pass rate of {model} is between {least:g} and {most:g}.")
     if filtered.unscored:

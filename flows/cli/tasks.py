@@ -13,6 +13,7 @@ import typer
 from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl.machine.home import imported_tasks, published_data
+from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ def generate(
             for task in tasks:
                 typer.echo(plain_json(asdict(task), default=dict))
             return
-        write_tasks(out, tasks)
+        with writing(out):
+            write_tasks(out, tasks)
     typer.echo(f"{len(tasks):,} tasks in {out}.")
 
 

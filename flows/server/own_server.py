@@ -36,7 +36,9 @@ def default_port() -> int:
 def find_server() -> str | None:
     """Return the API address of this folder's or home's running server, or None. This process's Prefect will use it."""
     env_url = os.environ.get(URL)
-    urls = [dotenv_url(home()), f"http://127.0.0.1:{default_port()}/api", configured_url()]
+    urls = dict.fromkeys(
+        [dotenv_url(home()), f"http://127.0.0.1:{default_port()}/api", configured_url()]
+    )  # each is asked once
     url = env_url if env_url and listens(env_url) else None
     if not env_url:
         url = next((candidate for candidate in urls if candidate and _is_ours(candidate)), None)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
+from pathlib import Path
 
 from flows.server.own_server import configured_url, find_server
 from flows.server.password import (
@@ -41,7 +43,7 @@ def settle() -> None:
     if os.environ.pop(ENDS_WITH_WORKER, ""):
         end_with_parent()
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    if URL not in os.environ and find_server() is None and (dotenv_url(home()) or configured_url()):
+    if URL not in os.environ and _runs_none(home()) and (dotenv_url(home()) or configured_url()):
         os.environ[URL] = ""  # a temporary server
     _log_in(os.environ.get(URL))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
@@ -51,6 +53,12 @@ def settle() -> None:
         # With an empty URL Prefect cannot send events, and logs a traceback each time.
         for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
             logging.getLogger(name).addFilter(_silent)
+
+
+@cache
+def _runs_none(home: Path) -> bool:
+    """Return whether no server of a home answers. Each module with flows settles, and a stranger on the port takes 10 s to ask."""
+    return find_server() is None
 
 
 def temporary_server() -> bool:

@@ -6,6 +6,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from userrl_core.replaced_file import replacing
 
 
@@ -45,3 +47,9 @@ def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
     with replacing(tmp_path / "file") as draft:
         draft.write(b"new")
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_error_of_the_folder_names_the_file_and_not_its_draft() -> None:
+    with pytest.raises(OSError, match="its folder") as caught, replacing(Path("/proc/self/comm")):
+        pass
+    assert caught.value.filename == f"/proc/{os.getpid()}/comm"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from flows.cli.warehouse import app
@@ -96,3 +99,21 @@ def test_the_commands_answer(tmp_path: Path) -> None:
     missing = run.invoke(app, ["stats", "--warehouse", str(tmp_path / "nowhere")])
     assert missing.exit_code == 1
     assert "There is no warehouse" in missing.output
+
+
+def test_a_warehouse_on_a_read_only_file_system_is_checked(tmp_path: Path) -> None:
+    root = tmp_path / "warehouse"
+    some_run(root, "r1")
+    compact(root)
+    some_run(root, "r2")
+    read_only = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1"'
+    alone = ["unshare", "--map-root-user", "--mount", "bash", "-c"]
+    if subprocess.run([*alone, read_only, "bash", str(root)], capture_output=True).returncode:
+        pytest.skip("this machine gives no mounts of one's own")
+    code = (
+        "import sys; from pathlib import Path; from warehouse.upkeep.check import check\n"
+        "report = check(Path(sys.argv[1])); print(report.sound, report.packs)"
+    )
+    command = [*alone, f'{read_only} && exec "$2" -c "$3" "$1"', "bash", str(root), sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["True", "1"], "")

@@ -10,6 +10,7 @@ checksum. Duplicate keys, gaps in turn numbers and lost run rows are reported bu
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import warnings
 from dataclasses import dataclass, field
@@ -81,11 +82,13 @@ class CheckReport:
 def check(root: Path, *, repair: bool = False, full: bool = True) -> CheckReport:
     """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is running.
 
-    full: read every value of every pack, not only keys and counts.
+    A warehouse that cannot be written has no compactor, and is checked without its lock. full: read every value of every pack,
+    not only keys and counts.
     """
     report = CheckReport()
     check_exists(root)
-    with FolderLock.take(root / "compactor"):
+    writable = repair or os.access(root, os.W_OK)
+    with FolderLock.take(root / "compactor") if writable else contextlib.nullcontext():
         _format(root, repair, report)
         manifest = _manifest(root, repair, report)
         if manifest is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,13 +97,14 @@ def evaluation(
     tasks: int,
     user: dict[str, Any] | None = None,
     workers: Workers | None = None,
+    say: Callable[..., None] = lambda *args: None,
 ) -> tuple[str, str | None]:
     """Evaluate a run's checkpoint greedily, once per task. Return the evaluation's run and the checkpoint's id in it.
 
     A finished evaluation is reused.
 
     horizon: maximum agent turns. tasks: number of test tasks. user: the user; None takes the recipe's own.
-    workers: the processes that several evaluations share.
+    workers: the processes that several evaluations share. say: called with log lines as for `logging`.
     """
     request = EvaluateRequest(
         checkpoint=checkpoint, gyms=[gym], horizon=horizon, tasks=tasks, attempts=1, temperature=0.0, user=user
@@ -113,7 +114,7 @@ def evaluation(
         job = planned.job(run)
         done = job.finished()
         if done is None or not has_report(run):
-            planned.report(run, done or execute(job, workers=workers))
+            planned.report(run, done or execute(job, workers=workers, say=say))
     return run.id, planned.actors[0].id
 
 

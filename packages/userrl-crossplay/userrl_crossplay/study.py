@@ -95,14 +95,14 @@ def _evaluated(
             agents[START] = str(start)
         for row, checkpoint in agents.items():
             for column in study.evaluate:
-                yield (seed, row, column), _play(study, checkpoint, column, workers)
+                yield (seed, row, column), _play(study, checkpoint, column, workers, say)
                 done += 1
                 note_evaluations(study.name, study.hash, done, of)
         say("seed %d: evaluated", seed)
 
 
 def _play(
-    study: CrossPlay, checkpoint: str, column: str, workers: Workers
+    study: CrossPlay, checkpoint: str, column: str, workers: Workers, say: Callable[..., None]
 ) -> tuple[tuple[UserConversation, ...], Protocol]:
     run, actor = evaluation(
         checkpoint,
@@ -111,6 +111,7 @@ def _play(
         tasks=study.evaluation_tasks,
         user={"kind": "rule", "population": study.evaluate[column]},
         workers=workers,
+        say=say,
     )
     return tuple(conversations(run, actor, study.gym)), protocol_of(run, actor, study.gym)
 

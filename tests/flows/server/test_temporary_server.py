@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from flows.server.password import SERVER, made
 from flows.server.temporary_server import PORTS, TRIES, meet_no_other_server
 from tests.flows.server.locked_stand_in import locked_server
 from tests.makers import raises
+from tests.places import ROOT
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -86,3 +89,24 @@ def test_ports_of_temporary_servers_are_wide_and_set_once(temporary: SubprocessA
     meet_no_other_server()
     assert kind.__dict__["start"] is start
     assert kind._port_range is PORTS
+
+
+def test_a_stranger_on_the_port_is_asked_once_by_all_modules_with_flows(tmp_path: Path) -> None:
+    asked = 0
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+
+        def answer() -> None:
+            nonlocal asked
+            with contextlib.suppress(OSError):
+                while True:
+                    stranger.accept()[0].close()
+                    asked += 1
+
+        threading.Thread(target=answer, daemon=True).start()
+        (tmp_path / "prefect.toml").write_text(f'[api]\nurl = "http://127.0.0.1:{port}/api"\n')
+        environ = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
+        environ |= {"USERRL_HOME": str(tmp_path), "USERRL_PORT": str(port), "PYTHONPATH": str(ROOT)}
+        code = "import flows.train, flows.server.settings as s, os; os.environ.pop(s.URL); s.settle()"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, check=True)
+    assert asked == 2  # whether something listens, and whether it is ours

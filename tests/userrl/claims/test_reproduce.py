@@ -19,6 +19,7 @@ import pytest
 from tests.flows.small import environment
 from tests.userrl.claims.test_claims import TINY, written
 from tests.waits import runs
+from userrl.machine.slots import slots, take
 from userrl_core.json_files import GrowingLines
 from warehouse import open_warehouse
 
@@ -129,3 +130,14 @@ def test_a_term_to_the_whole_group_ends_it_in_order_and_leaves_no_process(
     assert begun[-1].returncode == 128 + signal.SIGTERM
     assert "Traceback" not in said
     assert psutil.wait_procs(below, timeout=60)[1] == []
+
+
+def test_a_run_that_waits_for_a_slot_is_announced(
+    tmp_path: Path, begun: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, home = written(tmp_path, overrides=LEARNS, tokens=30_000), tmp_path / "home"
+    monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
+    with take(home / "slots", 1, slots()):
+        begun.append(begin(home, claim))
+        assert begun[-1].stdout is not None
+        assert any("waits for a training slot" in line for line in begun[-1].stdout)
