@@ -61,10 +61,10 @@ def table(studies: Sequence[Study]) -> Iterator[str]:
         if not (DATA / study.file).is_file():
             continue
         runs = pl.read_csv(DATA / study.file, infer_schema_length=None).unique("run")
-        hours = f"{(runs['cpu_seconds'].sum() or 0) / 3600:.1f}"
+        hours = f"{float(runs['cpu_seconds'].sum()) / 3600:.1f}"
         tokens, gpu = NULL, NULL
         if study.tokens is not None:
-            total = len(runs) * study.tokens if isinstance(study.tokens, int) else runs[study.tokens].sum()
+            total = len(runs) * study.tokens if isinstance(study.tokens, int) else float(runs[study.tokens].sum())
             tokens, gpu = f"{total / 1e6:.1f} million", f"{total * gpu_seconds_of_token() / 3600:.1f}"
         yield f"| [{study.name}]({study.page}) | {len(runs)} | {tokens} | {hours} | {gpu} |"
 
