@@ -110,6 +110,16 @@ class Commands(TyperGroup):
         _ungiven_is_false(self, ctx)
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. An error of ours ends it with one sentence and exit status 1."""
+        try:
+            return super().invoke(ctx)
+        except UserRLError as error:
+            from flows.cli.terminal import error_line
+
+            print(error_line(error), file=sys.stderr)
+            raise typer.Exit(1) from None
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return every command, in the order of the help text."""
         return list(COMMANDS)
@@ -189,11 +199,6 @@ def main() -> None:
     """
     try:
         app()
-    except UserRLError as error:
-        from flows.cli.terminal import error_line
-
-        print(error_line(error), file=sys.stderr)
-        sys.exit(1)
     except UnicodeEncodeError as error:
         print(
             f"error: {ascii(error.object)[:200]} is not text in UTF-8. Write it in UTF-8. [argument.malformed]",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import quiet_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained models, and list them.")
@@ -37,8 +37,7 @@ def fetch(
         already_fetched = False
         typer.echo(plain(text), err=True)
 
-    with refusals():
-        record = fetch_model(name, source, say)
+    record = fetch_model(name, source, say)
     if as_json:
         typer.echo(plain_json(record, indent=2))
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.terminal import plain, refusals
+from flows.cli.terminal import plain
 from userrl.machine.home import published_data
 from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
@@ -47,13 +47,12 @@ def synthesise(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import write_tasks
 
-    with refusals():
-        folder = data or published_data() / "tau-bench"
-        result = part("userrl-synthesis", "made").synthesise(
-            source, domain, variant, folder, server_of(model, base_url), limit
-        )
-        with writing(out):
-            write_tasks(out, result.tasks)
+    folder = data or published_data() / "tau-bench"
+    result = part("userrl-synthesis", "made").synthesise(
+        source, domain, variant, folder, server_of(model, base_url), limit
+    )
+    with writing(out):
+        write_tasks(out, result.tasks)
     if model is not None:
         typer.echo(f"{result.calls:,} calls of {model}.")
     typer.echo(f"{len(result.tasks):,} of {result.found:,} tasks in {out}.")
@@ -81,15 +80,14 @@ def filter_by_difficulty(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import read_tasks, write_tasks
 
-    with refusals():
-        server = server_of(model, base_url, temperature=temperature)
-        if server is None:
-            raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
-        filtered = part("userrl-synthesis", "difficulty").filter_by_difficulty(
-            read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
-        )
-        with writing(out):
-            write_tasks(out, filtered.tasks)
+    server = server_of(model, base_url, temperature=temperature)
+    if server is None:
+        raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
+    filtered = part("userrl-synthesis", "difficulty").filter_by_difficulty(
+        read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
+    )
+    with writing(out):
+        write_tasks(out, filtered.tasks)
     count, total = len(filtered.tasks), filtered.played
     typer.echo(f"{count:,} of {total:,} tasks in {out}: the pass rate of {model} is between {least:g} and {most:g}.")
     if filtered.unscored:

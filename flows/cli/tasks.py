@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.synthesis import filter_by_difficulty, synthesise
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import imported_tasks, published_data
 from userrl.machine.output_files import writing
 from userrl_core.errors import ConfigError
@@ -40,21 +40,18 @@ def list_tasks(
     """
     from userrl_core.gyms import names
 
-    with refusals():
-        if gym is not None:
-            tasks = _of_split(gym, split)
-            if as_json:
-                typer.echo(
-                    plain_json([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks])
-                )
-                return
-            for task in tasks:
-                typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
-            typer.echo(f"{len(tasks):,} tasks. Next: userrl tasks show {gym} ID")
+    if gym is not None:
+        tasks = _of_split(gym, split)
+        if as_json:
+            typer.echo(plain_json([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks]))
             return
-        if split is not None:
-            raise ConfigError("argument.missing", "--split selects among the tasks of one gym. Name the gym.")
-        rows = [_counts(name) for name in names()]
+        for task in tasks:
+            typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
+        typer.echo(f"{len(tasks):,} tasks. Next: userrl tasks show {gym} ID")
+        return
+    if split is not None:
+        raise ConfigError("argument.missing", "--split selects among the tasks of one gym. Name the gym.")
+    rows = [_counts(name) for name in names()]
     if as_json:
         typer.echo(plain_json(rows, indent=2))
         return
@@ -82,12 +79,11 @@ def show(
 
     Example: userrl tasks show travel -n 3
     """
-    with refusals():
-        tasks = _of_split(gym, split)
-        if task_id is not None:
-            tasks = [task for task in tasks if task.id.startswith(task_id)]
-        if not tasks:
-            raise ConfigError("task.no_such_task", f"Gym '{gym}' has no such task. See userrl tasks list {gym}.")
+    tasks = _of_split(gym, split)
+    if task_id is not None:
+        tasks = [task for task in tasks if task.id.startswith(task_id)]
+    if not tasks:
+        raise ConfigError("task.no_such_task", f"Gym '{gym}' has no such task. See userrl tasks list {gym}.")
     for task in tasks[:count]:
         typer.echo(plain_json(asdict(task), indent=2, default=dict))
 
@@ -116,17 +112,16 @@ def validate(
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
     outcomes: list[Proof] = []
-    with refusals():
-        for gym in gyms or names():
-            if not gyms and gym in clashes():
-                typer.echo(f"{gym:<11} {clashes()[gym]}", err=True)
-                continue
-            try:
-                tasks = every_task(gym)
-            except ModuleNotFoundError as error:
-                typer.echo(f"{gym:<11} {_missing(error)}", err=True)
-                continue
-            outcomes += _progress(gym, list(proofs(first_of_each_source(tasks, limit))), quiet=as_json)
+    for gym in gyms or names():
+        if not gyms and gym in clashes():
+            typer.echo(f"{gym:<11} {clashes()[gym]}", err=True)
+            continue
+        try:
+            tasks = every_task(gym)
+        except ModuleNotFoundError as error:
+            typer.echo(f"{gym:<11} {_missing(error)}", err=True)
+            continue
+        outcomes += _progress(gym, list(proofs(first_of_each_source(tasks, limit))), quiet=as_json)
     if as_json:
         typer.echo(plain_json([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
     else:
@@ -153,19 +148,18 @@ def generate(
     from userrl_core.gyms import generate as generate_tasks
     from userrl_core.gyms.taskfile import write_tasks
 
-    with refusals():
-        try:
-            tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier is not None else {}))
-        except TypeError as error:
-            raise ConfigError(
-                "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."
-            ) from None
-        if out is None:
-            for task in tasks:
-                typer.echo(plain_json(asdict(task), default=dict))
-            return
-        with writing(out):
-            write_tasks(out, tasks)
+    try:
+        tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier is not None else {}))
+    except TypeError as error:
+        raise ConfigError(
+            "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."
+        ) from None
+    if out is None:
+        for task in tasks:
+            typer.echo(plain_json(asdict(task), default=dict))
+        return
+    with writing(out):
+        write_tasks(out, tasks)
     typer.echo(f"{len(tasks):,} tasks in {out}.")
 
 
@@ -189,20 +183,18 @@ def import_tasks(
     from userrl_core.gyms.taskfile import write_tasks
 
     if gym is None:
-        with refusals():
-            parts = [import_clone(source, published_data()) for source in sources]
+        parts = [import_clone(source, published_data()) for source in sources]
         if as_json:
             typer.echo(plain_json({"folder": str(published_data()), "parts": parts}))
             return
         typer.echo(f"{', '.join(parts)} in {published_data()}.")
         typer.echo("Next: userrl recipe show equalized-r2g --profile laptop --set data=published-or-ours")
         return
-    with refusals():
-        if len(sources) != 1:
-            raise ConfigError("argument.conflict", "--gym reads one clone. Give --from once, or omit --gym.")
-        tasks = load_published(gym, sources[0])
-        path = imported_tasks(gym)
-        write_tasks(path, tasks)
+    if len(sources) != 1:
+        raise ConfigError("argument.conflict", "--gym reads one clone. Give --from once, or omit --gym.")
+    tasks = load_published(gym, sources[0])
+    path = imported_tasks(gym)
+    write_tasks(path, tasks)
     counts: Counter[str] = Counter(task.split for task in tasks)
     if as_json:
         typer.echo(plain_json({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))

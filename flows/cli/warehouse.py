@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Compact, check and export the warehouse.")
 Root = Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")]
@@ -29,8 +29,7 @@ def compact(
     """
     from warehouse.upkeep.compact import compact as run
 
-    with refusals():
-        done = run(_root(root), everything=everything)
+    done = run(_root(root), everything=everything)
     if as_json:
         typer.echo(plain_json(asdict(done)))
         return
@@ -61,8 +60,7 @@ def check(
     """
     from warehouse.upkeep.check import check as run
 
-    with refusals():
-        report = run(_root(root), repair=repair)
+    report = run(_root(root), repair=repair)
     if as_json:
         typer.echo(plain_json(asdict(report) | {"sound": report.sound}))
     else:
@@ -87,8 +85,7 @@ def stats(root: Root = None, as_json: Json = False) -> None:
     """
     from warehouse.upkeep.stats import stats as run
 
-    with refusals():
-        size = run(_root(root))
+    size = run(_root(root))
     if as_json:
         typer.echo(plain_json(asdict(size)))
         return
@@ -109,8 +106,7 @@ def attach(root: Root = None) -> None:
     """
     from warehouse.query.attach import attach_script
 
-    with refusals():
-        typer.echo(attach_script(_root(root)))
+    typer.echo(attach_script(_root(root)))
 
 
 @app.command()
@@ -149,7 +145,7 @@ def export(
         return
     from warehouse.upkeep.export import export as run
 
-    with refusals(), alive:
+    with alive:
         done = run(_root(root), target, options=_options(option))
     if as_json:
         typer.echo(plain_json(asdict(done)))
@@ -172,8 +168,7 @@ def objects(
     """
     from warehouse.upkeep.exported import exported_objects
 
-    with refusals():
-        listing = exported_objects(target, table, options=_options(option))
+    listing = exported_objects(target, table, options=_options(option))
     for path in listing.paths:
         typer.echo(plain(path))
     for sentence in listing.damaged:
@@ -193,8 +188,7 @@ def import_conversations(
     from userrl.machine.hashes import file_hash
     from warehouse.upkeep.exchange.own_exports import bring_in, read_conversations
 
-    with refusals():
-        counts = bring_in(_root(root), read_conversations(file), digest=file_hash(file) if file.is_file() else "")
+    counts = bring_in(_root(root), read_conversations(file), digest=file_hash(file) if file.is_file() else "")
     for run, count in counts.items():
         typer.echo(plain(f"{run}: {count:,} conversations"))
 
@@ -213,7 +207,7 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
         "atif": atif.write_atif,
         "inspect": inspect_log.write_inspect,
     }
-    with refusals(), open_warehouse(root) as warehouse:
+    with open_warehouse(root) as warehouse:
         if form not in writers:
             raise ConfigError(
                 "argument.unknown_value",

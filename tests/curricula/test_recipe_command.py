@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 import curricula
 from curricula.gains import gains
 from curricula.yaml_files import read
-from flows.cli.training.recipe import app, parse_changes
+from flows.cli.main import app
+from flows.cli.training.recipe import parse_changes
 from tests.makers import raises
 from userrl_core.number_format import with_limits
 
@@ -14,7 +15,9 @@ runner = CliRunner()
 
 
 def test_show_prints_the_stage_table_and_where_values_came_from():
-    done = runner.invoke(app, ["show", "scaling-inter", "--profile", "laptop-quick", "--set", "algorithm.lr=1e-4"])
+    done = runner.invoke(
+        app, ["recipe", "show", "scaling-inter", "--profile", "laptop-quick", "--set", "algorithm.lr=1e-4"]
+    )
     assert done.exit_code == 0
     assert "rl-2       15    16    30        5  travel" in done.output
     lr = next(line for line in done.output.splitlines() if line.startswith("algorithm.lr "))
@@ -24,7 +27,7 @@ def test_show_prints_the_stage_table_and_where_values_came_from():
 
 
 def test_show_json_names_a_source_for_every_value():
-    done = runner.invoke(app, ["show", "equalized-r2g", "--profile", "none", "--json"])
+    done = runner.invoke(app, ["recipe", "show", "equalized-r2g", "--profile", "none", "--json"])
     assert done.exit_code == 0
     shown = json.loads(done.output)
     assert shown["total_steps"] == 270
@@ -34,20 +37,23 @@ def test_show_json_names_a_source_for_every_value():
 
 
 def test_list_names_recipes_and_profiles():
-    done = runner.invoke(app, ["list", "--json"])
+    done = runner.invoke(app, ["recipe", "list", "--json"])
     listed = json.loads(done.output)
     assert {"equalized-r2g", "tarl", "scaling-inter-textcraft"} <= {row["name"] for row in listed["recipes"]}
     assert {"laptop", "qwen3-8b"} <= set(listed["profiles"])
-    head, first, *_, last = runner.invoke(app, ["list"]).output.splitlines()
+    head, first, *_, last = runner.invoke(app, ["recipe", "list"]).output.splitlines()
     assert head.split() == ["recipe", "RL", "steps", "gyms", "minutes", "gain", "source"]
     assert (head.index("gyms"), head.index("gain")) == (first.index("errand"), first.index("+"))
     assert "Next: userrl recipe show" in last
 
 
 def test_a_control_says_why_it_is_expected_to_fail_and_only_itself(tmp_path):
-    assert "control: expected to fail, because raw turn rewards" in runner.invoke(app, ["show", "naive-sum"]).output
+    assert (
+        "control: expected to fail, because raw turn rewards"
+        in runner.invoke(app, ["recipe", "show", "naive-sum"]).output
+    )
     (tmp_path / "mine.yaml").write_text("extends: naive-sum\ncredit: {shaping: equalized}\n")
-    assert "control: expected" not in runner.invoke(app, ["show", str(tmp_path / "mine.yaml")]).output
+    assert "control: expected" not in runner.invoke(app, ["recipe", "show", str(tmp_path / "mine.yaml")]).output
     (tmp_path / "warm.yaml").write_text("extends: equalized-r2g-no-sft\ncold_start: {enabled: true}\n")
     assert curricula.load(str(tmp_path / "warm.yaml"), profile="laptop").control == ""
     assert curricula.load("equalized-r2g-no-sft", profile="laptop").control
@@ -61,7 +67,11 @@ def test_what_is_expected_of_a_recipe_is_no_part_of_its_identity():
 
 
 def test_the_list_has_the_gain_of_each_measured_recipe_or_that_it_is_a_control():
-    lines = {line.split()[0]: line for line in runner.invoke(app, ["list"]).output.splitlines() if " steps " in line}
+    lines = {
+        line.split()[0]: line
+        for line in runner.invoke(app, ["recipe", "list"]).output.splitlines()
+        if " steps " in line
+    }
     for name, gain in gains().items():
         control = curricula.load(name, profile="laptop", check=False).control
         expected = "control" if control else with_limits(gain, 2, sign=True)
@@ -76,7 +86,7 @@ def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
         (["show", "equalized-r2g", "--set", "x"], "argument.malformed"),
         (["show", "grpo", "--set", "credit.gama=1"], "recipe.unknown_key"),
     ):
-        done = runner.invoke(app, arguments)
+        done = runner.invoke(app, ["recipe", *arguments])
         assert done.exit_code == 1
         assert done.output.startswith("error: ")
         assert done.output.endswith(f" [{code}]\n")
@@ -85,7 +95,7 @@ def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
 
 def test_the_next_command_trains_what_was_shown_without_a_server():
     shown = ["show", "equalized-r2g", "--profile", "laptop-quick", "--set", "stages.*.mix={travel: 1}"]
-    assert runner.invoke(app, shown).output.splitlines()[-1] == (
+    assert runner.invoke(app, ["recipe", *shown]).output.splitlines()[-1] == (
         "Next: userrl train equalized-r2g --profile laptop-quick --set 'stages.*.mix={travel: 1}'"
     )
 
@@ -93,7 +103,7 @@ def test_the_next_command_trains_what_was_shown_without_a_server():
 def test_a_persons_values_are_shown_as_theirs_and_not_as_the_base_s(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: equalized-r2g\ncredit: {gamma: 0.93}\nprofiles: {laptop: {algorithm: {lr: 0.0003}}}\n")
-    lines = runner.invoke(app, ["show", str(file), "--profile", "laptop"]).output.splitlines()
+    lines = runner.invoke(app, ["recipe", "show", str(file), "--profile", "laptop"]).output.splitlines()
     assert lines[1] == "your own; other values from recipe equalized-r2g: UserRL 4.1 and table 6"
     came_from = {
         line.split()[0]: line.split(maxsplit=2)[2] for line in lines if line.startswith(("credit", "algorithm"))
@@ -106,7 +116,7 @@ def test_a_persons_values_are_shown_as_theirs_and_not_as_the_base_s(tmp_path):
 def test_a_misspelt_gym_is_one_sentence_with_the_nearest_name(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: equalized-r2g\nstages: [{steps: 4, horizon: 4, mix: {travle: 1}}]\n")
-    done = runner.invoke(app, ["show", str(file)])
+    done = runner.invoke(app, ["recipe", "show", str(file)])
     assert done.exit_code == 1
     sentence = (
         "error: Recipe 'mine' names a gym 'travle', which does not exist (did you mean 'travel'?). Known: agentgym, "
@@ -116,7 +126,7 @@ def test_a_misspelt_gym_is_one_sentence_with_the_nearest_name(tmp_path):
 
 
 def test_a_shipped_recipe_of_an_environment_that_is_not_here_can_be_looked_at():
-    done = runner.invoke(app, ["show", "fixed-webarena", "--profile", "none"])
+    done = runner.invoke(app, ["recipe", "show", "fixed-webarena", "--profile", "none"])
     assert done.exit_code == 0
     assert "needs the environment webarena, which this version does not have" in done.output
 

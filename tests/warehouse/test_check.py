@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.warehouse import app
+from flows.cli.main import app
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
 from warehouse import TurnLog, maintain
@@ -88,15 +88,15 @@ def test_the_commands_answer(tmp_path: Path) -> None:
     some_run(tmp_path, "r1")
     run = CliRunner()
     root = ["--warehouse", str(tmp_path)]
-    packed = run.invoke(app, ["compact", *root])
+    packed = run.invoke(app, ["warehouse", "compact", *root])
     assert packed.exit_code == 0, packed.output
     assert "15 turns into 1 packs" in packed.output
-    sound = run.invoke(app, ["check", "--json", *root])
+    sound = run.invoke(app, ["warehouse", "check", "--json", *root])
     assert (sound.exit_code, json.loads(sound.output)["sound"]) == (0, True)
-    assert json.loads(run.invoke(app, ["stats", "--json", *root]).output)["rows"]["turns"] == 15
+    assert json.loads(run.invoke(app, ["warehouse", "stats", "--json", *root]).output)["rows"]["turns"] == 15
     (tmp_path / "manifest.json").unlink()
-    assert run.invoke(app, ["check", *root]).exit_code == 1
-    missing = run.invoke(app, ["stats", "--warehouse", str(tmp_path / "nowhere")])
+    assert run.invoke(app, ["warehouse", "check", *root]).exit_code == 1
+    missing = run.invoke(app, ["warehouse", "stats", "--warehouse", str(tmp_path / "nowhere")])
     assert missing.exit_code == 1
     assert "There is no warehouse" in missing.output
 

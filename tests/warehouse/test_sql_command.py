@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from flows.cli.answers.prompt import words
 from flows.cli.answers.rows import Format, Rows, save
-from flows.cli.looking.sql import app
+from flows.cli.main import app
 from tests.makers import raises
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse, schema, views
@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(root: Path, *arguments: str, exit_code: int = 0) -> tuple[str, str]:
-    result = CliRunner().invoke(app, [*arguments, "--warehouse", str(root)])
+    result = CliRunner().invoke(app, ["sql", *arguments, "--warehouse", str(root)])
     assert result.exit_code == exit_code, result.output
     return result.stdout, result.stderr
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 
 
 def import_(
@@ -32,8 +32,7 @@ def import_(
     """
     import userrl
 
-    with refusals():
-        runs = userrl.import_logs(path, format=format, name=name)
+    runs = userrl.import_logs(path, format=format, name=name)
     if as_json:
         print(plain_json([asdict(run) for run in runs], indent=1))
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.terminal import plain, refusals
+from flows.cli.terminal import plain
 from userrl.machine.page_address import trajectory_address
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def play(
         typer.echo(plain(_line(turn, trajectory, as_side, last=last)))
 
     try:
-        with refusals():
-            trajectory = userrl.play(
-                gym, side=as_side, task=task, split=split, seed=seed, turns=horizon, model=model, base_url=base_url,
-                run=run, skill=skill, person=name, console=console, after_turn=after_turn,
-            )  # fmt: skip
+        trajectory = userrl.play(
+            gym, side=as_side, task=task, split=split, seed=seed, turns=horizon, model=model, base_url=base_url,
+            run=run, skill=skill, person=name, console=console, after_turn=after_turn,
+        )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("\nStopped.")
         raise typer.Exit(130) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
 
@@ -43,7 +43,7 @@ def show(
     from warehouse.query.browse import conversation, rivals
     from warehouse.query.failure import failure
 
-    with refusals(), open_warehouse(root) as warehouse:
+    with open_warehouse(root) as warehouse:
         traj_id = _identifier(trajectory)
         stored = conversation(warehouse, traj_id)
         if stored is None:

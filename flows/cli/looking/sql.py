@@ -52,31 +52,26 @@ def sql(
     row_format = Format.JSON if as_json else Format.VERTICAL if vertical else format
     row_format = row_format or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
     limit = limit or (KEPT if out else SHOWN)
-    with refusals():
-        if as_json + vertical + (format is not None) > 1:
-            raise ConfigError("argument.conflict", "--json, --vertical and --format each name a row format. Give one.")
-        if out and not (as_json or vertical or format) and out.suffix not in ENDINGS:
-            suffixes = ", ".join(ENDINGS)
-            raise ConfigError(
-                "argument.malformed", f"'{out}' has no suffix of a row format ({suffixes}). Give --format."
-            )
-        if row_format is Format.PARQUET and out is None:
-            raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
-        if text is None and sys.stdin.isatty():
-            if search or out:
-                option = "--search" if search else "--out"
-                raise ConfigError(
-                    "argument.missing", f"{option} needs the text in the call; the prompt does not read it."
-                )
-            from flows.cli.answers.prompt import converse
-            from userrl.machine.home import home
+    if as_json + vertical + (format is not None) > 1:
+        raise ConfigError("argument.conflict", "--json, --vertical and --format each name a row format. Give one.")
+    if out and not (as_json or vertical or format) and out.suffix not in ENDINGS:
+        suffixes = ", ".join(ENDINGS)
+        raise ConfigError("argument.malformed", f"'{out}' has no suffix of a row format ({suffixes}). Give --format.")
+    if row_format is Format.PARQUET and out is None:
+        raise ConfigError("argument.missing", "Parquet needs a file. Add --out rows.parquet.")
+    if text is None and sys.stdin.isatty():
+        if search or out:
+            option = "--search" if search else "--out"
+            raise ConfigError("argument.missing", f"{option} needs the text in the call; the prompt does not read it.")
+        from flows.cli.answers.prompt import converse
+        from userrl.machine.home import home
 
-            check_exists(root)
-            converse(_SqlSession(root, row_format, limit, seconds).answer, home() / "sql_history")
-        elif search:
-            _search(root, text or sys.stdin.read(), row_format, out, limit, seconds)
-        else:
-            _ask(root, sys.stdin.read() if text in (None, "-") else str(text), row_format, out, limit, seconds)
+        check_exists(root)
+        converse(_SqlSession(root, row_format, limit, seconds).answer, home() / "sql_history")
+    elif search:
+        _search(root, text or sys.stdin.read(), row_format, out, limit, seconds)
+    else:
+        _ask(root, sys.stdin.read() if text in (None, "-") else str(text), row_format, out, limit, seconds)
 
 
 class _SqlSession:

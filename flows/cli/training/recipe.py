@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.arguments import Json
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.terminal import plain, plain_json
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import with_limits
 
@@ -89,7 +89,7 @@ def show(
 
     requested_profile = None if profile == "none" else profile
     host = here()
-    with refusals(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         drafted = drafted_here(name, requested_profile, parse_changes(changes or []))
         recipe = drafted.recipe

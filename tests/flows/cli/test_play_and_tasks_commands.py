@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from flows.cli.looking.play import play
-from flows.cli.tasks import app as tasks_app
+from flows.cli.main import app
 from tests.makers import raises
 from tests.mock_server import MockServer, modest_user
 from tests.published import published
@@ -25,10 +23,6 @@ from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.records import Task
 from warehouse import open_warehouse
 
-cli = typer.Typer()
-cli.add_typer(tasks_app, name="tasks")
-cli.command()(play)
-
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +30,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(*arguments: str, typed: str = "") -> Result:
-    return CliRunner().invoke(cli, arguments, input=typed)
+    return CliRunner().invoke(app, arguments, input=typed)
 
 
 def test_playing_shows_each_turn_reward_as_it_falls_and_the_score() -> None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import typer
 from typer.testing import CliRunner, Result
 
-from flows.cli.looking.show import show
+from flows.cli.main import app
 from tests.warehouse.makers import play
 from warehouse import TurnLog
-
-cli = typer.Typer()
-cli.command()(show)
 
 HOSTILE = "\x1b[2Jgone \u202eback"
 
 
 def call(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, [*arguments, "--warehouse", str(root)])
+    return CliRunner().invoke(app, ["show", *arguments, "--warehouse", str(root)])
 
 
 def filled(root: Path) -> int:
