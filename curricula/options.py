@@ -19,23 +19,15 @@ from userrl_core.served.client import ChatServer, is_address
 from userrl_core.suggest import nearest
 
 INSTEAD = "set the key in the environment variable that api_key_env names (default: OPENAI_API_KEY)"
-_SECRET = re.compile(
-    r"^(x[-_]?)?(api|access|auth|secret|client)?[-_]?(key|token|secret|password|passwd|pwd|authorization|bearer)$", re.I
-)
 USER_OPTIONS = ("prompts", "strategy")
 """Options of a served user besides its server's: whose prompts it gets, and the strategy of tau's customer."""
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
-def is_secret(name: str) -> bool:
-    """Return whether a field of this name would hold a key or a password."""
-    return _SECRET.match(name) is not None
-
-
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that this kind of user lacks, for unusable values, and for keys anywhere in them."""
     for name in _names(options):
-        if is_secret(name):
+        if names_a_key(name):
             raise ConfigError(
                 "recipe.holds_key",
                 f"a recipe must not contain keys, because '{name}' would be stored with it; {INSTEAD}",
@@ -54,7 +46,7 @@ def check_url(url: str, label: str) -> None:
         raise ConfigError("model.bad_address", f"{label} is not an address such as http://127.0.0.1:8000/v1")
     parts = urlsplit(url)
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if "@" in parts.netloc or any(is_secret(name) or names_a_key(name) for name in names):
+    if "@" in parts.netloc or any(map(names_a_key, names)):
         raise ConfigError(
             "recipe.holds_key", f"{label} contains a password or a key, which would be stored with it; {INSTEAD}"
         )

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 _NAME = re.compile(
-    r"(?:^|[._-])(?:(?:api[_-]?)?key|token|passwd|password|secret|credentials?|authorization)$", re.IGNORECASE
+    r"(?:^|[._-])(?:api|access|auth|client)?"
+    r"(?:key|token|passwd|password|pwd|secret(?:key)?|credentials?|authorization|bearer)$",
+    re.IGNORECASE,
 )
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OTHER_KEY = re.compile(r"(?<!api)(?<!api[_-])(?:key|token)$", re.IGNORECASE)
@@ -16,15 +18,15 @@ _LONG_WORD = re.compile(r"(?=.*\d)[\w.~+/=-]{16,}")
 
 
 def names_a_key(name: str) -> bool:
-    """Return whether a field has a key's name: ``api_key``, ``openaiApiKey``, ``hf_token``, ``Authorization``, ``password``."""
+    """Return whether a field has a key's name: ``api_key``, ``apikey``, ``openaiApiKey``, ``hf_token``, ``Authorization``."""
     return bool(_NAME.search(_HUMP.sub("_", name)))
 
 
 def holds_a_key(name: str, value: Any) -> bool:
     """Return whether a field in another tool's file holds a key. A short text or a list under a name such as ``answer_key`` or
-    ``eos_token`` is none.
+    ``eos_token`` is none, and a shell's ``pwd`` is a folder.
     """
-    if not names_a_key(name) or not isinstance(value, str | list | dict) or not value:
+    if not names_a_key(name) or name.lower() == "pwd" or not isinstance(value, str | list | dict) or not value:
         return False
     return not _OTHER_KEY.search(name) or (isinstance(value, str) and bool(_LONG_WORD.fullmatch(value)))
 

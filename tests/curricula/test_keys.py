@@ -6,9 +6,10 @@ import traceback
 import pytest
 
 import curricula
-from curricula.options import check_url, is_secret
+from curricula.options import check_url
 from tests.makers import raises
 from userrl_core.errors import ConfigError
+from userrl_core.key_names import names_a_key
 from userrl_core.served.client import ChatClient, ChatServer
 
 KEY = "sk-proj-0123456789abcdef"
@@ -86,9 +87,9 @@ def test_what_names_a_secret():
         "password",
         "client_secret",
     ):
-        assert is_secret(name), name
+        assert names_a_key(name), name
     for name in ("api_key_env", "max_tokens", "token_field", "stop_token_ids", "keyword", "monkey", "model"):
-        assert not is_secret(name), name
+        assert not names_a_key(name), name
 
 
 @pytest.mark.parametrize(
