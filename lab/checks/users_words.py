@@ -2,6 +2,7 @@
 
     python -m lab.checks.users_words dev                     prints how many are found, and the alarms in honest conversations
     python -m lab.checks.users_words test --log FILE         scores the test half and appends a line for each kind to FILE
+    python -m lab.checks.users_words dev --judge SERVER      a served model reads the words; SERVER: JSON of its options
 
 `data/users/words/SPEC.md` is what the writers were told. Nobody reads the test half while rules change, and each scoring of it
 is logged with its time and commit. The words were written by language models with separate contexts, not by people.
@@ -13,6 +14,7 @@ import argparse
 import csv
 import datetime
 import json
+import random
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -171,6 +173,15 @@ def logged(half: str, reader: str, counts: list[Score], file: Path) -> None:
             )
 
 
+def drawn(exchanges_by_kind: Mapping[str, list[dict[str, str]]], share: float) -> dict[str, list[dict[str, str]]]:
+    """Return a share of the exchanges of each kind, the same at every call."""
+    generator = random.Random(0)
+    return {
+        kind: generator.sample(exchanges_by_kind[kind], round(share * len(exchanges_by_kind[kind])))
+        for kind in (*KINDS, *HONEST)
+    }
+
+
 def main() -> None:
     """Print the table of one half."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -178,15 +189,21 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a CSV file that the counts are appended to; needed for test")
     parser.add_argument("--missed", action="store_true", help="of dev: print what is missed, and the alarms")
     parser.add_argument("--acts", choices=("patterns", "encoder"), default="encoder", help="who reads the words")
+    parser.add_argument("--judge", help="a served model reads the words: JSON with the options of its server")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the exchanges of each kind, drawn with seed 0"
+    )
     arguments = parser.parse_args()
     if arguments.half == "test" and (arguments.log is None or arguments.missed):
         parser.error("The test half is scored with --log and never shown.")
     exchanges_by_kind = json.loads((WORDS / f"{arguments.half}.json").read_text(encoding="utf-8"))
-    rows = audited(exchanges_by_kind, reader=reader_of(arguments.acts))
+    exchanges_by_kind = drawn(exchanges_by_kind, arguments.share) if arguments.share < 1 else exchanges_by_kind
+    reader = reader_of("judge", json.loads(arguments.judge)) if arguments.judge else reader_of(arguments.acts)
+    rows = audited(exchanges_by_kind, reader=reader)
     counts = scores(rows)
     print(Document("", (table(counts),)).markdown())
     if arguments.log:
-        logged(arguments.half, arguments.acts, counts, arguments.log)
+        logged(arguments.half, reader.name, counts, arguments.log)
     if arguments.missed:
         exchanges = [exchange for kind in (*KINDS, *HONEST) for exchange in exchanges_by_kind[kind]]
         for exchange, (kind, row) in zip(exchanges, rows, strict=True):

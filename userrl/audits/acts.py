@@ -1,4 +1,4 @@
-"""The readers of dialogue acts: patterns, or the encoder of this home in a process of its own."""
+"""The readers of dialogue acts: patterns, the encoder of this home in a process of its own, or a served model."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from analysis.users.patterns import PatternActs
+from curricula.validation import validated
+from userrl.audits.served_acts import ServedActs
 from userrl.machine.pretrained import ENCODER, encoder_path
+from userrl.run.readiness import refuse_missing_key
 from userrl_core.errors import ConfigError
 from userrl_core.judging.acts import Act, ActReader, Utterance
+from userrl_core.served.client import ChatServer
 
-Acts = Literal["auto", "patterns", "encoder"]
+Acts = Literal["auto", "patterns", "encoder", "judge"]
 
 
 SURE: frozenset[Act] = frozenset({"confirms"})
@@ -56,8 +60,16 @@ class EncoderProcess:
         ]
 
 
-def reader_of(acts: Acts = "auto") -> ActReader:
-    """Return a reader. auto: the encoder where this home has it, else patterns. Raises ConfigError without the encoder."""
+def reader_of(acts: Acts = "auto", judge: str | Mapping[str, Any] | None = None) -> ActReader:
+    """Return a reader. auto: the encoder where this home has it, else patterns. judge: the model that reads, by its name or the
+    options of its server. Raises ConfigError without the encoder, or without the judge.
+    """
+    if (acts == "judge") != (judge is not None):
+        raise ConfigError("argument.missing", "A served model reads the acts with both: --acts judge --judge MODEL.")
+    if judge is not None:
+        server = validated(ChatServer, {"model": judge} if isinstance(judge, str) else dict(judge), "--judge")
+        refuse_missing_key(server)
+        return ServedActs(server)
     folder = None if acts == "patterns" else encoder_path()
     if folder is not None:
         return EncoderProcess(folder)

@@ -1,20 +1,20 @@
-"""An audit of the users in stored conversations: their errors, and a verdict for every failure. No language model is called.
+"""An audit of the users in stored conversations: their errors, and a verdict for every failure.
 
 The audit is stored in the table ``user_features``. A conversation whose row has not changed is not written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from analysis.users.audit import audit
 from analysis.users.conversation import conversation
 from analysis.users.distance import MIN_CONVERSATIONS, Distance, Users, distance
 from analysis.users.features import DIMENSIONS, fingerprint, typical
 from analysis.users.mixture import Mixture, mixture
-from userrl.audits.acts import reader_of
+from userrl.audits.acts import Acts, reader_of
 from userrl.audits.chitchat import CHITCHAT
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
@@ -98,15 +98,16 @@ def audit_user(
     phase: str | None = None,
     against: str | None = None,
     mix: Sequence[str] = (),
-    acts: Literal["auto", "patterns", "encoder"] = "auto",
+    acts: Acts = "auto",
+    judge: str | Mapping[str, Any] | None = None,
 ) -> UserAuditReport:
     """Report the errors of the users in a run's stored conversations, with a verdict for every failure, and store them.
 
     phase: train, validate, evaluate, distill or play; by default evaluate, and play for the run people. against: people,
     people:chitchat, a run or a file that can be imported, whose users are the reference of a distance. mix: further runs and
     files, to find the mixture of users that is nearest to the reference. acts: who reads the words; auto is the encoder where
-    this home has it (`userrl model fetch all-minilm-l6-v2`), else patterns. No language model is called. Raises ConfigError
-    with one sentence.
+    this home has it (`userrl model fetch all-minilm-l6-v2`), else patterns. judge: with acts="judge" the served model that reads
+    them, a name or the options of its server; otherwise no language model is called. Raises ConfigError with one sentence.
     """
     quiet_process()
     run_id = str(find_run(warehouse_dir(), run)["run_id"])
@@ -121,7 +122,7 @@ def audit_user(
         )
     run_users = fingerprints(run_id, of_people(stored) if run_id == PEOPLE else stored)
     measured, mixed = (None, None) if against is None else _distances(run_users, against, mix)
-    users = _audited(run_id, phase, stored, reader_of(acts))
+    users = _audited(run_id, phase, stored, reader_of(acts, judge))
     written, not_stored = _store(users)
     return UserAuditReport(users, written, not_stored, measured, mixed)
 

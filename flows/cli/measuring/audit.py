@@ -120,9 +120,13 @@ def user(
         ),
     ] = None,
     acts: Annotated[
-        Literal["auto", "patterns", "encoder"],
+        Literal["auto", "patterns", "encoder", "judge"],
         typer.Option(help="Who reads the words. Default: the encoder where it was fetched, else patterns."),
     ] = "auto",
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", help="With --acts judge: the served model, or JSON with the options of its server."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the errors of users, and whose error each failed conversation shows.
@@ -133,7 +137,7 @@ def user(
     """
     import userrl
 
-    done = userrl.audit_user(run, phase=phase, against=against, mix=mix or (), acts=acts)
+    done = userrl.audit_user(run, phase=phase, against=against, mix=mix or (), acts=acts, judge=_judge(judge))
     print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)), end="\n" if as_json else "")
 
 

@@ -24,7 +24,7 @@ from tests.published import published
 from userrl_core.interact import InteractCall, render_call, tool_schema
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.completion import Completer, CompletionRequest, calls_of
+from userrl_core.training.local.completion import SHORTEST_SHARED, Completer, CompletionRequest, calls_of, shared_tokens
 from userrl_core.training.local.state import load_checkpoint
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
@@ -93,6 +93,19 @@ def test_the_same_seed_gives_the_same_reply_whatever_it_is_batched_with(folder: 
     others = [CompletionRequest([{"role": "user", "content": "x" * n}], seed=n, max_tokens=n) for n in (3, 9, 20)]
     assert ours.complete([one])[0].ids == ours.complete([*others, one])[-1].ids
     assert ours.complete([one])[0].ids != ours.complete([CompletionRequest(QUESTION, seed=8, max_tokens=12)])[0].ids
+
+
+def test_a_beginning_that_all_requests_share_is_computed_once_and_no_reply_changes(folder: Path) -> None:
+    ours, rules = completer(folder), {"role": "system", "content": "answer red blue green or grey " * 4}
+    requests = [
+        CompletionRequest([rules, {"role": "user", "content": text}], temperature=0.0, max_tokens=12)
+        for text in ("coat", "shoes and hat", "0 1 2 3")
+    ]
+    prompts = [ours.prompt(request) for request in requests]
+    assert shared_tokens(prompts) > SHORTEST_SHARED
+    assert shared_tokens([prompts[0], prompts[0]]) == len(prompts[0]) - 1
+    assert shared_tokens(prompts[:1]) == 0
+    assert [reply.ids for reply in ours.complete(requests)] == [ours.complete([one])[0].ids for one in requests]
 
 
 def test_log_probabilities_are_those_of_the_whole_distribution(folder: Path) -> None:

@@ -28,7 +28,7 @@ def users_blocks(users: AuditedUsers) -> Iterator[Block]:
     audit = users.audit
     yield Text(
         f"{len(audit.rows)} conversations of phase {users.phase}, {len(audit.failed)} failed ones with a verdict. "
-        + READERS[audit.reader]
+        + READERS.get(audit.reader, f"Words were read by the served model {audit.reader}.")
     )
     if users.unknown:
         yield Text(f"{users.unknown} are of gyms whose tasks do not hold the truth, so their errors cannot be seen.")

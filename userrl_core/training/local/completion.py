@@ -21,6 +21,8 @@ from userrl_core.training.local.samples import COLDEST, draw_tokens, nucleus, pa
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.constrained import CallRule, required_call
 
+SHORTEST_SHARED = 32
+"""Tokens of a common beginning from which it is computed once."""
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
@@ -104,8 +106,16 @@ class Completer:
         generators = [torch.Generator().manual_seed(request.seed) for request in requests]
         rules = [self._rule(request) for request in requests]
         rows = list(range(len(requests)))
-        decoder = make_decoder(self._model, len(rows), max(map(len, prompts)) + min(max(budgets), 256))
-        ids, real = pad(prompts, self._pad, left=True, device=next(self._model.parameters()).device)
+        columns = max(map(len, prompts)) + min(max(budgets), 256)
+        device = next(self._model.parameters()).device
+        if shared := shared_tokens(prompts):  # such as a judge's rules: computed once for all rows
+            decoder = make_decoder(self._model, 1, columns)
+            opening = torch.tensor([prompts[0][:shared]], device=device)
+            decoder.feed(opening, torch.ones_like(opening, dtype=torch.bool))
+            decoder.keep(torch.zeros(len(rows), dtype=torch.long, device=device))
+        else:
+            decoder = make_decoder(self._model, len(rows), columns)
+        ids, real = pad([prompt[shared:] for prompt in prompts], self._pad, left=True, device=device)
         logits = decoder.feed(ids, real)
         while True:
             for index, row in enumerate(rows):
@@ -229,3 +239,13 @@ def _cut(text: str, request: CompletionRequest) -> int | None:
     """Return where the first stop text begins; None where there is none."""
     stops = () if request.tool_choice == "required" else request.stop
     return min((text.index(stop) for stop in stops if stop in text), default=None)
+
+
+def shared_tokens(prompts: Sequence[list[int]]) -> int:
+    """Return how many tokens all prompts begin with, less than any of them has; 0 for one prompt or a short beginning."""
+    if len(prompts) < 2:
+        return 0
+    first, last = min(prompts), max(prompts)  # in order of tokens: what these two share, all share
+    limit = min(map(len, prompts)) - 1
+    shared = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
+    return min(shared, limit) if shared >= SHORTEST_SHARED else 0
