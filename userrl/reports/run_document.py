@@ -208,7 +208,7 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
         "Training conversations; raw values, and a Gaussian average with a sigma of 2 steps.",
         panel_lines(drawn),
     )
-    if judge := judge_of(warehouse, report.run):
+    if not report.judge and (judge := judge_of(warehouse, report.run)):
         yield Text(judge_reliability(judge, report.run))
 
 

@@ -27,6 +27,8 @@ class RunReport(BaseModel):
     profile: str | None
     control: str = ""
     """Why a negative control was expected to fail. Empty for other recipes, and in earlier reports."""
+    judge: str = ""
+    """How reliable the judge of turns is that training used; empty without one, and in a report of an earlier version."""
     seed: int
     backend: str = "local"
     demonstrations: KeptDemonstrations | None = None

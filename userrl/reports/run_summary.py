@@ -55,6 +55,8 @@ def facts(report: RunReport) -> Iterator[Block]:
     yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f", seed {report.seed}."))
     if report.evaluated is not None:
         yield Text(_evaluated(report.evaluated))
+    if report.judge:
+        yield Text(report.judge)
     if report.from_scratch:
         yield Text("The model is trained from scratch; its scores say nothing about pretrained models.")
     if report.demonstrations is not None:

@@ -12,6 +12,7 @@ from curricula.shown import replacement
 from userrl.machine.home import warehouse_dir
 from userrl.reports.card import branches_of_alarms, make_card
 from userrl.reports.curves import CurvePoint, along, curve_points
+from userrl.reports.judge_reliability import judge_reliability
 from userrl.reports.run_report import (
     REPORT_FILE,
     CardAlarm,
@@ -98,6 +99,7 @@ def write_report(
         data=data_used(plan.recipe),
         evaluated=evaluated,
         control=plan.recipe.control,
+        judge=judge_reliability(plan.recipe.judge.model_dump(), run.id) if trained and plan.recipe.judge else "",
         warnings=plan.recipe.warnings,
         warehouse=str(warehouse_dir()),
         folder=str(run.folder),

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from userrl.reports.document import Document
 from userrl.reports.judge_reliability import judge_reliability
+from userrl.reports.run_report import RunReport
+from userrl.reports.run_summary import facts
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,10 @@ from userrl.reports.judge_reliability import judge_reliability
 )
 def test_a_report_says_how_reliable_its_judge_of_turns_is(judge: dict[str, Any], words: str) -> None:
     assert words in judge_reliability(judge, "r")
+
+
+def test_a_run_s_summary_names_the_reliability_of_its_judge_of_turns() -> None:
+    report = RunReport(run="r", recipe="tarl", profile="laptop", seed=0, warehouse="", folder="")
+    sentence = judge_reliability({"model": "rule"}, "r")
+    assert sentence in Document("", tuple(facts(report.model_copy(update={"judge": sentence})))).text()
+    assert "marked the turns" not in Document("", tuple(facts(report))).text()

@@ -78,6 +78,7 @@ ALIKE = {
     "tarl-no-math": "grpo-entropy-mask",
     "tarl-ppo": "ppo-per-turn",
     "tarl-ppo-turn": "ppo-per-turn",
+    "tarl-v2": "tarl",
     "warm-up": "tarl-warm-up",
 }
 """Recipes without a gym, algorithm, schedule, credit or judge that no recipe of `make test-slow` has: one that is like each."""
