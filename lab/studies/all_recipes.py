@@ -22,8 +22,7 @@ import curricula
 from curricula import Recipe
 from flows.cli.training.recipe import parse_changes
 from lab.rows import DATA, add_row, read_rows
-from userrl.machine.code_version import code_version
-from userrl.machine.home import quiet_process
+from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.reports.run_report import RunReport
 from userrl.run.ending import last_step
 from userrl.run.plan import plan_run
@@ -32,6 +31,7 @@ from userrl.run.request import TrainRequest
 from userrl.stages.here import train_here
 from userrl_core.errors import UserRLError
 from userrl_core.processes import ProcessDied
+from warehouse.files.runs import find_run
 
 RUNS = DATA / "recipes" / "runs.csv"
 KEY = ("recipe", "values", "seed")
@@ -73,19 +73,19 @@ def run(name: str, seed: int, overrides: dict[str, Any]) -> bool:
     if rows and not overrides:
         add_row(RUNS, KEY, {**rows[0], "recipe": name})
         return True
-    begun = datetime.now(UTC)
     try:
         report = train_here(plan)
     except (UserRLError, ProcessDied) as error:
         print(f"{name}, seed {seed}: {error}", file=sys.stderr, flush=True)
         return False
+    stored = find_run(warehouse_dir(), report.run)  # a run that was finished earlier keeps its commit and its start
     row = {
         "recipe": name,
         "values": values,
         "seed": seed,
         "run": report.run,
-        "commit": code_version(),
-        "started": begun.strftime("%Y-%m-%d %H:%M:%S"),
+        "commit": stored["code_version"],
+        "started": datetime.fromtimestamp(stored["created"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "machine": processor(),
         **scores(report),
         "cpu_seconds": round(sum(report.cpu_seconds.values()), 1),
