@@ -7,10 +7,15 @@ not be sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+MAX_DEPTH = 100
+"""The most lists and objects inside each other. What repeats a value deeper than some hundreds cannot be written."""
 
 
 class JsonBodies:
@@ -50,8 +55,17 @@ def read_body(text: str | bytes) -> Any:
     """Return the value of a JSON text that can be written again as UTF-8.
 
     Raises ValueError for a text that is no JSON. NaN, infinite numbers, numbers of thousands of digits and halves of characters
-    are no JSON here. Raises RecursionError for a text that is nested too deeply.
+    are no JSON here, nor is a text that is nested deeper than `MAX_DEPTH`: that, or RecursionError.
     """
     value = json.loads(text)
+    level, depth = [value], 0
+    while level := [item for part in level if isinstance(part, (dict, list)) for item in _items(part)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value
+
+
+def _items(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return part.values() if isinstance(part, dict) else part

@@ -106,3 +106,12 @@ def test_a_tool_is_not_called_with_nan_or_a_number_beyond_64_bits() -> None:
             answer = client.post(f"{address}/sessions/{session}/tools/think", content=f'{{"thought": {value}}}')
             assert answer.json()["error"].startswith(("the tool call is not JSON", "Invalid JSON: ")), answer.text
         assert server.find(session).writes == []
+
+
+def test_a_body_that_is_nested_deeper_than_an_answer_can_repeat_is_refused() -> None:
+    with TestClient(app_of(GymServer("errand", "test", "rule")), base_url="http://127.0.0.1") as client:
+        for depth in (150, 900, 100_000):
+            for body in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+                answer = client.post("/create", content=body, headers={"content-type": "application/json"})
+                assert (answer.status_code, "Invalid JSON" in answer.json()["error"]) == (400, True)
+        assert client.post("/create", json={"config": None}).status_code == 200
