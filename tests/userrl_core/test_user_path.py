@@ -7,14 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.foreign.formats import recognised
 from curricula.yaml_files import read
+from tests.makers import raises
 from userrl_core.errors import UserRLError
+from userrl_core.gyms import load_published
 from userrl_core.gyms.released import read_json, read_parquet, read_rows
 from userrl_core.gyms.released_texts import Source
 from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.gyms.textcraft.minecraft import read_recipes
 from userrl_core.judging.released import read_prompt
 from warehouse.upkeep.exchange.own_exports import read_conversations
 
@@ -49,3 +54,24 @@ def test_a_pipe_in_a_copy_of_released_code_is_refused(tmp_path: Path) -> None:
         read_prompt(tmp_path)
     with pytest.raises(UserRLError, match=r"env\.py"):
         Source(tmp_path, "userrl", "env.py")
+
+
+def test_a_release_without_a_task_is_refused(tmp_path: Path) -> None:
+    with raises("task.none_left", "textcraft"):
+        (tmp_path / "textcraft_recipes.json").write_text("{}")
+        load_published("textcraft", tmp_path)
+
+
+@pytest.mark.parametrize("content", ["null", "[]", '"x"'])
+def test_recipes_of_minecraft_in_another_form_are_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "textcraft_recipes.json").write_text(content)
+    with raises("task.file_unreadable", "textcraft_recipes.json"):
+        read_recipes(tmp_path)
+
+
+def test_a_table_of_travel_without_a_column_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "travel22_multiturn_onechoice"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"reward_model": [1]}), folder / "train.parquet")
+    with raises("task.file_unreadable", "columns prompt, reward_model"):
+        load_published("travel", tmp_path)

@@ -284,7 +284,12 @@ def load_published(name: str, path: str | Path) -> list[Task]:
             "task.file_missing",
             f"The folder {root} does not exist. Give the root folder of a copy of the released repository.",
         )
-    return list(_of_this_gym(name, module, list(loader(root))))
+    published = list(_of_this_gym(name, module, list(loader(root))))
+    if not published:
+        raise TaskError(
+            "task.none_left", f"The files in {root} hold no task of gym '{name}'. Copy them again from the release."
+        )
+    return published
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:

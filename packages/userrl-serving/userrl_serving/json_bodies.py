@@ -13,7 +13,6 @@ from typing import Any
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-
 MAX_DEPTH = 100
 """The most lists and objects inside each other. What repeats a value deeper than some hundreds cannot be written."""
 

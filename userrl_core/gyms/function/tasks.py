@@ -109,13 +109,14 @@ def load_published(root: Path) -> list[Task]:
         for field in ("id", "rule", "test_case", "expected_result"):
             if field not in record:
                 raise TaskError("task.invalid_field", f"{where}: field '{field}' is missing.")
+        name = text_field(record, "id", path, index)
         payload = {"rule": record["rule"], "test_case": record["test_case"], "expected": record["expected_result"]}
         check_payload(payload, where)
-        if record["id"] in by_id:
+        if name in by_id:
             raise TaskError(
-                "task.duplicate", f"{where}: id '{record['id']}' occurs twice. Give every task an id that no other has."
+                "task.duplicate", f"{where}: id '{name}' occurs twice. Give every task an id that no other has."
             )
-        by_id[record["id"]] = payload
+        by_id[name] = payload
     loaded: dict[str, Task] = {}
     for split, name in SPLITS.items():
         for index, row in enumerate(read_parquet(root / name, ["reward_model"])):

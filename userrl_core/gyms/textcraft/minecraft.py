@@ -7,7 +7,6 @@ folder in file-system order. Here the order is by name, and nothing depends on a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import MissingFileError, TaskError
+from userrl_core.gyms.released import read_json
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe
-from userrl_core.user_path import read_text
 
 FILE = "textcraft_recipes.json"
 FOLDER = "agentenv-textcraft/agentenv_textcraft/recipes"
@@ -33,14 +32,7 @@ def read_recipes(root: Path) -> dict[str, Any]:
         raise MissingFileError(
             "task.file_missing", f"Neither {root / FILE} nor {root / FOLDER} exists. Give a copy of AgentGym."
         )
-    files = {}
-    for path in paths:
-        try:
-            files[path.name] = json.loads(read_text(path))
-        except (OSError, ValueError) as error:
-            raise TaskError(
-                "task.file_unreadable", f"{path} cannot be read as JSON ({type(error).__name__})."
-            ) from None
+    files = {path.name: read_json(path, dict) for path in paths}
     return dict(files[FILE]) if FILE in files else files
 
 

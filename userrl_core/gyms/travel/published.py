@@ -16,11 +16,13 @@ from userrl_core.gyms.travel.scenario import COMPOSITIONS, tier_of
 from userrl_core.gyms.travel.world import ASPECTS
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
+from userrl_core.user_path import open_file
 
 FOLDERS = ("data/travel{}_multiturn_onechoice", "data/travel{}_multiturn")
 """The prompts differ only in their rule on repeated choices. The tasks are the same."""
 DATABASES = ("gyms/TravelGym/travelgym/data/travelgym_data_{}.json", "travelgym/data/travelgym_data_{}.json")
 """Paths of a composition's options in UserRL and in UserBench, whose copy may be next to UserRL's."""
+COLUMNS = ["prompt", "reward_model"]
 _PART = re.compile(r"(\w+):(\d)-\d+\Z")
 _BEST = re.compile(r"[ACFHR]\d+")
 Data = dict[str, Any]
@@ -183,10 +185,14 @@ def _table(path: Path) -> Any:
 
     try:
         # One thread: starting a pool takes longer than decoding files of this size.
-        return pq.ParquetFile(path).read(columns=["prompt", "reward_model"], use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+        with open_file(path) as file:
+            table = (
+                pq.ParquetFile(file).read(columns=COLUMNS, use_threads=False).select(COLUMNS)
+            )  # a missing one: KeyError
+    except (pa.ArrowException, OSError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise TaskError(
             "task.file_unreadable",
-            f"{path} is not a readable parquet file with columns prompt, reward_model ({reason}).",
+            f"{path} is not a readable parquet file with columns {', '.join(COLUMNS)} ({reason}).",
         ) from None
+    return table
