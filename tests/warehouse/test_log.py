@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import LogError
 from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.runs import register_run
+from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 
 
@@ -350,6 +353,20 @@ def test_a_full_disk_at_opening_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where a folder should be")
     with raises("log.cannot_write"):
         TurnLog.open(tmp_path, "r1")
+
+
+def test_a_full_disk_at_registration_leaves_no_run_without_a_row(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1"):
+        pass
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
+    try:
+        with raises("log.cannot_write"):
+            register_run(tmp_path, "r2")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["run=r1"]
+    assert check(tmp_path).sound
 
 
 def test_flags_of_turns_are_gathered_on_the_trajectory(tmp_path: Path) -> None:

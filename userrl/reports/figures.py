@@ -17,6 +17,7 @@ import scipy
 
 from analysis.drawing import COLORS, QUIET, RULE, drawing, in_both, name_lines
 from userrl.machine.foreign_text import plain
+from userrl_core.replaced_file import replacing
 
 SIGMA = 2.0
 """Sigma of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
@@ -82,9 +83,11 @@ def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9, pat
         for axes in list(grid.flat)[len(drawn) :]:
             axes.set_axis_off()
         if path is not None:
-            figure.savefig(path, dpi=DOTS_PER_INCH, metadata=FORMATS[path.suffix.lower()])
-            if path.suffix.lower() == ".svg":
-                path.write_text(in_both(path.read_text(encoding="utf-8")), encoding="utf-8")
+            picture, suffix = io.BytesIO(), path.suffix.lower()
+            figure.savefig(picture, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=FORMATS[suffix])
+            content = picture.getvalue()
+            with replacing(path) as file:
+                file.write(in_both(content.decode()).encode() if suffix == ".svg" else content)
         return _svg(figure)
 
 

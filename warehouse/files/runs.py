@@ -90,16 +90,18 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
         folder.mkdir(parents=True, exist_ok=True)
         row = {"run_id": run_id, **dict.fromkeys(types), **_DEFAULTS, "created": time.time(), **values}
         draft = folder / f".run.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-        with draft.open("wb") as file:
-            file.write(stamped(orjson.dumps(row | {"run_no": claim(root / "numbers")})[:-1]))
-            file.flush()
-            os.fsync(file.fileno())
-        # link fails where the row exists: of two processes registering at once, one wins and both see its row.
         try:
+            with draft.open("wb") as file:
+                file.write(stamped(orjson.dumps(row | {"run_no": claim(root / "numbers")})[:-1]))
+                file.flush()
+                os.fsync(file.fileno())
+            # link fails where the row exists: of two processes registering at once, one wins and both see its row.
             with suppress(FileExistsError):
                 os.link(draft, folder / "run.json")
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # a full disk leaves no folder without a row
+                folder.rmdir()
         sync(folder)
         if (row := read_run(folder)) is None:
             raise LogError(
