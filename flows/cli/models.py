@@ -65,8 +65,8 @@ def list_models(as_json: Json = False) -> None:
     if as_json:
         fetched_records = [{**record, "fetched": True} for record in have.values()]
         missing = [
-            {"name": name, "title": known.title, "licence": known.licence, "fetched": False}
-            for name, known in MODELS.items()
+            {"name": name, "title": release.title, "licence": release.licence, "fetched": False}
+            for name, release in MODELS.items()
             if name not in have
         ]
         typer.echo(plain_json([*fetched_records, *missing], indent=2))
@@ -78,10 +78,10 @@ def list_models(as_json: Json = False) -> None:
                 f"{record['source']}"
             )
         )
-    for name, known in MODELS.items():
+    for name, release in MODELS.items():
         if name not in have:
             typer.echo(
-                f"{name:<18} {known.title:<36} {known.parameters / 1e6:>6.1f} M  {known.licence}  not fetched "
-                f"({known.megabytes:g} MB)"
+                f"{name:<18} {release.title:<36} {release.parameters / 1e6:>6.1f} M  {release.licence}  not fetched "
+                f"({release.megabytes:g} MB)"
             )
     typer.echo("Next: userrl model fetch NAME")

@@ -16,7 +16,9 @@ import asyncio
 import csv
 import datetime
 import json
+import random
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +65,7 @@ class TwoSides(BaseModel):
         return VERDICT_OF[self.user_erred, self.agent_erred]
 
 
+ERRED: Mapping[str, str] = {"user_erred": "user", "agent_erred": "agent"}
 VERDICT_OF: dict[tuple[str, str], Verdict] = {
     ("yes", "no"): "user",
     ("no", "yes"): "agent",
@@ -72,23 +75,48 @@ VERDICT_OF: dict[tuple[str, str], Verdict] = {
 SCHEMAS: dict[str, type[OneVerdict] | type[TwoSides]] = {"one": OneVerdict, "two": TwoSides}
 
 
+EXAMPLES: tuple[tuple[str, str, str, str, Verdict], ...] = (
+    (
+        "Cancel the trip ABC123. Your name is Eve.",
+        'cancel_reservation({"reservation_id": "ABC123"})',
+        "none",
+        "user: Hello, I am Eve.\nagent: What can I do for you?\nuser: Nothing, thanks. Bye!",
+        "user",
+    ),
+    (
+        "Add a bag to the trip DEF456.",
+        'update_reservation_baggages({"reservation_id": "DEF456", "total_baggages": 1})',
+        'update_reservation_baggages({"reservation_id": "DEF456", "total_baggages": 3})',
+        "user: Please add one bag to my trip DEF456.\nagent: I have added three bags to it.",
+        "agent",
+    ),
+    (
+        "Fly to Rome on May 5, in economy.",
+        'book_reservation({"destination": "ROM", "date": "05-05", "cabin": "economy"})',
+        'book_reservation({"destination": "ROM", "date": "05-06", "cabin": "business"})',
+        "user: I want to fly to Rome on May 6.\nagent: Business class is booked for May 6.\nuser: Thank you.",
+        "both",
+    ),
+)
+"""Instruction, gold writes, writes, words and verdict. They are the same in every prompt."""
+
+
 def prompt(failed: Conversation, form: str) -> list[Message]:
-    """Return what the model is asked about a failed conversation."""
+    """Return what the model is asked about a failed conversation. All but the last message is the same for all."""
     payload = failed.task.payload
     calls = [call for turn in failed.turns if (call := imported_call(turn)) is not None]
     writes = [_call(name, arguments) for name, arguments in calls if name in airline.WRITES]
     gold = [
         _call(action["name"], action["kwargs"]) for action in payload["actions"] if action["name"] in airline.WRITES
     ]
-    words = "\n".join(f"{message.speaker}: {message.text}" for message in failed.messages())
-    case = (
-        f"# Instruction of the user\n{quote(payload['instruction'])}\n\n# Gold writes\n{_lines(gold)}\n\n"
-        f"# Writes of the agent\n{_lines(writes)}\n\n# What was said\n{quote(words)}"
-    )
-    return [
-        {"role": "system", "content": _RULES.format(question=QUESTIONS[form], rule=DATA_RULE)},
-        {"role": "user", "content": case},
-    ]
+    transcript = "\n".join(f"{message.speaker}: {message.text}" for message in failed.messages())
+    messages: list[Message] = [{"role": "system", "content": _RULES.format(question=QUESTIONS[form], rule=DATA_RULE)}]
+    for *example, verdict in EXAMPLES:
+        erred = {name: ("no", "yes")[verdict in (side, "both")] for name, side in ERRED.items()}
+        messages.append({"role": "user", "content": _case(*example)})
+        messages.append({"role": "assistant", "content": json.dumps(erred if form == "two" else {"verdict": verdict})})
+    case = _case(payload["instruction"], "\n".join(gold) or "none", "\n".join(writes) or "none", transcript)
+    return [*messages, {"role": "user", "content": case}]
 
 
 async def verdicts(
@@ -119,20 +147,21 @@ def main() -> None:
     parser.add_argument("half", choices=("dev", "test"))
     parser.add_argument("server", type=json.loads, help="JSON with the options of the server")
     parser.add_argument("--form", choices=tuple(QUESTIONS), default="two")
-    parser.add_argument("--most", type=int, help="of dev: the first conversations alone")
+    parser.add_argument("--most", type=int, help="this many conversations, drawn with seed 0")
     parser.add_argument("--log", type=Path, help="a CSV file that the figures are appended to; needed for test")
     arguments = parser.parse_args()
-    if arguments.half == "test" and (arguments.log is None or arguments.most is not None):
-        parser.error("The test half is scored whole and with --log.")
+    if arguments.half == "test" and arguments.log is None:
+        parser.error("The test half is scored with --log.")
     read = {reader: labels(arguments.half, reader) for reader in READERS}
-    keys = list(read[1])[: arguments.most]
+    keys = list(read[1])
+    keys = random.Random(0).sample(keys, arguments.most or len(keys))
     talks = {f"{talk.task.id}/{talk.attempt}": talk for talk in recorded(arguments.data)}
     server = ChatServer(**arguments.server)
-    given, tokens = asyncio.run(verdicts([conversation(talks[key], key) for key in keys], server, arguments.form))
-    print(f"{len(keys)} conversations, {sum(v is None for v in given)} without a verdict, {sum(tokens)} tokens read")
+    opinions, tokens = asyncio.run(verdicts([conversation(talks[key], key) for key in keys], server, arguments.form))
+    print(f"{len(keys)} conversations, {sum(v is None for v in opinions)} without a verdict, {sum(tokens)} tokens read")
     figures = []
     for reader, by_key in read.items():
-        pairs = [(str(verdict), by_key[key].verdict) for key, verdict in zip(keys, given, strict=True)]
+        pairs = [(str(verdict), by_key[key].verdict) for key, verdict in zip(keys, opinions, strict=True)]
         figures.append(agreement(f"{server.model} and reader {reader}", pairs))
         figures.append(agreement(f"always the agent and reader {reader}", [("agent", label) for _, label in pairs]))
         print(f"reader {reader}\n\n{confusion(pairs)}\n")
@@ -141,7 +170,10 @@ def main() -> None:
     if arguments.log:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
         time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
+        new = not arguments.log.exists()
         with arguments.log.open("a", encoding="utf-8", newline="") as stream:
+            if new:
+                stream.write("time,commit,half,model,form,figure,right,of,kappa\n")
             for name, right, total, k in figures:
                 csv.writer(stream, lineterminator="\n").writerow(
                     [
@@ -162,8 +194,14 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
     return f"{name}({json.dumps(arguments, ensure_ascii=False)})"
 
 
-def _lines(calls: list[str]) -> str:
-    return quote("\n".join(calls)) if calls else "none"
+def _case(instruction: str, gold: str, writes: str, transcript: str) -> str:
+    texts = {
+        "Instruction": instruction,
+        "Gold writes": gold,
+        "Writes of the agent": writes,
+        "What was said": transcript,
+    }
+    return "\n".join(f"{name}:\n{quote(text)}" for name, text in texts.items())
 
 
 if __name__ == "__main__":

