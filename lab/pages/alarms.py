@@ -3,8 +3,8 @@
     python -m lab.pages.alarms
 
 A run is the unit. Its collapse begins at the first validation from which on all scores stay more than .1 below the best before
-them. An alarm foretells the collapse if it sounds at an earlier step. The families in `CHOSEN_ON` choose each threshold: the most
-sensitive one that disturbs at most one sound run in ten. The others test it once.
+them. An alarm foretells the collapse if it sounds at an earlier step, and notices it if it sounds later. The families in
+`CHOSEN_ON` choose each threshold: the most sensitive one that disturbs at most one sound run in ten. The others test it once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CHOSEN_ON = ("errand",)
 DISTURBED = 0.1
 """The wanted share of sound runs in which an alarm sounds."""
 HEAD = (
-    "| alarm | threshold | collapses foretold | sound runs disturbed | lead, share of the run | chosen threshold "
-    "| foretold, test | disturbed, test |\n"
-    "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: |"
+    "| alarm | threshold | collapses foretold | foretold or noticed | sound runs disturbed | lead, share of the run "
+    "| chosen threshold | foretold, test | disturbed, test |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
 )
 Row = Mapping[str, Any]
 
@@ -152,31 +152,30 @@ def table(runs: Sequence[AlarmedRun]) -> list[str]:
     lines = HEAD.splitlines()
     for name, rule in RULES.items():
         if not any(row.get(name) is not None for run in runs for row in run.rows):
-            lines.append(f"| `{name}` | {rule.threshold:g} | not read in these runs |" + f" {NULL} |" * 5)
+            lines.append(f"| `{name}` | {rule.threshold:g} | not read in these runs |" + f" {NULL} |" * 6)
             continue
         retuned = name != VALIDATION_FELL
         threshold = chosen_threshold(choosing, name, rule) if retuned else rule.threshold
         shown = f"{threshold:.3g}" if retuned else NULL
-        cells = [
-            *shares(runs, name, rule.threshold),
-            lead(runs, name, rule.threshold),
-            shown,
-            *shares(testing, name, threshold),
-        ]
+        foretold, noticed, disturbed = shares(runs, name, rule.threshold)
+        tested, _, disturbed_in_test = shares(testing, name, threshold)
+        leads = lead(runs, name, rule.threshold)
+        cells = [foretold, noticed, disturbed, leads, shown, tested, disturbed_in_test]
         lines.append(f"| `{name}` | {rule.threshold:g} | {' | '.join(cells)} |")
     return lines
 
 
 def shares(runs: Sequence[AlarmedRun], name: str, threshold: float) -> list[str]:
-    """Return the share of collapses that an alarm foretells, and of sound runs that it disturbs, with exact 95 % limits."""
+    """Return the shares of collapses that an alarm foretells, and in which it sounds at all, and of sound runs that it disturbs."""
     first = [(run.collapse, first_alarm(run, name, threshold)) for run in runs]
     foretold = [alarm is not None and alarm < collapse for collapse, alarm in first if collapse is not None]
+    noticed = [alarm is not None for collapse, alarm in first if collapse is not None]
     disturbed = [alarm is not None for collapse, alarm in first if collapse is None]
-    return [share(foretold), share(disturbed)]
+    return [share(foretold), share(noticed), share(disturbed)]
 
 
 def share(marks: Sequence[bool]) -> str:
-    """Return a count with its share and limits."""
+    """Return a count with its exact 95 % limits."""
     if not marks:
         return NULL
     interval = share_interval(sum(marks), len(marks))

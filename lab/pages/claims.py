@@ -171,7 +171,17 @@ def page(text: str, data: Path) -> str:
         for check in ran.values():
             if cells := measured(check, runs):
                 lines.append(f"| `{check.name}` | {cells[0]} | {NULL} | {' | '.join(cells[1:])} | {NULL} |")
+    changes = ", ".join(changed(runs, previous)) or "none"
+    lines += ["", f"Verdicts that are not those of the former rule: {changes}."]
     return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
+
+
+def changed(runs: Sequence[Row], previous: Mapping[str, Row]) -> Iterator[str]:
+    """Yield the claims whose verdict differs from that under the former rule, with both."""
+    for name in claim_names():
+        former, now = previous.get(name, {}).get("verdict", ""), measured(load_claim(name), runs)
+        if former and now and now[0].strip("*") != former:
+            yield f"`{name}` ({former}; now {now[0].strip('*')})"
 
 
 def line(claim: Claim, runs: Sequence[Row], large: Sequence[str], previous: Row) -> str:
