@@ -34,10 +34,12 @@ def test_an_alarm_sounds_at_the_step_at_which_the_product_sounds_it() -> None:
     values = [0.9, 0.8, 0.5, 0.2, 0.05, 0.01, 0.02, 0.01]
     for name in ("signal", "reply_length", "entropy_collapse", "format_valid"):
         played = run(values, name=name)
-        sounded = [n for n in range(1, len(values) + 1) if tripped(played.rows[:n], {name: alarm_rules({})[name]})]
+        sounded = [
+            n for n in range(1, len(values) + 1) if tripped(played.rows[:n], {name: alarm_rules({name: "warn"})[name]})
+        ]
         assert alarms.first_alarm(played, name, RULES[name].threshold) == sounded[0]
         solved = run(values, name=name, success=0.95)
-        silent = not tripped(solved.rows, {name: alarm_rules({})[name]})
+        silent = not tripped(solved.rows, {name: alarm_rules({name: "warn"})[name]})
         assert silent is RULES[name].unless_solved is (alarms.first_alarm(solved, name, RULES[name].threshold) is None)
 
 

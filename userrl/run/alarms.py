@@ -41,7 +41,8 @@ class AlarmRule:
     """One alarm. It trips if the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
 
     unless_solved: off while the window's mean success is at least `SOLVED`, because a policy with nothing left to learn also
-    varies little. remedy: what to do, as a sentence.
+    varies little. default: the action where a recipe does not name the alarm. It is off for alarms that disturb sound runs and
+    foretell no collapse (data/claims/README.md). remedy: what to do, as a sentence.
     """
 
     symptom: str
@@ -49,6 +50,7 @@ class AlarmRule:
     side: Literal["below", "above"]
     relative: bool = False
     unless_solved: bool = False
+    default: Action = "warn"
     remedy: str = ""
 
 
@@ -88,6 +90,7 @@ RULES: Mapping[str, AlarmRule] = {
         "below",
         relative=True,
         unless_solved=True,
+        default="off",
         remedy="Exploration ended before the tasks were solved: raise algorithm.entropy_coef, or lower algorithm.lr.",
     ),
     "signal": AlarmRule(
@@ -95,6 +98,7 @@ RULES: Mapping[str, AlarmRule] = {
         0.2,
         "below",
         unless_solved=True,
+        default="off",
         remedy="If the cold start seldom succeeds, raise demonstrations.episodes, so that only successes are kept. Otherwise mix "
         "in easier tasks, raise the horizon or algorithm.group, or compare credit rules with `userrl audit credit`.",
     ),
@@ -207,7 +211,7 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
             )
     rules: dict[str, tuple[AlarmRule, Action]] = {}
     for name, rule in RULES.items():
-        setting = alarms.get(name, {})
+        setting = alarms.get(name, {"action": rule.default})
         setting = {"action": setting} if not isinstance(setting, Mapping) else setting
         # YAML reads an unquoted `off` as false.
         chosen = "off" if setting.get("action") is False else setting.get("action", "warn")

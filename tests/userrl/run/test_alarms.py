@@ -17,10 +17,11 @@ def collapse():
     return [{"step": i, "reply_length": n, "score": s} for i, (n, s) in enumerate(zip(lengths, scores, strict=True), 1)]
 
 
+ALL = alarm_rules(dict.fromkeys(RULES, "warn"))
+
+
 def first_alarm(rows, name):
-    return next(
-        (n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], alarm_rules({})))), None
-    )
+    return next((n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], ALL))), None)
 
 
 def test_the_reported_collapse_trips_before_the_score_falls():
@@ -47,7 +48,7 @@ def test_a_healthy_series_trips_nothing():
         }
         for step in range(1, 60)
     ]
-    assert all(tripped(rows[:n], alarm_rules({})) == [] for n in range(1, 60))
+    assert all(tripped(rows[:n], ALL) == [] for n in range(1, 60))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +66,20 @@ def test_a_healthy_series_trips_nothing():
     ],
 )
 def test_each_alarm_sounds_after_a_window_of_bad_steps_and_not_after_one(name, bad):
-    assert tripped([{"step": 1, name: bad}], alarm_rules({})) == []
-    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], alarm_rules({}))
+    assert tripped([{"step": 1, name: bad}], ALL) == []
+    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], ALL)
     assert (alarm.name, alarm.step, alarm.action) == (name, 3, "warn")
     assert f"Alarm {name} at step 3" in alarm.sentence()
 
 
 def test_numbers_that_were_not_measured_trip_nothing():
     assert tripped([{"step": step, "kl": None} for step in range(9)], alarm_rules({})) == []
+
+
+def test_alarms_that_foretold_no_collapse_are_off_until_a_recipe_names_them():
+    assert {name for name, (_, action) in alarm_rules({}).items() if action == "off"} == {"signal", "entropy_collapse"}
+    assert alarm_rules({"signal": {"threshold": 0.3}})["signal"] == (replace(RULES["signal"], threshold=0.3), "warn")
+    assert alarm_rules({"signal": "stop"})["signal"][1] == "stop"
 
 
 def test_a_recipe_chooses_action_and_threshold():
