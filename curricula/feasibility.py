@@ -21,6 +21,7 @@ from userrl_core.gyms.registry import (
     not_installed,
     tasks,
 )
+from userrl_core.served.client import check_extra_body
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
@@ -70,13 +71,18 @@ def _named(recipe: Recipe) -> tuple[str, ...]:
 
 
 def check_users(recipe: Recipe) -> None:
-    """Raise ConfigError for a kind of user that a gym does not have, and for options that its rule user does not accept."""
+    """Raise ConfigError for a kind of user that a gym does not have, and for options that a user or judge does not accept."""
     for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
         evaluated = recipe.evaluate.user if gym in recipe.evaluation_gyms else None
         demonstrated = recipe.demonstrations.user if gym in recipe.played_gyms else None
         for user in (recipe.gym(gym).user, demonstrated, evaluated):
             if user is not None and (user.options if user.kind == "rule" else user.kind not in USER_KINDS):
                 make(gym, user=(user.kind, user.options))
+            if user is not None and user.kind == "openai":
+                check_extra_body(user.options.get("extra_body"))
+    for block in (recipe.judge, recipe.intervention):
+        if block is not None:
+            check_extra_body(block.options.get("extra_body"))
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _NAME = re.compile(
-    r"(?:^|[._-])(?:api|access|auth|client)?"
+    r"(?:^|[._-])x?(?:api|access|auth|secret|client)?"
     r"(?:key|token|passwd|password|pwd|secret(?:key)?|credentials?|authorization|bearer)$",
     re.IGNORECASE,
 )

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, ENAMETOOLONG, ENOSPC
 from pathlib import Path
 from threading import get_ident
 from typing import BinaryIO
@@ -28,7 +29,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         file = draft.open("wb")
     except OSError as error:
-        raise OSError(error.errno, f"nothing can be written into its folder: {error.strerror}", str(path)) from None
+        about = "" if error.errno in (EDQUOT, ENAMETOOLONG, ENOSPC) else "nothing can be written into its folder: "
+        raise OSError(error.errno, f"{about}{error.strerror}", str(path)) from None
     try:
         with file:
             if path.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +24,6 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8. Raises OSError as `open_file` does, and UnicodeDecodeError."""
-    with open_file(path) as file:
-        return file.read().decode()
+    """Return the text of a file in UTF-8, with line ends as ``\\n``. Raises OSError as `open_file` does, and UnicodeDecodeError."""
+    with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
+        return file.read()

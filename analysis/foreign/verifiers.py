@@ -21,6 +21,7 @@ from analysis.foreign.conversation import (
 from analysis.foreign.dialogue import Chat, divided, task_of_opening
 from userrl_core.chats.stream import items
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
+from userrl_core.user_path import open_file
 
 METADATA_BYTES = 2**20
 STOPS: Mapping[str, str] = {
@@ -67,7 +68,7 @@ def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
 
 def _metadata(path: Path) -> Mapping[str, Any]:
     try:
-        with (path.parent / "metadata.json").open("rb") as file:
+        with open_file(path.parent / "metadata.json") as file:
             value = json.loads(file.read(METADATA_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}

@@ -43,6 +43,21 @@ def test_an_option_for_a_key_is_refused_and_says_where_the_key_goes(overrides):
     assert "set the key in the environment variable that api_key_env names" in said
 
 
+def test_fields_of_a_request_that_end_like_a_key_s_are_none():
+    for name in ("prompt_cache_key", "eos_token"):
+        recipe = curricula.load("equalized-r2g", "laptop", {"evaluate.user": openai(extra_body={name: "a"})})
+        assert recipe.evaluate.user.options["extra_body"] == {name: "a"}
+
+
+def test_a_recipe_stored_before_a_field_was_refused_still_opens():
+    options = {"extra_body": {"temperature": 0.2}}
+    said = refusal({"evaluate.user": openai(**options)})
+    assert "'temperature', which the client sets itself" in said
+    stored = json.loads(json.dumps(curricula.load("equalized-r2g", "laptop", {"evaluate.user": openai()}).resolved()))
+    stored["evaluate"]["user"]["options"] |= options
+    assert curricula.from_resolved(stored).evaluate.user.options["extra_body"] == options["extra_body"]
+
+
 @pytest.mark.parametrize("url", [f"http://me:{KEY}@host/v1", f"https://{KEY}@host/v1", f"http://host/v1?api_key={KEY}"])
 def test_an_address_with_a_password_or_a_key_is_refused_wherever_it_stands(url):
     assert "base_url contains a password or a key" in refusal({"evaluate.user": openai(base_url=url)})
@@ -86,6 +101,8 @@ def test_what_names_a_secret():
         "token",
         "password",
         "client_secret",
+        "secrettoken",
+        "xapikey",
     ):
         assert names_a_key(name), name
     for name in ("api_key_env", "max_tokens", "token_field", "stop_token_ids", "keyword", "monkey", "model"):

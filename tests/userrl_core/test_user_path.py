@@ -21,6 +21,7 @@ from userrl_core.gyms.released_texts import Source
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.textcraft.minecraft import read_recipes
 from userrl_core.judging.released import read_prompt
+from userrl_core.user_path import read_text
 from warehouse.upkeep.exchange.own_exports import read_conversations
 
 READERS: list[Callable[[Path], Any]] = [
@@ -54,6 +55,11 @@ def test_a_pipe_in_a_copy_of_released_code_is_refused(tmp_path: Path) -> None:
         read_prompt(tmp_path)
     with pytest.raises(UserRLError, match=r"env\.py"):
         Source(tmp_path, "userrl", "env.py")
+
+
+def test_a_text_from_windows_has_the_line_ends_of_others(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_bytes(b"Rate it.\r\nscore_1\r")
+    assert read_text(tmp_path / "prompt.md") == "Rate it.\nscore_1\n"
 
 
 def test_a_release_without_a_task_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
         )
     folder = models_dir() / name
     if (record := _whole_record(folder)) is not None:  # also in a home that is read-only
-        if source is not None and source.suffix != ".whl" and record.get("source") != str(source):
+        if source is not None and source.suffix != ".whl" and not _made_from(source, record):
             raise ConfigError(
                 "argument.conflict",
                 f"This home has a model '{name}', made from {record.get('source')}. Give this one another name.",
@@ -82,6 +82,13 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
         with _beside(folder) as partial:
             record = _made(name, source, partial, say)
     return record
+
+
+def _made_from(source: Path, record: Mapping[str, Any]) -> bool:
+    """Return whether a model was made from this file or folder, or from a file with these bytes."""
+    if Path(str(record.get("source"))).resolve() == source.resolve():
+        return True
+    return source.is_file() and "file_sha256" in record and record["file_sha256"] == file_hash(source)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from userrl_core.errors import ConfigError, MissingFileError
-from userrl_core.user_path import read_text
+from userrl_core.user_path import open_file, read_text
 
 Prompts = Literal["ours", "released"]
 """Whose texts users and judges get. ours: ours. released: those of the released code, from the person's copy."""
@@ -213,7 +213,8 @@ def published_root(texts: str | Path | None) -> Path:
 def rows_by_id(path: Path) -> Mapping[str, dict[str, Any]]:
     """Return the objects of a released JSON list by their ``id``; empty if the copy lacks the file or it is unreadable."""
     try:
-        rows = orjson.loads(path.read_bytes())
+        with open_file(path) as file:
+            rows = orjson.loads(file.read())
     except (OSError, orjson.JSONDecodeError):
         return {}
     return {str(row.get("id")): row for row in rows if isinstance(row, dict)}

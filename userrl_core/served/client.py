@@ -58,12 +58,19 @@ def _as_json(value: Any) -> Any:
         return None
     if not isinstance(value, Mapping):
         raise ValueError("this is neither a mapping nor a JSON object")
-    if (sent_already := next(filter(value.__contains__, SENT), None)) is not None:
-        raise ValueError(f"it has '{sent_already}', which the client sets itself: remove it")
     try:
         return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
     except TypeError as error:
         raise ValueError(f"this cannot be sent as JSON ({error})") from None
+
+
+def check_extra_body(extra: str | Mapping[str, Any] | None) -> None:
+    """Raise ConfigError for a field that the client sets itself. A recipe that was stored before this rule still opens."""
+    fields = orjson.loads(extra) if isinstance(extra, str) else extra or {}
+    if (name := next(filter(fields.__contains__, SENT), None)) is not None:
+        raise ConfigError(
+            "user.bad_option", f"option extra_body: it has '{name}', which the client sets itself; remove it"
+        )
 
 
 class ChatServer(BaseModel):
@@ -164,6 +171,7 @@ class ChatClient:
 
     def __init__(self, server: ChatServer) -> None:
         own_prices()  # a faulty file is refused before a call is paid for
+        check_extra_body(server.extra_body)
         self.server = server
         self._limit = asyncio.Semaphore(server.concurrency)
         self._structured = server.structured != "off"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
+from pydantic import BaseModel, Field, NonNegativeFloat, ValidationError
 
 from userrl_core.errors import ConfigError
 
@@ -67,15 +67,13 @@ def _version() -> str:
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid")
     input: NonNegativeFloat = Field(allow_inf_nan=False)
     output: NonNegativeFloat = Field(allow_inf_nan=False)
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
     as_of: date
-    models: dict[str, _Row]
+    models: dict[str | int | float, _Row] | None
 
 
 @lru_cache(maxsize=1)
@@ -83,9 +81,15 @@ def own_prices() -> tuple[str, dict[str, _Row]]:
     """Return the date and the rows of ``prices.yaml``. Raises ConfigError for a row without both prices."""
     try:
         table = _Table.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        rows = (
+            {str(fault["loc"][1]) for fault in error.errors() if len(fault["loc"]) > 1}
+            if isinstance(error, ValidationError)
+            else ()
+        )
+        wrong = f"row {' and '.join(sorted(rows))} of " if rows else ""
         raise ConfigError(
             "file.unreadable",
-            f"{FILE} must have as_of: DATE and models: {{NAME: {{input: 2.50, output: 10.00}}}}, in dollars. Correct it.",
+            f"{wrong}{FILE} must have as_of: DATE and models: {{NAME: {{input: 2.50, output: 10.00}}}}, in dollars. Correct it.",
         ) from None
-    return str(table.as_of), table.models
+    return str(table.as_of), {str(name): row for name, row in (table.models or {}).items()}

@@ -57,7 +57,7 @@ def read_body(text: str | bytes) -> Any:
     are no JSON here, nor is a text that is nested deeper than `MAX_DEPTH`: that, or RecursionError.
     """
     value = json.loads(text)
-    level, depth = [value], 0
+    level, depth = [value], 1
     while level := [item for part in level if isinstance(part, (dict, list)) for item in _items(part)]:
         depth += 1
         if depth > MAX_DEPTH:

@@ -203,7 +203,15 @@ def test_a_copy_of_the_hub_s_file_needs_no_network_and_another_file_is_refused(
     with raises("model.wrong_hash", "another name"):
         fetch(QWEN, gguf_file(tmp_path / MODELS[QWEN].file))
     assert fetched() == {}
-    assert fetch(QWEN, small_release(tmp_path, monkeypatch))["title"] == "Small (Q8_0)"
+    file = small_release(tmp_path, monkeypatch)
+    record = fetch(QWEN, file)
+    assert record["title"] == "Small (Q8_0)"
+    copy = tmp_path / "elsewhere" / "copy.gguf"
+    copy.parent.mkdir()
+    copy.write_bytes(file.read_bytes())
+    assert fetch(QWEN, file) == fetch(QWEN, copy) == record
+    with raises("argument.conflict", "another name"):
+        fetch(QWEN, gguf_file(tmp_path / "other.gguf", tied=False))
 
 
 def test_a_changed_file_and_a_missing_one_on_the_hub_are_refused(hub: Path) -> None:
@@ -223,8 +231,7 @@ def test_a_download_that_was_killed_leaves_no_model_and_is_made_again(
     command = [sys.executable, "-m", "flows.cli.main", "model", "fetch", QWEN]
     child = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
     half = models_dir() / f".{QWEN}.partial" / MODELS[QWEN].file
-    deadline = time.monotonic() + 60
-    while not (half.is_file() and half.stat().st_size) and time.monotonic() < deadline:
+    while not (half.is_file() and half.stat().st_size) and child.poll() is None:
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
     child.wait()

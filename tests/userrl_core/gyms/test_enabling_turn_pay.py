@@ -165,6 +165,12 @@ def test_a_number_is_the_total_reward_of_the_questions() -> None:
     )
 
 
+def test_a_text_is_true_or_false_as_before() -> None:
+    task = tasks("errand", "train", depths=[1])[0]
+    calls = solution("errand", task)
+    assert rewards_of("errand", task, calls, {"questions_paid": "true"}) == rewards_of("errand", task, calls, {})
+
+
 @pytest.mark.parametrize("pay", [-0.1, 0.6])
 def test_questions_are_paid_at_most_what_is_shared(pay: float) -> None:
     with pytest.raises((ConfigError, ValueError), match="from 0 to shared"):

@@ -89,6 +89,19 @@ def test_whatever_a_tool_writes_into_a_record_is_read_again(name: str, value: An
     assert database.get("orders", "#P") == {k: v for k, v in tau_sample.RETAIL["orders"]["#P"].items() if k != name}
 
 
+def test_fields_with_clashing_or_strange_names_come_back_as_they_were() -> None:
+    record = {
+        "other": 1, "orders_key": "k", "Name": "a", "name": "b", "address": {"city": "x"}, "address_city": "y",
+        'a"quote': 2, "nothing": {}, "nul\x00": 3, "items": [{"id": 1}],
+    }  # fmt: skip
+    tables = {"orders": {"1": record, "2": {"nothing": {}}}, "orders_items": {"1": {"a": 1}}, "Orders": {"1": {"b": 2}}}
+    database = SqliteDatabase(Template(tables))
+    assert {table: dict(database.rows(table)) for table in tables} == tables
+    database.edit("orders", "1")["nothing"] = {"now": 1}
+    assert database.changes() == {"orders/1": {**record, "nothing": {"now": 1}}}
+    database.close()
+
+
 def test_records_keep_their_places_and_new_ones_come_last() -> None:
     database = SqliteDatabase(Template(tau_sample.AIRLINE))
     database.edit("flights", "F1")["origin"] = "BOS"

@@ -333,9 +333,10 @@ async def test_extra_fields_are_sent_with_every_request_and_settings_are_hashabl
 
 
 @pytest.mark.parametrize("field", SENT)
-def test_extra_fields_may_not_replace_what_the_client_sends(field: str) -> None:
-    with pytest.raises(ValidationError, match=f"'{field}', which the client sets itself"):
-        ChatServer(extra_body={"seed": 1, field: 1})
+async def test_extra_fields_may_not_replace_what_the_client_sends(field: str) -> None:
+    server = ChatServer(base_url="http://127.0.0.1:1/v1", extra_body={"seed": 1, field: 1})  # as a stored recipe has it
+    with raises("user.bad_option", f"'{field}', which the client sets itself"):
+        client_for(server)
 
 
 @pytest.mark.parametrize("extra", ["no json", "[1]", 3, {"a": {1, 2}}])
@@ -626,6 +627,21 @@ async def test_a_row_of_own_prices_without_both_is_refused_before_a_call(
     try:
         with raises("file.unreadable", "input: 2.50, output: 10.00"):
             client_for(ChatServer(model="m", base_url="http://127.0.0.1:1/v1"))
+    finally:
+        prices.own_prices.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("models", "names"), [("", []), ("{4: {input: 1, output: 2}, m: {input: 1, output: 2, note: x}}", ["4", "m"])]
+)
+def test_own_prices_may_be_empty_and_have_notes_and_numbers_for_names(
+    models: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prices.yaml").write_text(f"as_of: 2026-11-25\nmodels: {models}\n")
+    monkeypatch.setattr(prices, "FILE", tmp_path / "prices.yaml")
+    prices.own_prices.cache_clear()
+    try:
+        assert list(prices.own_prices()[1]) == names
     finally:
         prices.own_prices.cache_clear()
 

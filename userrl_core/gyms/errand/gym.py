@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
-from pydantic import StrictBool, model_validator
+from pydantic import Field, model_validator
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.errand.english import ACTS
@@ -41,10 +41,10 @@ class ErrandConfig(GymConfig):
     reward: Literal["dense", "terminal"] = "dense"
     """dense: `shared` for the useful turns, the rest for the goal. terminal: everything for the goal."""
 
-    shared: float = 0.5
+    shared: float = Field(default=0.5, ge=0.0)
     """Total reward of the useful turns in the dense form."""
 
-    questions_paid: StrictBool | float = True
+    questions_paid: bool | float = True
     """Whether useful questions have half of `shared`, or their total reward as a number of at most `shared`. Fetching and making
     have the rest, so that the solution earns the same in total."""
 

@@ -76,8 +76,14 @@ def _columns(name: str, group: tuple[str, ...]) -> list[str]:
     return [f"{name}_{part}" for part in group] or [name]
 
 
-def table_of(name: str, kind: Kind, objects: Sequence[Any], above: tuple[str, ...] = ()) -> RecordTable:
-    """Return the table that holds these records, or these values of a field."""
+def table_of(name: str, kind: Kind, objects: Sequence[Any], used: set[str], above: tuple[str, ...] = ()) -> RecordTable:
+    """Return the table that holds these records, or these values of a field. used: the names of tables so far, in small letters.
+
+    A field whose column has the name of another one (SQLite sees no capitals) stays in the JSON of `other`.
+    """
+    while name.lower() in used:
+        name += "_"
+    used.add(name.lower())
     table = RecordTable(name, kind, (*above, f"{name}_key"))
     if kind not in OBJECTS:
         return table
@@ -88,25 +94,32 @@ def table_of(name: str, kind: Kind, objects: Sequence[Any], above: tuple[str, ..
             if key not in order:
                 order.insert(position, key)
             position = order.index(key) + 1
-    for key in order:
+    columns = {"other", *map(str.lower, table.keys)}
+    for key in filter(str.isprintable, order):
         values = [record[key] for record in objects if record.get(key) is not None]
-        table.fields[key] = _part(f"{name}_{key}", values, table.keys)
+        part = _part(f"{name}_{key}", values, used, table.keys)
+        added = [] if isinstance(part, RecordTable) else [column.lower() for column in _columns(key, part or ())]
+        if columns.isdisjoint(added) and len(set(added)) == len(added):
+            columns.update(added)
+            table.fields[key] = part
     return table
 
 
-def _part(name: str, values: Sequence[Any], keys: tuple[str, ...]) -> RecordTable | tuple[str, ...] | None:
+def _part(
+    name: str, values: Sequence[Any], used: set[str], keys: tuple[str, ...]
+) -> RecordTable | tuple[str, ...] | None:
     """Return the form of a field with these values."""
     if not values or not (all(isinstance(v, dict) for v in values) or all(isinstance(v, list) for v in values)):
         return None
     by_name = isinstance(values[0], dict)
     entries = [entry for value in values for entry in (value.values() if by_name else value)]
     if entries and all(isinstance(entry, dict) for entry in entries):
-        return table_of(name, "map" if by_name else "list", entries, keys)
+        return table_of(name, "map" if by_name else "list", entries, used, keys)
     if any(isinstance(entry, (dict, list)) for entry in entries):
         return None
-    if by_name and len({*map(frozenset, values)}) == 1:
+    if by_name and entries and len({*map(frozenset, values)}) == 1 and all(map(str.isprintable, values[0])):
         return tuple(values[0])
-    return table_of(name, "pairs" if by_name else "values", entries, keys)
+    return table_of(name, "pairs" if by_name else "values", entries, used, keys)
 
 
 class Template:
@@ -114,7 +127,8 @@ class Template:
 
     def __init__(self, base: Tables) -> None:
         self.base = base
-        self.plans = {name: table_of(name, "record", list(records.values())) for name, records in base.items()}
+        used = set[str]()
+        self.plans = {name: table_of(name, "record", list(records.values()), used) for name, records in base.items()}
         connection = sqlite3.connect(":memory:")
         connection.executescript("".join(plan.create for top in self.plans.values() for plan in top.tree()))
         for name, records in base.items():
@@ -265,4 +279,4 @@ def _decoded(value: Any) -> Any:
 
 
 def _q(name: str) -> str:
-    return f'"{name}"'
+    return '"' + name.replace('"', '""') + '"'
