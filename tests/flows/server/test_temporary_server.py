@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -92,16 +93,16 @@ def test_ports_of_temporary_servers_are_wide_and_set_once(temporary: SubprocessA
 
 
 def test_a_stranger_on_the_port_is_asked_once_by_all_modules_with_flows(tmp_path: Path) -> None:
-    asked = 0
+    callers: queue.Queue[object] = queue.Queue()
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
 
         def answer() -> None:
-            nonlocal asked
             with contextlib.suppress(OSError):
                 while True:
-                    stranger.accept()[0].close()
-                    asked += 1
+                    connection, caller = stranger.accept()
+                    connection.close()
+                    callers.put(caller)
 
         threading.Thread(target=answer, daemon=True).start()
         (tmp_path / "prefect.toml").write_text(f'[api]\nurl = "http://127.0.0.1:{port}/api"\n')
@@ -109,4 +110,6 @@ def test_a_stranger_on_the_port_is_asked_once_by_all_modules_with_flows(tmp_path
         environ |= {"USERRL_HOME": str(tmp_path), "USERRL_PORT": str(port), "PYTHONPATH": str(ROOT)}
         code = "import flows.train, flows.server.settings as s, os; os.environ.pop(s.URL); s.settle()"
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, check=True)
+        with socket.create_connection(("127.0.0.1", port)) as last:  # once it was answered, all before it were
+            asked = len(list(iter(callers.get, last.getsockname())))
     assert asked == 2  # whether something listens, and whether it is ours

@@ -35,6 +35,7 @@ OUR_OWN = {
     "userrl/machine/fetch.py": "a record that only we read",
     "userrl/machine/slots.py": "a process number",
     "userrl/audits/acts.py": "requests to a process of ours",
+    "userrl/audits/served_acts.py": "the text of a request to a model",
     "userrl/comparison/gate/clusters.py": "the name of a cluster",
     "userrl/run/alarms.py": "sentences that only we read",
     "userrl/run/fingerprint.py": "settings in the order of their keys, made portable",
