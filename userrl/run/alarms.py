@@ -98,7 +98,6 @@ RULES: Mapping[str, AlarmRule] = {
         0.2,
         "below",
         unless_solved=True,
-        default="off",
         remedy="If the cold start seldom succeeds, raise demonstrations.episodes, so that only successes are kept. Otherwise mix "
         "in easier tasks, raise the horizon or algorithm.group, or compare credit rules with `userrl audit credit`.",
     ),
