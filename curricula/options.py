@@ -21,15 +21,13 @@ from userrl_core.suggest import nearest
 INSTEAD = "set the key in the environment variable that api_key_env names (default: OPENAI_API_KEY)"
 USER_OPTIONS = ("prompts", "strategy")
 """Options of a served user besides its server's: whose prompts it gets, and the strategy of tau's customer."""
-_NO_KEY = re.compile(r"(?:^|_)(?:(?:prompt_)?cache_key|sort_key|(?:bos|eos|pad|stop)_token)$")
-"""Names of fields of a request that end like a key's."""
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that this kind of user lacks, for unusable values, and for keys anywhere in them."""
     for name in _names(options):
-        if names_a_key(name) and not _NO_KEY.search(name):
+        if names_a_key(name):
             raise ConfigError(
                 "recipe.holds_key",
                 f"a recipe must not contain keys, because '{name}' would be stored with it; {INSTEAD}",

@@ -12,6 +12,8 @@ _NAME = re.compile(
     r"(?:key|token|passwd|password|pwd|secret(?:key)?|credentials?|authorization|bearer)$",
     re.IGNORECASE,
 )
+_REQUEST_FIELD = re.compile(r"(?:^|_)(?:cache_key|sort_key|(?:bos|eos|pad|stop)_token)$")
+"""Names of fields of a request that end like a key's."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OTHER_KEY = re.compile(r"(?<!api)(?<!api[_-])(?:key|token)$", re.IGNORECASE)
 _LONG_WORD = re.compile(r"(?=.*\d)[\w.~+/=-]{16,}")
@@ -19,7 +21,7 @@ _LONG_WORD = re.compile(r"(?=.*\d)[\w.~+/=-]{16,}")
 
 def names_a_key(name: str) -> bool:
     """Return whether a field has a key's name: ``api_key``, ``apikey``, ``openaiApiKey``, ``hf_token``, ``Authorization``."""
-    return bool(_NAME.search(_HUMP.sub("_", name)))
+    return bool(_NAME.search(_HUMP.sub("_", name))) and not _REQUEST_FIELD.search(name)
 
 
 def holds_a_key(name: str, value: Any) -> bool:

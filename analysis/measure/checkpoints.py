@@ -1,7 +1,7 @@
 """Tests of whether two checkpoints differ. Tasks are the unit, and a task's attempts are never split.
 
 Attempts at one task resemble each other, so m tasks with n attempts each hold fewer than m n independent verdicts. An
-interval that resamples attempts is too narrow. docs/findings.md says how often the intervals cover.
+interval that resamples attempts is too narrow. A finished script simulated their coverage (data/finished-studies.md).
 
 Array suffixes: M tasks, N attempts at each.
 """

@@ -1,10 +1,10 @@
-"""The table of alarms in data/claims/README.md: which alarm foretells a collapse, and how often it disturbs a sound run.
+"""The table of alarms in data/claims/README.md: which alarm predicts a collapse, and how often it is false.
 
     python -m lab.pages.alarms
 
 A run is the unit. Its collapse begins at the first validation from which on all scores stay more than .1 below the best before
-them. An alarm foretells the collapse if it sounds at an earlier step, and notices it if it sounds later. The families in
-`CHOSEN_ON` choose each threshold: the most sensitive one that disturbs at most one sound run in ten. The others test it once.
+them. An alarm predicts the collapse if it sounds at an earlier step, and detects it if it sounds later. The families in
+`CHOSEN_ON` choose each threshold: the most sensitive one that is false in at most one sound run in ten. The others test it once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +22,7 @@ import polars as pl
 from analysis.measure.collapse_rule import MIN_FALL
 from analysis.measure.interval import share_interval
 from lab.rows import DATA
-from userrl.run.alarms import RULES, SOLVED, VALIDATION_FELL, WINDOW, AlarmRule
+from userrl.run.alarms import RULES, VALIDATION_FELL, AlarmRule, is_solved, window_means
 from userrl_core.number_format import NULL
 
 FOLDERS = (DATA / "claims", DATA / "what-collapses" / "dose")
@@ -31,11 +30,11 @@ PAGE = DATA / "claims" / "README.md"
 MARKED = re.compile(r"(<!-- written by lab/pages/alarms.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 CHOSEN_ON = ("errand",)
 """Families that choose the thresholds; all others test them."""
-DISTURBED = 0.1
+FALSE_ALARMS = 0.1
 """The wanted share of sound runs in which an alarm sounds."""
 HEAD = (
-    "| alarm | threshold | collapses foretold | foretold or noticed | sound runs disturbed | lead, share of the run "
-    "| chosen threshold | foretold, test | disturbed, test |\n"
+    "| alarm | threshold | collapses predicted | predicted or detected | false alarms in sound runs | lead time, share of the run "
+    "| chosen threshold | predicted, test | false alarms, test |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
 )
 Row = Mapping[str, Any]
@@ -52,7 +51,7 @@ class AlarmedRun:
     collapse: int | None
     rows: Sequence[Row]
 
-    @cached_property
+    @property
     def last_step(self) -> int:
         """Return the run's last step."""
         return int(self.rows[-1]["step"])
@@ -66,8 +65,17 @@ def main() -> None:
 
 def page(text: str) -> str:
     """Return the page with its table rewritten."""
-    lines = ["", *table(alarmed_runs()), ""]
+    runs = alarmed_runs()
+    lines = ["", counts(runs), "", *table(runs), ""]
     return MARKED.sub(lambda mark: "\n".join([mark[1].rstrip(), *lines, mark[2]]), text)
+
+
+def counts(runs: Sequence[AlarmedRun]) -> str:
+    """Return a sentence: runs, collapses, and those that begin within the first eighth of training."""
+    collapses = [run for run in runs if run.collapse is not None]
+    early = sum((run.collapse or 0) <= run.last_step / 8 for run in collapses)
+    first = "collapses begin within the first eighth of training"
+    return f"{len(runs)} runs, {len(collapses)} of which collapse; {early} {first}."
 
 
 def alarmed_runs(folders: Sequence[Path] = FOLDERS) -> list[AlarmedRun]:
@@ -103,23 +111,11 @@ def collapse_step(validated: pl.DataFrame) -> int:
 
 def readings(run: AlarmedRun, name: str) -> Iterator[tuple[int, float]]:
     """Yield step and reading of an alarm: the mean of its window, or its share of the best window; none while it is off."""
-    rule, values, best = RULES[name], list[float](), -math.inf
-    for position, row in enumerate(run.rows):
-        if row.get(name) is None:
-            continue
-        values.append(float(row[name]))
-        if len(values) < WINDOW:
-            continue
-        mean = sum(values[-WINDOW:]) / WINDOW
+    rule, best = RULES[name], -math.inf
+    for index, mean in window_means(run.rows, name):
         best = max(best, mean)
-        if not (rule.unless_solved and solved(run.rows[max(0, position - WINDOW + 1) : position + 1])):
-            yield int(row["step"]), mean / best if rule.relative and best else mean
-
-
-def solved(rows: Sequence[Row]) -> bool:
-    """Return whether the mean success of a window is high."""
-    successes = [row["success"] for row in rows if row.get("success") is not None]
-    return bool(successes) and sum(successes) / len(successes) >= SOLVED
+        if not (rule.unless_solved and is_solved(run.rows[: index + 1])):
+            yield int(run.rows[index]["step"]), mean / best if rule.relative and best else mean
 
 
 def first_alarm(run: AlarmedRun, name: str, threshold: float) -> int | None:
@@ -136,13 +132,13 @@ def beyond(value: float, threshold: float, side: str) -> bool:
 
 
 def chosen_threshold(runs: Sequence[AlarmedRun], name: str, rule: AlarmRule) -> float:
-    """Return the most sensitive threshold at which at most `DISTURBED` of the sound runs are disturbed."""
+    """Return the most sensitive threshold at which at most `FALSE_ALARMS` of the sound runs have an alarm."""
     extreme = min if rule.side == "below" else max
     extremes = [
         extreme(values) for run in runs if run.collapse is None and (values := [v for _, v in readings(run, name)])
     ]
     ordered = sorted(extremes, reverse=rule.side == "above")
-    return ordered[min(int(DISTURBED * len(ordered)), len(ordered) - 1)] if ordered else rule.threshold
+    return ordered[min(int(FALSE_ALARMS * len(ordered)), len(ordered) - 1)] if ordered else rule.threshold
 
 
 def table(runs: Sequence[AlarmedRun]) -> list[str]:
@@ -157,21 +153,21 @@ def table(runs: Sequence[AlarmedRun]) -> list[str]:
         retuned = name != VALIDATION_FELL
         threshold = chosen_threshold(choosing, name, rule) if retuned else rule.threshold
         shown = f"{threshold:.3g}" if retuned else NULL
-        foretold, noticed, disturbed = shares(runs, name, rule.threshold)
-        tested, _, disturbed_in_test = shares(testing, name, threshold)
+        predicted, detected, false_alarms = shares(runs, name, rule.threshold)
+        predicted_in_test, _, false_in_test = shares(testing, name, threshold)
         leads = lead(runs, name, rule.threshold)
-        cells = [foretold, noticed, disturbed, leads, shown, tested, disturbed_in_test]
+        cells = [predicted, detected, false_alarms, leads, shown, predicted_in_test, false_in_test]
         lines.append(f"| `{name}` | {rule.threshold:g} | {' | '.join(cells)} |")
     return lines
 
 
 def shares(runs: Sequence[AlarmedRun], name: str, threshold: float) -> list[str]:
-    """Return the shares of collapses that an alarm foretells, and in which it sounds at all, and of sound runs that it disturbs."""
+    """Return the shares of collapses that an alarm predicts and in which it sounds, and of sound runs in which it sounds."""
     first = [(run.collapse, first_alarm(run, name, threshold)) for run in runs]
-    foretold = [alarm is not None and alarm < collapse for collapse, alarm in first if collapse is not None]
-    noticed = [alarm is not None for collapse, alarm in first if collapse is not None]
-    disturbed = [alarm is not None for collapse, alarm in first if collapse is None]
-    return [share(foretold), share(noticed), share(disturbed)]
+    predicted = [alarm is not None and alarm < collapse for collapse, alarm in first if collapse is not None]
+    detected = [alarm is not None for collapse, alarm in first if collapse is not None]
+    false_alarms = [alarm is not None for collapse, alarm in first if collapse is None]
+    return [share(predicted), share(detected), share(false_alarms)]
 
 
 def share(marks: Sequence[bool]) -> str:
@@ -183,7 +179,7 @@ def share(marks: Sequence[bool]) -> str:
 
 
 def lead(runs: Sequence[AlarmedRun], name: str, threshold: float) -> str:
-    """Return the median time between alarm and collapse, as a share of the run's steps, over the collapses that it foretells."""
+    """Return the median time between alarm and collapse, as a share of the run's steps, over the collapses that it predicts."""
     leads = [
         (run.collapse - alarm) / run.last_step
         for run in runs

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 
 from analysis.drawing import COLORS, drawing, in_both
 from analysis.measure.interval import share_interval
-from lab.pages.claims import Row, append, rows
+from lab.pages.claims import Row, append, result, rows
 from lab.rows import DATA
 from userrl_core.number_format import NULL
 
@@ -72,7 +72,7 @@ def table(runs: Sequence[Row], audits: Sequence[Row]) -> list[str]:
         for credit in (NEAR, FAR):
             arms = by_cell.get((family, credit), {})
             predicted = (
-                f"{foretold(expected, family, None)}, {foretold(expected, family, 'answer')}"
+                f"{predicted_flip(expected, family, None)}, {predicted_flip(expected, family, 'answer')}"
                 if credit == NEAR
                 else NULL
             )
@@ -81,7 +81,7 @@ def table(runs: Sequence[Row], audits: Sequence[Row]) -> list[str]:
     return lines
 
 
-def foretold(expected: Mapping[tuple[str, str], float], family: str, other: str | None) -> str:
+def predicted_flip(expected: Mapping[tuple[str, str], float], family: str, other: str | None) -> str:
     """Return the smallest dose at which the enabling kind's expected advantage is not below 0, or not below another kind's.
 
     expected: the advantages by arm and kind.
@@ -105,7 +105,7 @@ def cell(runs: Sequence[Row]) -> str:
 
 def collapsed(runs: Sequence[Row]) -> int:
     """Return the number of collapsed runs; a run that crashed twice counts as one."""
-    return sum(row["ending"] == "collapsed" or row["state"] == "crashed" for row in runs)
+    return sum(bool(result(row).value("collapsed")) for row in runs)
 
 
 def flip(arms: Mapping[str, Sequence[Row]]) -> str:
@@ -137,8 +137,8 @@ def draw(runs: Sequence[Row]) -> str:
                     for position, arm in enumerate(DOSES)
                     if arms.get(arm)
                 ]
-                beside = 0.08 * (number - (len(families) - 1) / 2)
-                x, y = [position + beside for position, _ in shares], [share.estimate for _, share in shares]
+                offset = 0.08 * (number - (len(families) - 1) / 2)
+                x, y = [position + offset for position, _ in shares], [share.estimate for _, share in shares]
                 limits = [
                     [share.estimate - share.low for _, share in shares],
                     [share.high - share.estimate for _, share in shares],

@@ -43,13 +43,13 @@ def test_an_alarm_sounds_at_the_step_at_which_the_product_sounds_it() -> None:
         assert silent is RULES[name].unless_solved is (alarms.first_alarm(solved, name, RULES[name].threshold) is None)
 
 
-def test_the_chosen_threshold_disturbs_at_most_one_sound_run_in_ten() -> None:
+def test_the_chosen_threshold_is_false_in_at_most_one_sound_run_in_ten() -> None:
     sound = [run([0.5 - n / 100] * 4) for n in range(20)]
     threshold = alarms.chosen_threshold(sound, "signal", RULES["signal"])
     assert sum(alarms.first_alarm(each, "signal", threshold) is not None for each in sound) == 2
 
 
-def test_an_alarm_at_the_collapse_foretells_nothing() -> None:
+def test_an_alarm_at_the_collapse_predicts_nothing() -> None:
     early: Any = run([0.1] * 8, collapse=6)
     late: Any = run([0.5] * 3 + [0.0] * 5, collapse=5)
     assert alarms.shares([early, late], "signal", 0.2)[0].startswith("1 of 2")

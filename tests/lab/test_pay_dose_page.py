@@ -14,7 +14,12 @@ PLANS = sorted(pay_dose.PLANS.glob("*.yaml"))
 
 
 def runs(collapsed: int, of: int = 8) -> list[dict[str, Any]]:
-    return [{"ending": "collapsed" if n < collapsed else "held", "state": "ended", "score": ".5"} for n in range(of)]
+    return [row("collapsed" if n < collapsed else "held", "ended", ".5") for n in range(of)]
+
+
+def row(ending: str, state: str, score: str) -> dict[str, Any]:
+    measured = ("best", "early", "cpu_seconds", "time_weighted", "tokens", "updates", "forgot")
+    return {**dict.fromkeys(measured, ""), "arm": "a", "seed": 1, "ending": ending, "state": state, "score": score}
 
 
 def test_the_page_is_that_of_the_data() -> None:
@@ -53,7 +58,7 @@ def test_the_flip_is_the_dose_from_which_on_fewer_than_half_collapse(collapsed: 
 
 
 def test_a_crashed_run_counts_as_collapsed_and_has_no_score() -> None:
-    crashed = {"ending": "", "state": "crashed", "score": ""}
+    crashed = row("", "crashed", "")
     assert pay_dose.cell([crashed, *runs(0, 2)]) == "1 of 3, 0.50 ± 0.00"
 
 
@@ -64,5 +69,5 @@ def test_predictions_are_the_first_dose_at_zero_and_at_the_answers_advantage() -
         for kind, values in (("search", search), ("answer", answer))
         for arm, value in zip(pay_dose.DOSES, values, strict=True)
     }
-    assert pay_dose.foretold(expected, "wish", None) == ".1"
-    assert pay_dose.foretold(expected, "wish", "answer") == ".03"
+    assert pay_dose.predicted_flip(expected, "wish", None) == ".1"
+    assert pay_dose.predicted_flip(expected, "wish", "answer") == ".03"

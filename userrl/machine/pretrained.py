@@ -163,17 +163,18 @@ def model_path(path: str) -> str:
     if not NAME.fullmatch(path) or Path(path).is_dir():
         return path
     folder = models_dir() / path
-    known = MODELS.get(path)
-    if isinstance(known, EncoderWheel):
+    release = MODELS.get(path)
+    if isinstance(release, EncoderWheel):
         raise ConfigError(
-            "argument.unknown_value", f"{known.title} is a sentence encoder and writes no text. Name a language model."
+            "argument.unknown_value",
+            f"{release.title} is a sentence encoder and writes no text. Name a language model.",
         )
     if record_of(folder) is not None:
         return str(folder)
-    if known is not None:
+    if release is not None:
         raise ConfigError(
             "model.not_fetched",
-            f"{known.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({known.megabytes:g} MB).",
+            f"{release.title} is not in {models_dir()}. Run 'userrl model fetch {path}' first ({release.megabytes:g} MB).",
         )
     if folder.exists():
         raise ConfigError(

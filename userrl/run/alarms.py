@@ -41,8 +41,8 @@ class AlarmRule:
     """One alarm. It trips if the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
 
     unless_solved: off while the window's mean success is at least `SOLVED`, because a policy with nothing left to learn also
-    varies little. default: the action where a recipe does not name the alarm. It is off for alarms that disturb sound runs and
-    foretell no collapse (data/claims/README.md). remedy: what to do, as a sentence.
+    varies little. default: the action where a recipe does not name the alarm. It is off for an alarm that sounds in sound runs
+    and predicts no collapse (data/claims/README.md). remedy: what to do, as a sentence.
     """
 
     symptom: str
@@ -222,18 +222,29 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
     return rules
 
 
+def window_means(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return the means of an alarm's windows, each with the index of its last row. Rows without a number are left out."""
+    series = [(index, float(row[name])) for index, row in enumerate(rows) if row.get(name) is not None]
+    windows = [series[i : i + WINDOW] for i in range(len(series) - WINDOW + 1)]
+    return [(window[-1][0], sum(value for _, value in window) / WINDOW) for window in windows]
+
+
+def is_solved(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the mean success of the last window is at least `SOLVED`."""
+    successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
+    return bool(successes) and sum(successes) / len(successes) >= SOLVED
+
+
 def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[AlarmRule, Action]]) -> list[Alarm]:
     """Return the alarms that trip at the last of these steps. rows: one mapping per step, with ``step`` and a number
     per alarm.
     """
     sounding = []
-    successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
-    solved = bool(successes) and sum(successes) / len(successes) >= SOLVED
+    solved = is_solved(rows)
     for name, (rule, action) in alarms.items():
-        series = [float(row[name]) for row in rows if row.get(name) is not None]
-        if action == "off" or len(series) < WINDOW or (rule.unless_solved and solved):
+        means = [mean for _, mean in window_means(rows, name)]
+        if action == "off" or not means or (rule.unless_solved and solved):
             continue
-        means = [sum(series[i : i + WINDOW]) / WINDOW for i in range(len(series) - WINDOW + 1)]
         bound = rule.threshold * max(means) if rule.relative else rule.threshold
         if means[-1] < bound if rule.side == "below" else means[-1] > bound:
             sounding.append(Alarm(name, int(rows[-1]["step"]), means[-1], bound, action))

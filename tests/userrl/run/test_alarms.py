@@ -76,7 +76,7 @@ def test_numbers_that_were_not_measured_trip_nothing():
     assert tripped([{"step": step, "kl": None} for step in range(9)], alarm_rules({})) == []
 
 
-def test_an_alarm_that_foretold_no_collapse_is_off_until_a_recipe_names_it():
+def test_an_alarm_that_predicted_no_collapse_is_off_until_a_recipe_names_it():
     name = "entropy_collapse"
     assert {other for other, (_, action) in alarm_rules({}).items() if action == "off"} == {name}
     assert alarm_rules({name: {"threshold": 0.3}})[name] == (replace(RULES[name], threshold=0.3), "warn")
