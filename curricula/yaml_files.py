@@ -56,7 +56,7 @@ def find(name: str | Path, kind: What) -> Path:
     """
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
-        if not path.is_file():
+        if not path.exists():
             raise ConfigError("file.missing", f"There is no {kind} file {path}.")
         return path
     if name not in _names(kind):

@@ -257,9 +257,9 @@ def _keys(parameter: Parameter) -> set[str]:
 def load_space(name_or_path: str | Path) -> Space:
     """Load a shipped space by name, or a YAML file. Raises ConfigError for an invalid space."""
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix not in (".yaml", ".yml") and "/" not in str(name_or_path):
         path = SPACES / f"{name_or_path}.yaml"
-    if not path.is_file():
+    if not path.exists():
         names = sorted(p.stem for p in SPACES.glob("*.yaml"))
         raise ConfigError(
             "sweep.no_such_sweep",

@@ -19,7 +19,7 @@ def user_path(text: str | Path) -> Path:
 def open_file(path: Path) -> BinaryIO:
     """Open a file to read its bytes. Raises OSError, also for a pipe or a device, which might never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
+        raise OSError(errno.EINVAL, "it is a pipe or a device; give a file with the same contents", str(path))
     return path.open("rb")
 
 

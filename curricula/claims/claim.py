@@ -277,7 +277,7 @@ def load_claim(name: str | Path) -> Claim:
 
 def load_arm(path: str) -> tuple[str, Arm]:
     """Load a person's own arm from a YAML file with `recipe` and `overrides`; its name is the file's. Raises ConfigError."""
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise ConfigError(
             "claim.bad_file",
             f"There is no arm file {path}. Write one with recipe: and overrides:, as under the arms of a claim.",

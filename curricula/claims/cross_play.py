@@ -144,7 +144,7 @@ class CrossPlay(Claim):
 
 def load_cross_play(path: str | Path) -> CrossPlay:
     """Load a study from its YAML file. Raises ConfigError for an unknown key and for populations that do not fit."""
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise ConfigError(
             "file.missing", f"There is no cross-play file {path}. lab/studies/user_populations.yaml is an example."
         )

