@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,9 +22,12 @@ def acquire(path: Path, *, wait: bool = False, shared: bool = False) -> int | No
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
-    """Wait for the lock of a file, and hold it while the block runs. Yields its descriptor."""
-    descriptor = acquire(path, wait=True)
+def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[int]:
+    """Wait for the lock of a file, and hold it while the block runs. Yields its descriptor. waiting: called if it is taken."""
+    descriptor = acquire(path)
+    if descriptor is None:
+        waiting()
+        descriptor = acquire(path, wait=True)
     assert descriptor is not None
     try:
         yield descriptor

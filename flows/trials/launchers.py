@@ -22,6 +22,7 @@ from prefect.types._datetime import now
 from flows.stages.artifacts import TRIAL_TAG
 from sweeps.launcher import StartedTrial, Status
 from userrl.run.request import TrainRequest
+from userrl.run.run import of_flow_run
 from userrl.trials.processes import Trials
 from userrl_core import processes
 from userrl_core.errors import TrainingError
@@ -75,7 +76,11 @@ class DeploymentLauncher(Trials):
             if flow_run.state is None:
                 return "running"
             if not flow_run.state.is_final():
-                return "failed" if self._mark_crashed(flow_run) else "running"
+                if self._mark_crashed(flow_run):
+                    return "failed"
+                if run := of_flow_run(handle):
+                    self.say_wait(run.id)
+                return "running"
             if flow_run.state.is_cancelled():
                 return "cancelled"
             return "completed" if flow_run.state.is_completed() else "failed"

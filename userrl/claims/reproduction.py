@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from userrl.machine.home import check_writable, home, runs_dir, warehouse_dir
 from userrl.machine.slots import alone
 from userrl.run.plan import plan_run
 from userrl.run.request import ReproduceRequest, TrainRequest
-from userrl.run.run import load, read_status, waiting_sentence
+from userrl.run.run import load, read_status
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 
@@ -140,14 +140,13 @@ def next_run(waiting: deque[tuple[int, str]], running: Collection[int]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _ActiveRun:
-    """A running run. starts: how often it was started. waits: whether it was said that it waits for a slot."""
+    """A running run. starts: how often it was started."""
 
     seed: int
     arm: str
     started: StartedTrial
     starts: int
     label: int
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +204,7 @@ class _Runs:
         status = self.launcher.status(active_run.started.handle)
         seed, arm, run_id = active_run.seed, active_run.arm, active_run.started.run_id
         if status == "running":
-            if active_run.waits or not (holders := read_status(runs_dir() / run_id).waits):
-                return active_run
-            self.say("%s, seed %d: %s", arm, seed, waiting_sentence(holders))
-            return replace(active_run, waits=True)
+            return active_run
         if status == "completed":
             self._note(seed, arm, run_id, "ended")
             self.say("%s, seed %d: done", arm, seed)

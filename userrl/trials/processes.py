@@ -18,7 +18,7 @@ from userrl.machine.home import home, quiet, runs_dir
 from userrl.run.budget import seconds_spent
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl.run.run import load, read_status
+from userrl.run.run import load, read_status, waiting_sentence
 from userrl_core import processes
 
 TRIAL = "userrl.trials.main"
@@ -51,6 +51,7 @@ class Trials(ABC):
     space: Experiment
     say: Callable[[str], None] = print
     storage: Path = field(default_factory=lambda: home() / "sweeps")
+    _said: set[str] = field(default_factory=set, init=False)
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, display_name: str) -> StartedTrial:
         """Start a trial with these overrides."""
@@ -74,6 +75,12 @@ class Trials(ABC):
         plan = plan_run(train_request)
         # A trial ends with its last validation. The test split is reserved for the winner's confirmation by `train`.
         return train_request.model_copy(update={"until": plan.stages[-2]}), plan.goes_on_as
+
+    def say_wait(self, run_id: str) -> None:
+        """Say once that a run waits for a slot, and for whom."""
+        if run_id not in self._said and (holders := read_status(runs_dir() / run_id).waits):
+            self._said.add(run_id)
+            self.say(f"run {run_id} {waiting_sentence(holders)}")
 
     def gpu_hours(self, run_id: str) -> float:
         """Return trainer hours times accelerators so far, including killed attempts and the running stage. A CPU slot
@@ -104,9 +111,10 @@ class ProcessLauncher(Trials):
         run's status.
         """
         process = self._process(handle)
-        if process is not None:
-            return "running"
         run_id = handle.split(":", 2)[2]
+        if process is not None:
+            self.say_wait(run_id)
+            return "running"
         return "completed" if read_status(runs_dir() / run_id).state == "completed" else "failed"
 
     def cancel(self, handle: str) -> None:

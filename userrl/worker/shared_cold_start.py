@@ -63,7 +63,11 @@ def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], Trai
     index = index_file(job, settings)
     if index is None:
         return train()
-    with locked(index.with_suffix(".lock")):  # a run that starts at the same time waits, and links what this one trains
+
+    def waiting() -> None:
+        print("Another run trains this cold start. This one waits, and links it.", flush=True)
+
+    with locked(index.with_suffix(".lock"), waiting):
         began, cpu = time.monotonic(), time.process_time()
         source = link(index, job, sink)
         result = train()

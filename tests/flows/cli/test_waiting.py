@@ -4,6 +4,7 @@ import json
 import os
 from uuid import uuid4
 
+import psutil
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Running
 from typer.testing import CliRunner
@@ -11,12 +12,15 @@ from typer.testing import CliRunner
 from flows.cli.flow_runs import waited_for
 from flows.cli.main import app
 from flows.cli.watch import Screen
+from sweeps.space import load_space
 from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.machine.slots import alone, lock_file, slots, take
 from userrl.reports.plots import plot_curves
 from userrl.reports.run_report import RunReport
 from userrl.run.run import RunDescription, claim, holder_of, set_waiting
+from userrl.trials.processes import ProcessLauncher
+from userrl_core.file_lock import acquire, locked
 from warehouse import TurnLog
 
 
@@ -67,6 +71,32 @@ def test_a_wait_for_a_slot_names_the_run_that_holds_it(tmp_path, monkeypatch, ca
     assert holder_of(place) == f"process {os.getpid()}"
     set_waiting(second.folder, None)
     assert second.status.waits is None
+
+
+def test_a_sweep_or_a_claim_says_once_that_its_run_waits_for_a_slot(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    said = []
+    launcher = ProcessLauncher(load_space("gamma"), said.append)
+    trial = begin("trial")
+    handle = f"{os.getpid()}:{psutil.Process().create_time()}:{trial.id}"
+    assert (launcher.status(handle), said) == ("running", [])
+    set_waiting(trial.folder, "cpu-0 by run other")
+    assert launcher.status(handle) == launcher.status(handle) == "running"
+    (sentence,) = said
+    assert sentence.startswith(f"run {trial.id} waits for a training slot and starts by itself; in use: cpu-0 by run")
+
+
+def test_what_waits_for_the_lock_of_a_file_says_so_before_it_waits(tmp_path):
+    said, holder = [], acquire(tmp_path / "lock")
+
+    def waiting():
+        said.append("waiting")
+        os.close(holder)
+
+    with locked(tmp_path / "lock", waiting):
+        assert said == ["waiting"]
+    with locked(tmp_path / "lock", waiting):
+        assert said == ["waiting"]
 
 
 def test_userrl_up_names_the_run_that_a_flow_run_waits_for(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ several runs either all or none.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ def staging(root: Path) -> Iterator[Path]:
     What a killed import left is finished or removed first. Raises LogError when the folder cannot be written.
     """
     staging_folder = root / STAGING
-    with locked(staging_folder / "lock"):
+    with locked(staging_folder / "lock", lambda: print("waiting for another import", file=sys.stderr)):
         _move(root)
         _empty(staging_folder)
         try:
