@@ -14,7 +14,7 @@ from prefect.runtime import flow_run  # noqa: E402
 from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.artifacts import publish  # noqa: E402
 from flows.stages.stage import run_stage  # noqa: E402
-from userrl.evaluation.planned import plan_evaluation  # noqa: E402
+from userrl.evaluation.planned import plan_evaluation, refuse_temperature  # noqa: E402
 from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 
 
@@ -22,6 +22,7 @@ from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
     """Evaluate on held-out tasks or a suite, and report the scores."""
+    refuse_temperature(request, [request.checkpoint])
     planned = plan_evaluation(request)
     with planned.plan.begin(flow_run.id, get_run_logger().info) as run, run.at_work():
         return publish(run, planned.report(run, run_stage(run, planned.job(run))))

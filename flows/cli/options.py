@@ -1,19 +1,21 @@
 """Options that a command would not read as they were written: nan and inf, an option given twice, one that another makes unread.
 
 The help of an option that is read only beside another one, or only without it, begins with this: "With --format: the run."
+Several conditions are separated by commas: "With --as user, without --run: ...".
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import typer
 
-CONDITION = re.compile(r"(?P<relation>With|Without) (?P<name>--[a-z-]+)(?: (?P<value>[a-z]+))?: ")
+CONDITION = re.compile(r"(with|without) (--[a-z-]+)(?: ([a-z]+))?(?:: |, (?=with))", re.IGNORECASE)
+"""A condition at the start of an option's help: its relation, the other option, and that option's value if only one will do."""
 READ_BY_LIST = {"evaluate": ("name", "suite"), "cross-play": ("file", "seeds")}
 """The parameters of a command that ``--list`` reads."""
 
@@ -23,6 +25,17 @@ def refuse_unread(command: Any) -> None:
     for option in command.params:
         option.process_value = partial(_finite, option.process_value, option)
     command.parse_args = partial(_parsed, command, command.parse_args)
+
+
+def conditions(option: Any) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the conditions of an option's help: relation (with, without), other option, and value."""
+    text, at = getattr(option, "help", None) or "", 0
+    while match := CONDITION.match(text, at):
+        relation, name, value = match.groups()
+        yield relation, name, value
+        if match[0].endswith(": "):
+            return
+        at = match.end()
 
 
 def _finite(process: Callable[..., Any], option: Any, ctx: Any, text: Any) -> Any:
@@ -46,16 +59,13 @@ def _parsed(command: Any, parse: Callable[..., list[str]], ctx: Any, args: list[
     ]
     by_name = {name: option for option in command.params for name in option.opts}
     for option in passed_options:
-        condition = CONDITION.match(getattr(option, "help", None) or "")
-        if condition is None:
-            continue
-        relation, name, required_value = condition.groups()
-        value = ctx.params[by_name[name].name]
-        is_met = bool(value) if required_value is None else str(getattr(value, "value", value)) == required_value
-        if is_met != (relation == "With"):
-            ctx.fail(
-                f"{option.opts[0]} is read only {relation.lower()} {' '.join(filter(None, (name, required_value)))}."
-            )
+        for relation, name, required_value in conditions(option):
+            value = ctx.params[by_name[name].name]
+            is_met = bool(value) if required_value is None else str(getattr(value, "value", value)) == required_value
+            if is_met != (relation.lower() == "with"):
+                ctx.fail(
+                    f"{option.opts[0]} is read only {relation.lower()} {' '.join(filter(None, (name, required_value)))}."
+                )
     if by_name.get("--list") in passed_options:
         for option in passed_options:
             if option.name not in ("listed", "list_all", *READ_BY_LIST.get(command.name, ())):

@@ -73,7 +73,7 @@ def show(
         str | None, typer.Argument(help="A task's id or the beginning of it. Default: the first tasks.")
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Only this split: train, validation or test.")] = None,
-    count: Annotated[int, typer.Option("-n", help="Number of tasks, without an id.", min=1)] = 1,
+    count: Annotated[int, typer.Option("-n", help="Maximum number of tasks.", min=1)] = 1,
 ) -> None:
     """Print tasks as JSON, including the hidden answers.
 

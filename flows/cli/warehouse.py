@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -141,8 +142,9 @@ def export(
         sentence = f"Wrote {count:,} conversations to {target}."
         typer.echo(plain_json({"conversations": count, "target": target}) if as_json else sentence)
         if form == "inspect" and not as_json:
-            typer.echo(f"Next: inspect view --log-dir {target}")
+            typer.echo(f"Next: inspect view --log-dir {shlex.quote(target)}")
         return
+    from warehouse.query.fetch import quoted
     from warehouse.upkeep.export import export as run
 
     with alive:
@@ -151,7 +153,8 @@ def export(
         typer.echo(plain_json(asdict(done)))
         return
     typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
-    typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/**/turns/*/*.parquet')\"")
+    objects = quoted(f"{target}/**/turns/*/*.parquet")
+    typer.echo(f"Next: duckdb -c {shlex.quote(f'SELECT count(*) FROM {objects}')}")
 
 
 @app.command()

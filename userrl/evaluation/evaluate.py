@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from curricula.suites import load_suite
-from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.evaluation.planned import evaluate_here, plan_evaluation, refuse_temperature
 from userrl.machine.foreign_text import plain
 from userrl.machine.notebook import Printed
 from userrl.reports.run_report import RunReport
@@ -81,6 +81,7 @@ def evaluate(
     users = (user,) if user is None or isinstance(user, (str, dict)) else tuple(user)
     axes = Axes(players or ("latest",), users or (None,), horizons(turns, suite) or (None,))
     grid = Grid(validated(EvaluateRequest, request, "evaluate"), axes)
+    refuse_temperature(grid.base, axes.who)
     line = ProgressLine() if progress else None
 
     def show(values: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
     families = other_families(plan.recipe, actor.path) if trained else ()
     plan = replace(plan, families=families, evaluated=_from_outside(actor))
     return PlannedEvaluation(request, plan, (actor,) if suite is None else _under(suite, actor))
+
+
+def refuse_temperature(request: EvaluateRequest, policies: Collection[str]) -> None:
+    """Raise ConfigError for a temperature where only the demonstrator plays."""
+    if request.temperature is not None and request.model is None and {*policies} == {"demonstrator"}:
+        raise ConfigError(
+            "argument.conflict",
+            "The demonstrator is a script, which no temperature changes. Omit the temperature, or name another policy.",
+        )
 
 
 def _from_outside(actor: Actor) -> dict[str, str]:
@@ -201,7 +211,7 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
                 raise CheckpointError(
                     "run.no_checkpoint",
                     f"Run {run.id} is {run.status.state} and has not chosen its checkpoint. `userrl evaluate "
-                    f"{best}` evaluates the best so far.",
+                    f"{shlex.quote(str(best))}` evaluates the best so far.",
                 )
             raise CheckpointError(
                 "run.no_checkpoint", f"Run {run.id} has no checkpoint yet. Wait for it, or name a checkpoint's folder."

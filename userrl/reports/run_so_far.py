@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +109,7 @@ def _next(run: Run, warehouse: Warehouse, shown_at: str | None) -> Iterator[Bloc
     elif run.status.state != "completed":
         steps.append(f"To finish it, {run.restart}")
     if checkpoint := chosen_so_far(run.folder):
-        steps.append(("Evaluate the best checkpoint so far: ", Code(f"userrl evaluate {checkpoint}")))
+        steps.append(("Evaluate the best checkpoint so far: ", Code(f"userrl evaluate {shlex.quote(str(checkpoint))}")))
     if shown_at:
         steps.append(("Conversations: ", Link(shown_at, shown_at)))
     else:

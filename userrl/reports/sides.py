@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import polars as pl
+import shlex
 
 from analysis.measure.comparison import ComparedRun, ComparedSide
 from analysis.measure.outcome import TRAINED
@@ -177,7 +178,7 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
     go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it continues to its evaluation"
     if checkpoint is None:
         return go_on or "it has no checkpoint to evaluate; compare another run"
-    now = f"`userrl evaluate {run_id if run.checkpoint else checkpoint}` plays one now, in a run whose id it prints: compare that"
+    now = f"`userrl evaluate {run_id if run.checkpoint else shlex.quote(str(checkpoint))}` plays one now, in a run whose id it prints: compare that"
     return f"{go_on}. Or: {now}" if go_on else now
 
 

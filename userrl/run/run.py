@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -170,7 +171,7 @@ class Run:
             stage.name == "evaluate" for stage in self.folder.glob("stages/[a-z]*")
         ):
             return "start it again with the same parameters"
-        profile = f" -p profile={info.profile}" if info.profile else ""
+        profile = f" -p profile={shlex.quote(info.profile)}" if info.profile else ""
         return (
             "start it again with the same parameters (including name and overrides): "
             f"prefect deployment run train/{info.recipe} -p seed={info.seed}{profile}"

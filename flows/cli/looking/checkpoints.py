@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -56,4 +57,4 @@ def checkpoints(
     if deleted:
         print(f"{deleted} earlier checkpoints were deleted during training (keep_checkpoints)")
     best = next((row for row in rows if row.chosen), rows[-1])
-    print(f"next: userrl evaluate {best.path}")
+    print(f"next: userrl evaluate {shlex.quote(str(best.path))}")

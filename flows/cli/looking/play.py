@@ -28,17 +28,17 @@ def play(
         str, typer.Option("--split", help="Without --task: the split, train, validation or test.")
     ] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the task choice and of all random draws.")] = 0,
-    horizon: Annotated[int, typer.Option("--horizon", help="Maximum number of agent turns.")] = 16,
+    horizon: Annotated[int, typer.Option("--horizon", help="Without --run: maximum number of agent turns.")] = 16,
     model: Annotated[
         str | None, typer.Option("--model", help="Without --run: a served model plays the other side.")
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option("--base-url", help="Without --run: the model server's /v1 address.")
+        str | None, typer.Option("--base-url", help="With --model: its server's /v1 address.")
     ] = None,
-    run: Annotated[str | None, typer.Option("--run", help="A run whose checkpoint plays the agent, or latest.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="With --as user: a run whose checkpoint plays the agent, or latest.")] = None,
     skill: Annotated[
         float,
-        typer.Option("--skill", help="With --as user: skill of the scripted agent from 0 to 1."),
+        typer.Option("--skill", help="With --as user, without --model, without --run: skill of the scripted agent from 0 to 1."),
     ] = 0.7,
     name: Annotated[str, typer.Option("--name", help="A pseudonym to store with the conversation.")] = "",
 ) -> None:

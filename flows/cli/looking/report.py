@@ -26,9 +26,9 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         raise run_report.problem
     if run_report.note:
         print(run_report.note, file=sys.stderr)
+    if html is not None:
+        print(f"wrote {', '.join(map(str, run_report.write(html)))}", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(plain_json(run_report.as_json(), indent=1))
-    elif html is not None:
-        print(f"wrote {', '.join(map(str, run_report.write(html)))}")
-    else:
+    elif html is None:
         print(page_text(run_report.document()), end="")

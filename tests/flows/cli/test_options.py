@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import COMMANDS, app
-from flows.cli.options import CONDITION
+from flows.cli.options import conditions
 
 
 def call(words: str) -> tuple[int, str]:
@@ -32,6 +32,13 @@ def call(words: str) -> tuple[int, str]:
         ("compare a b --json --format junit --policy x", "each name what is printed"),
         ("tasks list --split test", "Name the gym"),
         ("play travel --skill 1", "--skill is read only with --as user"),
+        ("play travel --run latest", "--run is read only with --as user"),
+        ("play travel --as user --run latest --horizon 3", "--horizon is read only without --run"),
+        ("play travel --as user --model m --skill 1", "--skill is read only without --model"),
+        ("play travel --base-url http://127.0.0.1:1/v1", "--base-url is read only with --model"),
+        ("sweep run gamma --renew --fresh", "--renew is read only without --fresh"),
+        ("evaluate demonstrator --temperature 0.5", "which no temperature changes"),
+        ("evaluate --demonstrator --temperature 0", "which no temperature changes"),
         ("sql from_runs --seconds 1e300", "--seconds"),
         ("evaluate demonstrator --turns ²", "Write --turns as"),
         ("evaluate demonstrator --horizon -1", "--horizon"),
@@ -67,8 +74,8 @@ def test_each_condition_in_a_help_text_names_an_option_of_its_command() -> None:
         for below in (command, *getattr(command, "commands", {}).values()):
             names = {name for option in below.params for name in option.opts}
             for option in below.params:
-                if condition := CONDITION.match(getattr(option, "help", None) or ""):
-                    assert condition["name"] in names, (name, option.name)
+                for _, other, _ in conditions(option):
+                    assert other in names, (name, option.name)
 
 
 def app_command(name: str) -> object:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import duckdb
 import pytest
 from PIL import Image
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -80,6 +82,20 @@ def test_the_command_lists_checkpoints_and_names_the_next_one(home: Path) -> Non
     assert lines[-1].startswith("next: userrl evaluate ")
     as_json = json.loads(CliRunner().invoke(app, ["checkpoints", RUN, "--json"]).output)
     assert [row["step"] for row in as_json] == [60, 2]
+
+
+def test_printed_commands_quote_paths_with_spaces_and_quotes(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = home.rename(tmp_path / "Ann's home")
+    monkeypatch.setenv("USERRL_HOME", str(moved))
+    said = CliRunner().invoke(app, ["checkpoints"]).output.splitlines()[-1]
+    assert Path(shlex.split(said)[3]).is_relative_to(moved)
+    target = tmp_path / 'the "export"'
+    said = CliRunner().invoke(app, ["warehouse", "export", str(target)]).output.splitlines()[-1]
+    duckdb_, option, query = shlex.split(said.removeprefix("Next: "))
+    assert (duckdb_, option) == ("duckdb", "-c")
+    assert duckdb.sql(query).fetchall() == [(10,)]
 
 
 def test_curves_of_runs_and_groups_are_drawn_into_a_picture(home: Path, tmp_path: Path) -> None:
