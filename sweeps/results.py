@@ -22,6 +22,7 @@ from sweeps.space import Space
 from sweeps.study import counted, planned, ranked
 from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
+from userrl_core.replaced_file import replacing
 
 MIN_TRIALS = 4
 """Number of finished trials below which no importance is given."""
@@ -216,7 +217,8 @@ def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
                 for axes in pyplot.gcf().axes:
                     axes.grid(visible=False)
             path = folder / f"{name}.png"
-            pyplot.gcf().savefig(path, dpi=110, bbox_inches="tight")
+            with replacing(path) as file:
+                pyplot.gcf().savefig(file, format="png", dpi=110, bbox_inches="tight")
             pyplot.close("all")
             paths.append(path)
     return paths

@@ -44,6 +44,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8 as `replacing` does."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
 def sync(path: Path) -> None:
     """Fsync a file or a folder, so that a rename in it survives power loss."""
     fd = os.open(path, os.O_RDONLY)

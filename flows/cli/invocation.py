@@ -38,6 +38,10 @@ def deployments() -> dict[str, dict[str, Any]]:
 
 def again(deployment: str, parameters: Mapping[str, Any]) -> str:
     """Return the shell command that starts a deployment with these parameters."""
-    other = [] if deployment == default_deployment(parameters) else [f"ARGS={shlex.quote(f'--deployment {shlex.quote(deployment)}')}"]
+    other = (
+        []
+        if deployment == default_deployment(parameters)
+        else [f"ARGS={shlex.quote(f'--deployment {shlex.quote(deployment)}')}"]
+    )
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in parameters.items()}
     return " ".join(["make run", *other, *(f"{key}={shlex.quote(text)}" for key, text in texts.items())])

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli.terminal import plain
 from userrl.machine.home import published_data
-from userrl.machine.output_files import writing
+from userrl.machine.output_files import check_output, writing
 from userrl_core.errors import ConfigError
 
 Out = Annotated[
@@ -47,6 +47,7 @@ def synthesise(
     from userrl.run.readiness import server_of
     from userrl_core.gyms.taskfile import write_tasks
 
+    check_output(out)
     folder = data or published_data() / "tau-bench"
     result = part("userrl-synthesis", "made").synthesise(
         source, domain, variant, folder, server_of(model, base_url), limit
@@ -83,6 +84,7 @@ def filter_by_difficulty(
     server = server_of(model, base_url, temperature=temperature)
     if server is None:
         raise ConfigError("argument.missing", "A pass rate needs a model. Name it with --model.")
+    check_output(out)
     filtered = part("userrl-synthesis", "difficulty").filter_by_difficulty(
         read_tasks(tasks), server, attempts=attempts, min_rate=least, max_rate=most, horizon=horizon
     )

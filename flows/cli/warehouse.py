@@ -144,10 +144,11 @@ def export(
         if form == "inspect" and not as_json:
             typer.echo(f"Next: inspect view --log-dir {shlex.quote(target)}")
         return
+    from userrl.machine.output_files import writing
     from warehouse.query.fetch import quoted
     from warehouse.upkeep.export import export as run
 
-    with alive:
+    with alive, writing(target):
         done = run(_root(root), target, options=_options(option))
     if as_json:
         typer.echo(plain_json(asdict(done)))

@@ -21,6 +21,7 @@ from userrl.run.plan import plan_run
 from userrl.run.request import ReproduceRequest, TrainRequest
 from userrl.run.run import load, read_status
 from userrl_core.errors import ConfigError
+from userrl_core.replaced_file import write_text
 from warehouse import open_warehouse
 
 STARTS = 2
@@ -57,7 +58,7 @@ def reproduce_claim(
         )
         with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
             report = claim_report(warehouse, claim, register.exploratory)
-        (folder / f"{claim.hash}.md").write_text(claim_document(report).markdown())
+        write_text(folder / f"{claim.hash}.md", claim_document(report).markdown())
     return report
 
 

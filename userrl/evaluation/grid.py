@@ -22,6 +22,7 @@ from userrl.evaluation.planned import actor_of, evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.notebook import Printed
+from userrl.machine.output_files import check_output, writing
 from userrl.reports.document import Block, Document, Items, TableBlock
 from userrl.reports.figures import Line, Panel, panels
 from userrl.run.request import EvaluateRequest
@@ -31,6 +32,7 @@ from userrl.run.scores import ALL, ScoreRow, paired, score_rows
 from userrl.run.tasks import users_of
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.number_format import NULL, p_value, with_limits
+from userrl_core.replaced_file import write_text
 from warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -176,6 +178,10 @@ def play(
 
     out: file of the plot data. progress: called with every progress line. say: called with log lines as for `logging`.
     """
+    if out is not None:
+        if Path(out).suffix == ".svg":
+            raise ConfigError("argument.malformed", f"'{out}' would be the plot. Name the .csv file of its data.")
+        check_output(Path(out))
     # A cell has one user and one horizon. Other gyms of a checkpoint's training belong to a single evaluation.
     planned = [(cell, plan_evaluation(cell.request).alone()) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
@@ -191,10 +197,10 @@ def play(
         lines = _plot_data(cell, report.run, played[-1].scores, {actor.id for actor in evaluation.actors})
         data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in lines]
     path = Path(out) if out else home() / "grids" / f"{played[-1].run}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_csv(data), encoding="utf-8")
     plot = path.with_suffix(".svg")
-    plot.write_text(panels(list(_panels(played, data))), encoding="utf-8")
+    with writing(path):
+        write_text(path, _csv(data))
+        write_text(plot, panels(list(_panels(played, data))))
     return GridResult(grid.axes, tuple(played), tuple(data), path, plot)
 
 

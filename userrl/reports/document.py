@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader
 
 from userrl.machine.foreign_text import plain
 from userrl.machine.output_files import writing
+from userrl_core.replaced_file import write_text
 
 _SPECIAL = re.compile(
     r"""([\\`*|~]
@@ -215,15 +216,13 @@ class Document:
         """
         if path.suffix != ".md":
             with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(self.html(), encoding="utf-8")
+                write_text(path, self.html())
             return [path]
         drawings = [path.with_name(f"{path.stem}-{number}.svg") for number in range(1, len(self.figures) + 1)]
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
             for drawing, figure in zip(drawings, self.figures, strict=True):
-                drawing.write_text(figure.svg, encoding="utf-8")
-            path.write_text(self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]), encoding="utf-8")
+                write_text(drawing, figure.svg)
+            write_text(path, self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]))
         return [path, *drawings]
 
 

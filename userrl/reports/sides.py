@@ -10,13 +10,13 @@ published:Qwen3-8B                  rows of UserRL table 3, which are shown sepa
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import polars as pl
-import shlex
 
 from analysis.measure.comparison import ComparedRun, ComparedSide
 from analysis.measure.outcome import TRAINED
@@ -178,7 +178,8 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
     go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it continues to its evaluation"
     if checkpoint is None:
         return go_on or "it has no checkpoint to evaluate; compare another run"
-    now = f"`userrl evaluate {run_id if run.checkpoint else shlex.quote(str(checkpoint))}` plays one now, in a run whose id it prints: compare that"
+    actor = run_id if run.checkpoint else shlex.quote(str(checkpoint))
+    now = f"`userrl evaluate {actor}` plays one now, in a run whose id it prints: compare that"
     return f"{go_on}. Or: {now}" if go_on else now
 
 

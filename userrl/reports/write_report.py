@@ -37,6 +37,7 @@ from userrl.run.run import Run
 from userrl.run.tasks import data_used
 from userrl_core.json_files import write_json
 from userrl_core.number_format import with_error
+from userrl_core.replaced_file import write_text
 from warehouse import Warehouse, open_warehouse
 
 CURVE_FILE = "curve.svg"
@@ -108,8 +109,8 @@ def write_report(
         report = report.model_copy(update={"card": make_card(report, warehouse, alarms)})
     summary = run_summary(report, curve)
     for figure in summary.figures:
-        (run.folder / CURVE_FILE).write_text(figure.svg, encoding="utf-8")
-    (run.folder / "report.md").write_text(summary.markdown([CURVE_FILE]), encoding="utf-8")
+        write_text(run.folder / CURVE_FILE, figure.svg)
+    write_text(run.folder / "report.md", summary.markdown([CURVE_FILE]))
     write_json(run.folder / REPORT_FILE, report.model_dump(mode="json"))
     return report
 

@@ -29,6 +29,7 @@ from userrl.run.request import SweepRequest
 from userrl.trials.document import sweep_document
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
+from userrl_core.replaced_file import write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ def run_sweep(
         driver.run()
         write_json(folder / ENDED, {"at": time.time(), "trials": len(counted(study))})
         best = winner(space, study)
-        (folder / "report.md").write_text(sweep_document(space, study, at_work=False).markdown())
-        (folder / "best.yaml").write_text(recipe_text(space, best))
+        write_text(folder / "report.md", sweep_document(space, study, at_work=False).markdown())
+        write_text(folder / "best.yaml", recipe_text(space, best))
         pictures = draw(space, study, folder)
     say("best: %s", best.claim)
     return SweepResult(space, study, best, len(counted(study)), tuple(pictures))

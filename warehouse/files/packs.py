@@ -6,6 +6,8 @@ not list is not mistaken for an orphan.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -126,6 +128,8 @@ def _damaged(path: Path, why: str) -> LogError:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an engine's message without its stack of notes and without a full stop."""
+    """Return an engine's message without its stack of notes and without a full stop; of a failed write, the system's words."""
     text = (getattr(error, "strerror", None) or str(error)).strip()
+    if number := re.search(r'"errno":"(\d+)"', text):  # DuckDB's message is JSON
+        return os.strerror(int(number[1]))
     return (text.splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -154,7 +154,11 @@ def _put(files: Any, path: str, rows: Any, result: Export) -> None:
     if "file" in files.protocol:
         # A local file can be cut off by a kill, which an object cannot: write it aside first.
         files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        files.pipe_file(f"{path}.part", content)
+        try:
+            files.pipe_file(f"{path}.part", content)
+        except OSError:
+            Path(f"{path}.part").unlink(missing_ok=True)
+            raise
         files.mv(f"{path}.part", path)
     else:
         files.pipe_file(path, content)

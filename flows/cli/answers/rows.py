@@ -192,6 +192,7 @@ def _parquet(rows: Rows, path: str) -> None:
     import duckdb
     import pyarrow as pa
 
+    from warehouse.files.packs import first_line
     from warehouse.query.fetch import quoted
 
     arrays, casts = [], []
@@ -207,7 +208,7 @@ def _parquet(rows: Rows, path: str) -> None:
         try:
             con.from_arrow(table).project(", ".join(casts)).to_parquet(path)
         except duckdb.IOException as error:
-            raise OSError(str(error)) from None
+            raise OSError(first_line(error)) from None
 
 
 def _in_parquet(kind: str, values: Sequence[Any]) -> tuple[str, int]:

@@ -32,13 +32,15 @@ def play(
     model: Annotated[
         str | None, typer.Option("--model", help="Without --run: a served model plays the other side.")
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", help="With --model: its server's /v1 address.")
+    base_url: Annotated[str | None, typer.Option("--base-url", help="With --model: its server's /v1 address.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="With --as user: a run whose checkpoint plays the agent, or latest.")
     ] = None,
-    run: Annotated[str | None, typer.Option("--run", help="With --as user: a run whose checkpoint plays the agent, or latest.")] = None,
     skill: Annotated[
         float,
-        typer.Option("--skill", help="With --as user, without --model, without --run: skill of the scripted agent from 0 to 1."),
+        typer.Option(
+            "--skill", help="With --as user, without --model, without --run: skill of the scripted agent from 0 to 1."
+        ),
     ] = 0.7,
     name: Annotated[str, typer.Option("--name", help="A pseudonym to store with the conversation.")] = "",
 ) -> None:

@@ -24,7 +24,9 @@ def run(
     storage: Annotated[
         str | None, typer.Option(help="An Optuna RDB URL instead of the journal file. Default: $USERRL_SWEEP_STORAGE.")
     ] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Without --fresh: start a new edition if the last one has ended.")] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Without --fresh: start a new edition if the last one has ended.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start a new edition, also with a changed space.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and do nothing.")] = False,
 ) -> None:

@@ -27,6 +27,7 @@ from userrl.run.run import find
 from userrl.stages.workers import Workers
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import portable, write_json
+from userrl_core.replaced_file import write_text
 from userrl_crossplay.conversations import UserConversation, conversations, evaluation, measures, protocol_of
 from userrl_crossplay.document import cross_play_document, cross_play_picture
 from userrl_crossplay.matrix import cross_play
@@ -240,7 +241,7 @@ def _over_users(study: CrossPlay, by_cell: ConversationsByCell, seeds: list[int]
 def _write(report: CrossPlayReport, folder: Path) -> None:
     document = cross_play_document(report)
     stem = folder / report.hash
-    stem.with_suffix(".md").write_text(document.markdown(), encoding="utf-8")
-    stem.with_suffix(".html").write_text(document.html(), encoding="utf-8")
-    stem.with_suffix(".svg").write_text(cross_play_picture(report), encoding="utf-8")
+    write_text(stem.with_suffix(".md"), document.markdown())
+    write_text(stem.with_suffix(".html"), document.html())
+    write_text(stem.with_suffix(".svg"), cross_play_picture(report))
     write_json(stem.with_suffix(".json"), portable(report.as_json()))

@@ -22,6 +22,7 @@ from userrl.reports.wording import attempt, outcome
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.number_format import number
+from userrl_core.replaced_file import write_text
 from userrl_sharing.conversation_document import (
     conversation_document,
     conversation_title,
@@ -271,9 +272,7 @@ def write_files(files: BundleFiles, folder: Path) -> int:
     for path in (*(folder / name for name in earlier), *folder.glob(UNFINISHED)):
         path.unlink(missing_ok=True)
     for name, text in files.pages.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     write_json(folder / CONTENTS, {"files": sorted(files.pages)})
     return sum((folder / name).stat().st_size for name in (*files.pages, CONTENTS))
 

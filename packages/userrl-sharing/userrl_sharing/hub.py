@@ -19,6 +19,7 @@ from userrl.reports.run_report import read_report
 from userrl.run.run import Run, find, load
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.key_names import fits_a_header
+from userrl_core.replaced_file import write_text
 from userrl_core.training.local.checkpoint import read_checkpoint
 from userrl_core.training.model_files import STATE
 from userrl_sharing.model_card import model_card
@@ -77,7 +78,7 @@ def prepare(text: str, repo: str) -> PreparedUpload:
         except OSError:
             shutil.copyfile(file, folder / file.name)
     card = model_card(report, checkpoint, recipe, repo=repo, origins=origins)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_text(folder / "README.md", card)
     return PreparedUpload(repo, folder, checkpoint, origins, report.from_scratch)
 
 

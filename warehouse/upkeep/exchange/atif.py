@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from warehouse.files.layout import write_atomically
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 VERSION = "ATIF-v1.4"
@@ -24,9 +25,8 @@ def write_atif(conversations: Iterable[ExportedConversation], folder: Path) -> i
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for conversation in conversations:
-        (folder / f"{conversation.trajectory['traj_id']}.json").write_bytes(
-            orjson.dumps(trajectory(conversation), option=orjson.OPT_INDENT_2)
-        )
+        path = folder / f"{conversation.trajectory['traj_id']}.json"
+        write_atomically(path, orjson.dumps(trajectory(conversation), option=orjson.OPT_INDENT_2))
         count += 1
     return count
 

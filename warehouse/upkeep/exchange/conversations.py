@@ -5,6 +5,7 @@ A conversation is its row of `trajectories`, its rows of `turns` and `model_call
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -156,6 +157,8 @@ def write_parquet(exported: Iterable[ExportedConversation], path: Path) -> int:
         }
         for conversation in exported
     ]
+    content = io.BytesIO()  # polars reports a full disk in words of its own
+    pl.DataFrame(rows, infer_schema_length=None).write_parquet(content)
     with replacing(path) as file:
-        pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)
+        file.write(content.getbuffer())
     return len(rows)

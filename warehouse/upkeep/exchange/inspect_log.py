@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from warehouse.files.layout import write_atomically
 from warehouse.upkeep.exchange.atif import TOOL
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 
@@ -29,7 +30,7 @@ def write_inspect(conversations: Iterable[ExportedConversation], folder: Path) -
         log = _log(policy, policy_conversations, number)
         created = log["eval"]["created"].replace(":", "-")
         path = folder / f"{created}_{_name(log['eval']['task'])}_{log['eval']['task_id']}.json"
-        path.write_bytes(orjson.dumps(log))
+        write_atomically(path, orjson.dumps(log))
         paths.append(path)
     return paths
 
