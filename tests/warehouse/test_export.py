@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -51,7 +52,7 @@ def test_the_query_that_the_export_names_counts_all_turns(tmp_path: Path) -> Non
     some_run(root, "r1")
     printed = CliRunner().invoke(app, ["export", str(out), "--warehouse", str(root)])
     assert printed.exit_code == 0
-    assert ask(printed.output.split('"')[1]) == [(15,)]
+    assert ask(shlex.split(printed.output.splitlines()[-1])[-1]) == [(15,)]
 
 
 def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:

@@ -269,7 +269,8 @@ def write_files(files: BundleFiles, folder: Path) -> int:
     """
     earlier = [name for name in (read_json(folder / CONTENTS) or {}).get("files", ()) if _is_ours(name)]
     write_json(folder / CONTENTS, {"files": sorted({*earlier, *files.pages})})
-    for path in (*(folder / name for name in earlier), *folder.glob(UNFINISHED)):
+    unfinished = (*folder.glob(UNFINISHED), *folder.rglob(".*.html.*.tmp"))
+    for path in (*(folder / name for name in earlier), *unfinished):
         path.unlink(missing_ok=True)
     for name, text in files.pages.items():
         write_text(folder / name, text)

@@ -193,7 +193,7 @@ def test_the_folder_of_a_killed_bundle_takes_the_next_one(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / ".bundle.json.1.2.tmp").write_text("{")  # killed even earlier
     check_target(folder)
-    kill_at("open", "index.html", folder, code=WRITE.format(pages=pages))
+    kill_at("os.rename", "index.html", folder, code=WRITE.format(pages=pages))
     assert (folder / "groups" / "1.html").exists()
     check_target(folder)
     assert write_files(BundleFiles({"index.html": "next"}), folder) > 0
