@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -83,8 +84,28 @@ def test_a_text_from_windows_has_the_line_ends_of_others(tmp_path: Path) -> None
 
 def test_a_release_without_a_task_is_refused(tmp_path: Path) -> None:
     with raises("task.none_left", "textcraft"):
+        (tmp_path / "textcraft_recipes.json").write_text('{"a.json": {"type": "minecraft:smelting"}}')
+        load_published("textcraft", tmp_path)
+    with raises("task.none_left", "textcraft_recipes.json is empty"):
         (tmp_path / "textcraft_recipes.json").write_text("{}")
         load_published("textcraft", tmp_path)
+
+
+def test_a_recipe_of_minecraft_that_needs_nothing_is_refused(tmp_path: Path) -> None:
+    recipe = {"type": "minecraft:crafting_shapeless", "ingredients": [], "result": "minecraft:bed"}
+    (tmp_path / "textcraft_recipes.json").write_text(json.dumps({"bed.json": recipe}))
+    with raises("task.invalid_field", "bed.json", "needs nothing"):
+        load_published("textcraft", tmp_path)
+
+
+def test_a_table_with_a_header_and_no_rows_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"reward_model": pa.array([], pa.string())}), tmp_path / "train.parquet")
+    with raises("task.none_left", "train.parquet is empty: it has 0 entries"):
+        read_parquet(tmp_path / "train.parquet", ["reward_model"])
+    (tmp_path / "nq").mkdir()
+    (tmp_path / "nq" / "test.jsonl").write_text("\n")
+    with raises("task.none_left", "test.jsonl is empty"):
+        load_published("searchqa", tmp_path)
 
 
 @pytest.mark.parametrize("content", ["null", "[]", '"x"'])

@@ -19,7 +19,7 @@ import yaml
 
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.registry import load_published, part
-from userrl_core.gyms.released import read_parquet
+from userrl_core.gyms.released import check_names, read_parquet
 from userrl_core.records import Message, Task
 from userrl_core.seeding import content_hash, validation_of
 
@@ -76,14 +76,10 @@ def published_tasks(
     tasks = load_published(gym, root)
     if gym in LISTED:
         names_in_list = None if gym == "function" and edition == "paper" else _listed(root, gym)
-        field = LISTED[gym][1]
-        tasks = [
-            task
-            for task in tasks
-            if task.split == "test"
-            or names_in_list is None
-            or (task.payload["title"] if field == "title" else task.id) in names_in_list
-        ]
+        names = [task.payload["title"] if LISTED[gym][1] == "title" else task.id for task in tasks]
+        if names_in_list is not None:
+            check_names(names_in_list, names, str(root / LIST), f"the tasks of {gym}")
+            tasks = [t for t, name in zip(tasks, names, strict=True) if t.split == "test" or name in names_in_list]
     return tuple(_with_validation(task, validation) for task in tasks)
 
 

@@ -5,7 +5,7 @@ A loader returns all tasks of a gym or raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,30 @@ def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> A
             "task.file_unreadable",
             f"{path} must contain a JSON {'list' if expected is list else 'object'}, not {type(value).__name__}.",
         )
+    check_filled(value, path)
     return value
+
+
+def check_filled(rows: Sized, path: Path) -> None:
+    """Raise TaskError for a file of a release that has a form but no content."""
+    if not len(rows):
+        raise TaskError("task.none_left", f"{path} is empty: it has 0 entries. Copy it again from the release.")
+
+
+def check_same(rows: Collection[str], data: Collection[str], path: Path) -> None:
+    """Raise TaskError unless the released rows and a data file name the same tasks. path: the data file."""
+    check_names(rows, data, "the table of released rows", str(path))
+    check_names(data, rows, path.name, "the table of released rows")
+
+
+def check_names(named: Collection[str], held: Collection[str], namer: str, holder: str) -> None:
+    """Raise TaskError, with the count, for tasks that one part of a release names and another does not hold."""
+    if missing := sorted({*named} - {*held}):
+        raise TaskError(
+            "task.file_unreadable",
+            f"{len(missing)} of {len({*named})} entries that {namer} names are missing from {holder}, such as "
+            f"'{missing[0]}'. Copy both again from the release.",
+        )
 
 
 def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
@@ -59,6 +82,7 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
             "task.file_unreadable",
             f"{path} is not a readable parquet file with columns {', '.join(columns)} ({error}).",
         ) from None
+    check_filled(rows, path)
     return rows
 
 

@@ -231,7 +231,7 @@ def test_a_sample_in_the_published_format_loads(tmp_path: Path):
         (make_record(2, expected_result=0.0), "task.invalid_field", "record 1: expected_result"),
         ({"id": "func-2", "rule": "a"}, "task.invalid_field", "record 1: field 'test_case'"),
         (make_record(1), "task.duplicate", "record 1: id 'func-1'"),
-        (make_record(3), "task.invalid_field", "row 0: reward_model.id 'func-2'"),
+        (make_record(3), "task.file_unreadable", "1 of 2 entries that the table of released rows names are missing"),
         (make_record(2, id=["func-2"]), "task.invalid_field", "entry 1: field 'id'"),
     ],
 )

@@ -207,7 +207,11 @@ def test_a_bad_published_row_names_its_file_index_and_field(
 def test_a_published_row_without_its_environment_entry_is_named(tmp_path: Path) -> None:
     root = write_sample(tmp_path, {})
     (root / "gyms/IntentionGym/intentiongym/data/all_intentions_train.json").write_text("[]")
-    with raises("task.invalid_field"):
+    with raises("task.none_left", "all_intentions_train.json is empty"):
+        load_published("intention", root)
+    test = root / "gyms/IntentionGym/intentiongym/data/all_intentions_test.json"
+    (root / "gyms/IntentionGym/intentiongym/data/all_intentions_train.json").write_text(test.read_text())
+    with raises("task.file_unreadable", "1 of 2 entries that the table of released rows names", "such as 'a'"):
         load_published("intention", root)
 
 

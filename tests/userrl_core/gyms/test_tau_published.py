@@ -8,7 +8,9 @@ from collections import Counter
 
 import pytest
 
+from tests.makers import raises
 from tests.published import published
+from tests.userrl_core.gyms.tau_sample import write
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published
 from userrl_core.gyms.tau.database import Database
@@ -112,3 +114,21 @@ def _same(ours: str, theirs: str) -> bool:
         return bool(json.loads(ours) == json.loads(theirs))
     except json.JSONDecodeError:
         return ours == theirs
+
+
+def test_a_release_whose_tables_or_tools_are_half_there_is_refused_with_the_count(tmp_path):
+    root = write(tmp_path)
+    tools = json.loads((root / "retail" / "tools.json").read_text())
+    (root / "retail" / "tools.json").write_text(json.dumps(tools[8:]))
+    with raises("task.file_unreadable", "8 of 16 entries", "tools.json"):
+        load_published("tau", root)
+    (root / "retail" / "tools.json").write_text(json.dumps(tools))
+    orders = json.loads((root / "retail" / "orders.json").read_text())
+    load_domain.cache_clear()
+    (root / "retail" / "orders.json").write_text(json.dumps({"#G": orders["#G"]}))
+    with raises("task.file_unreadable", "3 of 4 tasks of retail do not replay", "retail-train-000"):
+        load_published("tau", root)
+    load_domain.cache_clear()
+    (root / "retail" / "orders.json").write_text("{}")
+    with raises("task.none_left", "orders.json is empty"):
+        load_published("tau", root)

@@ -174,7 +174,7 @@ def sample(root, **changes):
     }
     path = root / "gyms/TelepathyGym/telepathygym/data/all_entities_refined.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps([{**row, **changes}]))
+    path.write_text(json.dumps([{**row, **changes}, {**row, "id": "entity_2", "title": "Drum"}]))
     folder = root / "data/telepathy_multiturn"
     folder.mkdir(parents=True)
     for part, title in (("train", "Piano"), ("test", "Drum")):

@@ -89,7 +89,7 @@ def write_release(root: Path, entry: dict[str, Any] | None, rows: list[dict[str,
     folder = root / "data/travel22_multiturn_onechoice"
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows or [make_row()]), folder / "test.parquet")
-    pq.write_table(pa.Table.from_pylist([make_row("hotel:2-8|flight:2-1")]).slice(0, 0), folder / "train.parquet")
+    pq.write_table(pa.Table.from_pylist([make_row()]), folder / "train.parquet")
     if entry is not None:
         place = root / "gyms/TravelGym/travelgym/data"
         place.mkdir(parents=True)
@@ -98,7 +98,7 @@ def write_release(root: Path, entry: dict[str, Any] | None, rows: list[dict[str,
 
 
 def test_a_task_with_its_options_is_playable_and_its_gold_reaches_full_score(tmp_path: Path):
-    (task,) = gyms.load_published("travel", write_release(tmp_path, make_entry()))
+    _, task = gyms.load_published("travel", write_release(tmp_path, make_entry()))
     assert (task.id, task.split, task.tier, task.source) == (ID, "test", "easy", "published:userrl")
     assert validate(task).ok, validate(task).reason
     assert gyms.min_turns(task) == 7
@@ -109,7 +109,7 @@ def test_a_task_with_its_options_is_playable_and_its_gold_reaches_full_score(tmp
 
 
 async def test_the_demonstrator_plays_published_tasks(tmp_path: Path):
-    (task,) = gyms.load_published("travel", write_release(tmp_path, make_entry()))
+    _, task = gyms.load_published("travel", write_release(tmp_path, make_entry()))
     skilled = await run_episodes([task], ScriptedPolicy(1.0), horizon=16, n=20)
     unskilled = await run_episodes([task], ScriptedPolicy(0.1), horizon=16, n=20)
     assert {t.score for t in skilled} == {1.0}
@@ -117,7 +117,7 @@ async def test_the_demonstrator_plays_published_tasks(tmp_path: Path):
 
 
 def test_a_prompt_without_options_is_imported_as_unplayable(tmp_path: Path):
-    (task,) = gyms.load_published("travel", write_release(tmp_path, None))
+    _, task = gyms.load_published("travel", write_release(tmp_path, None))
     result = validate(task)
     assert (result.ok, result.playable) == (False, False)
     assert "travelgym_data_22.json is not in this copy" in result.reason

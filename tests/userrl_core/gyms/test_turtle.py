@@ -183,7 +183,13 @@ def test_a_bad_released_story_names_file_entry_and_field(tmp_path):
     for part, title in (("train", "A"), ("test", "Z")):
         pq.write_table(pa.Table.from_pylist([{"reward_model": {"title": title}}]), folder / f"{part}.parquet")
     path.write_text(json.dumps({"5": good}))
-    (task,) = load_published("turtle", tmp_path)
+    with raises("task.file_unreadable", "1 of 2 entries", "refined.json, such as 'Z'"):
+        load_published("turtle", tmp_path)
+    path.write_text(json.dumps({"5": good, "7": {**good, "new_title": "Z"}, "8": {**good, "new_title": "Y"}}))
+    with raises("task.file_unreadable", "1 of 3 entries", "missing from the table of released rows, such as 'Y'"):
+        load_published("turtle", tmp_path)
+    path.write_text(json.dumps({"5": good, "7": {**good, "new_title": "Z"}}))
+    task, _ = load_published("turtle", tmp_path)
     assert (task.id, task.payload["criteria"][0]["weight"]) == ("5", "1.0")
     assert "It was ash." in full_explanation(task)
     path.write_text(json.dumps({"5": good, "6": {**good, "evaluation": [{"statement": "x", "score": "1"}]}}))

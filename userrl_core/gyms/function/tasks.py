@@ -16,7 +16,7 @@ from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.function.expression import compile_rule, evaluate
 from userrl_core.gyms.function.gym import check_payload
 from userrl_core.gyms.pool import distinct_tasks
-from userrl_core.gyms.released import read_json, read_parquet, text_field
+from userrl_core.gyms.released import check_same, read_json, read_parquet, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of, validation_of
 
@@ -117,19 +117,17 @@ def load_published(root: Path) -> list[Task]:
                 "task.duplicate", f"{where}: id '{name}' occurs twice. Give every task an id that no other has."
             )
         by_id[name] = payload
+    rows = [
+        (split, f"{name}, row {index}", text_field(row["reward_model"], "id", root / name, index))
+        for split, name in SPLITS.items()
+        for index, row in enumerate(read_parquet(root / name, ["reward_model"]))
+    ]
+    check_same([identity for _, _, identity in rows], by_id, path)
     loaded: dict[str, Task] = {}
-    for split, name in SPLITS.items():
-        for index, row in enumerate(read_parquet(root / name, ["reward_model"])):
-            identity = text_field(row["reward_model"], "id", root / name, index)
-            if identity not in by_id:
-                raise TaskError(
-                    "task.invalid_field", f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}."
-                )
-            if identity in loaded:
-                raise TaskError(
-                    "task.duplicate", f"{name}, row {index}: reward_model.id '{identity}' is in two splits."
-                )
-            payload = by_id[identity]
-            task_split = "test" if split == "test" else validation_of(content_hash(payload))
-            loaded[identity] = Task("function", identity, task_split, payload, source="published:userrl")
+    for split, where, identity in rows:
+        if identity in loaded:
+            raise TaskError("task.duplicate", f"{where}: reward_model.id '{identity}' is in two splits.")
+        payload = by_id[identity]
+        task_split = "test" if split == "test" else validation_of(content_hash(payload))
+        loaded[identity] = Task("function", identity, task_split, payload, source="published:userrl")
     return list(loaded.values())

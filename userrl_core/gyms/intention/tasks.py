@@ -15,7 +15,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.pool import distinct_tasks
-from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.released import check_names, read_json, released_splits, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
@@ -61,12 +61,8 @@ def load_published(root: Path) -> list[Task]:
             }
             # The environment's files hold 687 further tasks without a released row (table 2 counts 380 and 40).
             if key in splits:
-                published.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
-    if splits:
-        raise TaskError(
-            "task.invalid_field",
-            f"{root / FOLDER}: the entry with id {next(iter(splits))}, which the released rows name, is missing.",
-        )
+                published.append(Task("intention", key, splits[key], payload, source="published:userrl"))
+    check_names(splits, [task.id for task in published], "the table of released rows", str(root / FOLDER))
     return published
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.pool import draw_tasks
-from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.released import check_same, read_json, released_splits, text_field
 from userrl_core.gyms.search.corpus import ArticleQuestion, corpus
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -43,6 +43,7 @@ def load_published(root: Path) -> list[Task]:
             )
         payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
         published.append(Task("search", name, "test", payload, "published:userrl"))
+    check_same(splits, [task.id for task in published], path)
     return published
 
 

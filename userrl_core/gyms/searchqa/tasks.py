@@ -19,7 +19,7 @@ from userrl_core.chats.stream import value_of
 from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import ConfigError, MissingFileError, TaskError
 from userrl_core.gyms.pool import check_sizes, distinct_tasks
-from userrl_core.gyms.released import text_field
+from userrl_core.gyms.released import check_filled, text_field
 from userrl_core.gyms.searchqa.corpus import corpus
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -86,7 +86,9 @@ def load_published(root: Path) -> list[Task]:
 
 
 def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    content = path.read_bytes()
+    check_filled(content.strip(), path)
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.pool import draw_tasks
-from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.released import check_same, read_json, released_splits, text_field
 from userrl_core.gyms.stemming import read_pattern
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -86,6 +86,7 @@ def load_published(root: Path) -> list[Task]:
         }
         split = splits.get(fields["title"], "train")
         published.append(Task("telepathy", fields["id"], split, payload, "published:userrl", fields["category"]))
+    check_same(splits, [task.payload["title"] for task in published], path)
     return published
 
 

@@ -118,6 +118,8 @@ def _recipe(file: Mapping[str, Any]) -> _Made | None:
             parts[name] = parts.get(name, 0) + 1
     else:
         return None
+    if not parts or not all(parts.values()):
+        raise ValueError("it needs nothing")
     result = file["result"]
     product = result if isinstance(result, str) else result["item"]
     count = 1 if isinstance(result, str) else int(result.get("count") or 1)

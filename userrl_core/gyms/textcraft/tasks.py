@@ -8,6 +8,7 @@ tiny tier has freshly drawn recipes, so that nothing can be learnt by heart.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -25,6 +26,8 @@ DEPTHS = (1, 2, 3, 4)
 DISTRACTORS = 10
 DRAWS = 8
 """Number of tasks per goal in our own world. They differ in the distractors and the order of recipes."""
+GOALS = 544
+"""Number of goals that AgentGym's recipes make."""
 TEST_GOALS = 100
 """Number of published goals held out, equal to the size of AgentGym-RL's list of test ids. The repository lacks the list."""
 WORDS = tuple(
@@ -57,7 +60,10 @@ def load_published(root: Path) -> list[Task]:
     Raises MissingFileError if no recipes are found, and TaskError for an unreadable one.
     """
     minecraft = Minecraft(read_recipes(root))
-    ids = [f"textcraft_{number}" for number in range(len(minecraft.goals))]
+    if (count := len(minecraft.goals)) != GOALS:
+        sentence = f"The recipes in {root} make {count} goals, not AgentGym's {GOALS}: its ids name other goals."
+        warnings.warn(sentence, UserWarning, stacklevel=2)
+    ids = [f"textcraft_{number}" for number in range(count)]
     test = set(sorted(ids, key=lambda key: content_hash(["textcraft", key]))[:TEST_GOALS])
     published = []
     for key, (goal, depth) in zip(ids, minecraft.goals, strict=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import MissingFileError, TaskError
-from userrl_core.gyms.released import read_json, text_field
+from userrl_core.gyms.released import check_filled, read_json, text_field
 from userrl_core.gyms.travel.scenario import COMPOSITIONS, tier_of
 from userrl_core.gyms.travel.world import ASPECTS
 from userrl_core.records import Task
@@ -133,7 +133,11 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
     if not isinstance(data, dict):
         raise TaskError("task.invalid_field", f"{where} must be an object.")
     preferences = data.get("preferences")
-    if not isinstance(preferences, list) or not all(isinstance(p, list) and len(p) >= 4 for p in preferences):
+    if (
+        not isinstance(preferences, list)
+        or not preferences
+        or not all(isinstance(p, list) and len(p) >= 4 for p in preferences)
+    ):
         raise TaskError(
             "task.invalid_field",
             f"{where}: 'preferences' must be a list of [aspect, category, preference, implicit statement, ...].",
@@ -195,4 +199,5 @@ def _table(path: Path) -> Any:
             "task.file_unreadable",
             f"{path} is not a readable parquet file with columns {', '.join(COLUMNS)} ({reason}).",
         ) from None
+    check_filled(table, path)
     return table

@@ -14,7 +14,7 @@ from typing import Any
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.pool import draw_tasks
-from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.released import check_same, read_json, released_splits, text_field
 from userrl_core.gyms.stemming import read_pattern
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -54,6 +54,7 @@ def load_published(root: Path) -> list[Task]:
             "no": None,
         }
         published.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
+    check_same(splits, [task.payload["title"] for task in published], path)
     return published
 
 
