@@ -93,6 +93,7 @@ def test_the_same_file_changes_nothing_and_a_broken_one_leaves_nothing(root: Pat
         '"score":0.2': ('"score":"high"', "score of a trajectory does not fit"),
         '"turn":2,': ('"turn":1,', "numbered from 1"),
         '"run_id":"r1"': ('"run_id":"../r1"', "cannot be used"),
+        '"token_ids":[1,2,1]': ('"token_ids":[1,-7,1]', "turn 1 has the token id -7, which no vocabulary has"),
         '"admitted":true': ('"admitted":1', "not a conversation that userrl wrote"),
     }
     for old, (new, fact) in broken.items():

@@ -92,6 +92,13 @@ class EnginePolicy:
             except PolicyError as error:
                 episode.fail(error)
                 return
+            if not self._format.knows(reply_ids):
+                place, token_id = next((n, i) for n, i in enumerate(reply_ids, 1) if not self._format.knows([i]))
+                sentence = (
+                    f"Token {place} of a reply of {self._server.model} has id {token_id}, which this vocabulary lacks."
+                )
+                episode.fail(PolicyError("policy.no_reply", f"{sentence} Serve the checkpoint that is evaluated."))
+                return
             truncated = reply_ids[-1] != self._format.end_id
             reply = PolicyReply(
                 text=self._format.text(reply_ids),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,7 +18,10 @@ from tests.makers import raises
 from tests.userrl_core.training.toys import chats
 from userrl_core.gyms.registry import tasks
 from userrl_core.interact import InteractCall, render_call, tool_schema
+from userrl_core.rollout import run_episodes
+from userrl_core.served.tokens import TokenServer
 from userrl_core.training.config import ModelConfig
+from userrl_core.training.engine_policy import EnginePolicy
 from userrl_core.training.local.text.chat import ChatFormat, control_tokens
 from userrl_core.training.local.text.tokenizer import load_tokenizer, render, train_tokenizer
 
@@ -225,3 +231,36 @@ def test_thinking_is_switched_in_the_template_of_every_checkpoint_that_is_saved(
             assert shown.tokenizer.decode(ids).endswith(empty) is ends
     again = load_tokenizer(tmp_path / "silent", thinking=False)
     assert again.chat_template == silent.chat_template, "it is said once"
+
+
+def test_stored_ids_of_another_tokenizer_are_replaced_by_those_of_their_text() -> None:
+    text = CHATS[0]["messages"][2]["content"]
+    own = FORMAT.reply(text)
+    message = FORMAT.text(own)
+    assert FORMAT.stored(own, message) == own
+    assert FORMAT.stored(None, message) == FORMAT.reply(message)
+    other = [*reversed(own[:-1]), own[-1]]
+    for ids in (other, [-1], [len(TOKENIZER)], [2**40]):
+        assert FORMAT.stored(ids, message) == FORMAT.reply(message)
+
+
+class _OfAnotherModel(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        choice = {"index": 0, "text": "", "token_ids": [5, 151_643], "finish_reason": "length"}
+        self.wfile.write(json.dumps({"id": "c", "object": "text_completion", "choices": [choice]}).encode())
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+async def test_a_served_reply_outside_the_vocabulary_names_its_token_and_has_no_score() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _OfAnotherModel) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        place = TokenServer("other", f"http://127.0.0.1:{server.server_port}/v1")
+        policy = EnginePolicy(place, TOKENIZER, context=9000, max_tokens=9, max_response_tokens=99, concurrency=1)
+        (trajectory,) = await run_episodes([tasks("errand", "train")[0]], policy, horizon=3)
+        server.shutdown()
+    assert not trajectory.admitted
+    assert "Token 2 of a reply of other has id 151643, which this vocabulary lacks." in str(trajectory.reject_reason)

@@ -147,8 +147,7 @@ class LocalPolicy:
         # Counted after the opening, whose length differs from gym to gym.
         row.limit = self._limit if self._max_response is None else min(self._limit, len(ids) + self._max_response)
         for turn in row.episode.trajectory.turns:
-            # The sampled ids: tokenising the text again may give others.
-            said = turn.token_ids or self._format.reply(turn.message)
+            said = self._format.stored(turn.token_ids, turn.message)
             # A reply that was cut off lacks the end that the template needs.
             cut = [] if said[-1] == self._format.end_id else [self._format.end_id]
             ids = [*ids, *said, *cut, *self._format.after_reply(row.episode.shown(turn))]

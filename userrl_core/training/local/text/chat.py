@@ -102,6 +102,19 @@ class ChatFormat:
         end = self.end_id if written.endswith(self._ending) else self._closing_id
         return [*self._encode(harmless(written.removesuffix(self._ending), self._control)), end]
 
+    def stored(self, ids: Sequence[int] | None, text: str) -> Sequence[int]:
+        """Return the ids of a stored reply: the sampled ones, as tokenising the text again may give others.
+
+        Ids of another tokenizer have no meaning in this one, which shows in the text that they stand for here.
+        """
+        if ids and self.knows(ids) and self.text(ids) == text:
+            return ids
+        return self.reply(text)
+
+    def knows(self, ids: Sequence[int]) -> bool:
+        """Return whether all ids are in the vocabulary."""
+        return min(ids) >= 0 and max(ids) < len(self.tokenizer)
+
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids of a conversation up to its next reply. Its last message is not the agent's."""
         last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
