@@ -76,6 +76,7 @@ LONGEST = (
     "flows/test_survival.py",
     "userrl/run/test_laptop_recipes.py",
     "userrl_core/training/verl/test_verl_algorithms.py",
+    "userrl_core/training/verl/test_verl_worker.py",
     "userrl/run/test_all_recipes.py",
     "flows/test_fork.py",
     "warehouse/test_views.py",

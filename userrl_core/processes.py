@@ -297,7 +297,7 @@ def last_words(output: Path, began: int = 0, count: int = 12) -> str:
     # The exception first: a flow shows one line, and what follows a traceback is often some other process's chatter.
     raised = next((match[0] for line in reversed(lines) if (match := _RAISED.search(line))), None)
     where = f"{raised[:300]} (output: {output})." if raised else f"Output: {output}."
-    return f"{where} Its last lines:\n" + "\n".join(lines[-count:])
+    return "\n".join([where, "Its last lines:", *lines[-count:]])
 
 
 def _lines(output: Path, began: int) -> list[str]:

@@ -201,4 +201,4 @@ def test_a_tag_is_matched_whole(tmp_path):
 def test_words_of_an_earlier_child_are_not_its_last_ones(tmp_path):
     output = tmp_path / "output.txt"
     output.write_text("RuntimeError: of old\nnew one\n")
-    assert last_words(output, began=len("RuntimeError: of old\n")) == f"Output: {output}. Its last lines:\nnew one"
+    assert last_words(output, began=len("RuntimeError: of old\n")) == f"Output: {output}.\nIts last lines:\nnew one"

@@ -285,7 +285,7 @@ def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Itera
         yield TableBlock(
             ("stage", "seconds", "CPU seconds"),
             tuple(
-                (stage, f"{seconds:,.0f}", f"{report.cpu_seconds.get(stage, 0.0):,.0f}")
+                (stage, f"{seconds:,.0f}", NULL if (cpu := report.cpu_seconds.get(stage)) is None else f"{cpu:,.0f}")
                 for stage, seconds in report.seconds.items()
             ),
         )
@@ -326,11 +326,10 @@ def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str,
             continue
         gained = 100 * (measured[policy, ALL].estimate - measured[start, ALL].estimate)
         if gained > 0 and not report.branches:
-            money = f" and ${number(dollars / gained)}" if dollars else ""
-            sentences.append(
-                f"RL's last step gained {number(gained, 1)} points over {start}: "
-                f"{seconds / gained:.2g} CPU seconds{money} per point."
-            )
+            processor = f"{seconds / gained:.2g} CPU seconds" if seconds else ""
+            spent = " and ".join(filter(None, (processor, f"${number(dollars / gained)}" if dollars else "")))
+            per_point = f": {spent} per point" if spent else ""
+            sentences.append(f"RL's last step gained {number(gained, 1)} points over {start}{per_point}.")
         else:
             sentences.append(f"{policy} gained {number(gained, 1)} points over {start}.")
     if sentences:

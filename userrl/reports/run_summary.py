@@ -52,7 +52,8 @@ def card(report: RunReport) -> Iterator[Block]:
 
 def facts(report: RunReport) -> Iterator[Block]:
     """Yield the facts that a reader must know to interpret the scores."""
-    yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f", seed {report.seed}."))
+    seed = f", seed {report.seed}" + ("" if report.backend == "local" else f", backend {report.backend}")
+    yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f"{seed}."))
     if report.evaluated is not None:
         yield Text(_evaluated(report.evaluated))
     if report.judge:
@@ -240,7 +241,7 @@ def where(report: RunReport) -> Iterator[Block]:
     yield Heading("Files and commands")
     yield Items(
         (
-            f"Time of all stages: {seconds:.0f} s ({cpu:.0f} CPU seconds).",
+            f"Time of all stages: {seconds:.0f} s{f' ({cpu:.0f} CPU seconds)' if cpu else ''}.",
             *((f"{name}: ", Code(path)) for name, path in paths.items() if path),
             ("In the browser: ", Code("userrl view"), f" on that machine, then {run_address(report.run)}"),
         )
@@ -372,7 +373,5 @@ def _cost_line(cost: CardCost) -> str:
     priced = "" if cost.dollars is None else f"${cost.dollars:.2f} of model calls"
     served = " and ".join(filter(None, (priced, unpriced))) or "no served model was called"
     tokens = f"; {cost.tokens:,} tokens sampled in training" if cost.tokens else ""
-    return (
-        f"Cost: {cost.seconds:,.0f} s, summed over stages, with {cost.cpu_seconds:,.0f} s of processor time{tokens}; "
-        f"{served}."
-    )
+    processor = f", with {cost.cpu_seconds:,.0f} s of processor time" if cost.cpu_seconds else ""
+    return f"Cost: {cost.seconds:,.0f} s, summed over stages{processor}{tokens}; {served}."

@@ -88,7 +88,8 @@ def write_report(
         test_tasks=scores.tasks if scores else None,
         checkpoint=str(chosen.chosen) if chosen else None,
         seconds={stage: result.seconds for stage, result in stages.items()},
-        cpu_seconds={stage: result.cpu_seconds for stage, result in stages.items()},
+        # Those of verl's own processes are not known.
+        cpu_seconds={stage: result.cpu_seconds for stage, result in stages.items() if plan.backend == "local"},
         best=best,
         last=last,
         branches=reached,

@@ -322,7 +322,14 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
             "profile.none_fits",
             f"Recipe '{recipe.name}' as published names no machine. Choose a profile, such as laptop or h200-1.",
         )
-    on_gpus = hardware.gpus if hardware.device != "cpu" else 0
+    gpus = hardware.node_gpus if backend == "verl" else hardware.gpus
+    on_gpus = gpus if hardware.device != "cpu" else 0
+    if on_gpus > max(hardware.gpus, host.gpus):
+        raise _Refusal(
+            "machine",
+            "profile.none_fits",
+            "verl trains on a GPU, and this machine has none. Start the run on a GPU host (docs/gpu.md), or with backend=local.",
+        )
     if not host.has(hardware) or on_gpus + len(named(hardware.user_gpus)) > max(host.gpus, on_gpus):
         users = f" and {len(named(hardware.user_gpus))} for the user model" if hardware.user_gpus else ""
         raise _Refusal(

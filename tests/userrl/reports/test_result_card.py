@@ -189,6 +189,15 @@ def test_a_run_that_evaluated_nothing_has_a_card_of_its_cost(tmp_path: Path) -> 
     )
 
 
+def test_a_run_whose_processor_time_is_not_known_states_its_seconds_alone(tmp_path: Path) -> None:
+    report = fork(tmp_path, {}).model_copy(update={"branches": {}, "cpu_seconds": {}, "backend": "verl"})
+    with open_warehouse(tmp_path) as warehouse:
+        text = run_summary(with_card(report, warehouse), []).text()
+    assert "Cost: 15 s, summed over stages; 15 tokens sampled in training" in text
+    assert "Recipe fork, profile laptop, seed 0, backend verl." in text
+    assert "CPU seconds" not in text
+
+
 def test_the_first_line_of_make_run_s_result_is_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

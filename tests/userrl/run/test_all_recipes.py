@@ -13,6 +13,7 @@ import yaml
 
 import curricula
 from curricula.host import Host, choose_profile
+from tests.llama import llama
 from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl_core.training.verl.rig import make_model
@@ -194,6 +195,18 @@ def test_what_a_machine_lacks_is_said_in_one_sentence(
     assert (answer.kind, answer.reason) == ("refused", reason)
     assert sentence in answer.sentence
     assert "\n" not in answer.sentence
+
+
+def test_verl_without_a_gpu_is_refused_before_demonstrations_are_played(tmp_path: Path) -> None:
+    recipe = load("equalized-r2g", "laptop-quick", **{"model.path": str(llama(tmp_path / "model"))})
+    answer = verdict(recipe, LAPTOP, backend="verl")
+    assert (answer.kind, answer.reason) == ("refused", "machine")
+    assert answer.sentence == (
+        "verl trains on a GPU, and this machine has none. Start the run on a GPU host (docs/gpu.md), or with backend=local."
+    )
+    assert verdict(recipe, CLUSTER, backend="verl").kind == "composes"
+    bare = verdict(recipe, CLUSTER.model_copy(update={"packages": frozenset({"verl"})}), backend="verl")
+    assert bare.sentence.startswith("Backend verl needs vllm, which cannot be imported here.")
 
 
 def test_no_node_of_several_is_sent_to_itself_for_its_user() -> None:

@@ -60,6 +60,14 @@ SFT_CPU = (
     "model.enable_gradient_checkpointing=False",
     "engine.use_torch_compile=False",
 )
+MACHINE: dict[str, Any] = {
+    "gpus": 1,
+    "workers": 1,
+    "engine": "transformers_cpu",
+    "device": "cpu",
+    "overrides": list(CPU),
+    "sft_overrides": list(SFT_CPU),
+}
 
 
 def on_cpu(patch: pytest.MonkeyPatch) -> None:
@@ -72,15 +80,12 @@ def on_cpu(patch: pytest.MonkeyPatch) -> None:
 
 def cluster(**more: Any) -> Cluster:
     """One process that stands for one GPU."""
-    return Cluster(
-        gpus=1,
-        workers=1,
-        engine="transformers_cpu",
-        device="cpu",
-        overrides=CPU,
-        sft_overrides=SFT_CPU,
-        **more,
-    )
+    return Cluster(**MACHINE, **more)
+
+
+def hardware(python: str) -> dict[str, Any]:
+    """The same machine as a recipe's overrides. python: verl's interpreter."""
+    return {**MACHINE, "gpu_memory": 24, "python": python}
 
 
 def make_model(folder: Path, chats: Sequence[Mapping[str, Any]]) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.flows.small import result, start
 from tests.llama import llama
-from tests.userrl_core.training.verl.rig import CPU, REPLIES, SFT_CPU, on_cpu
+from tests.userrl_core.training.verl.rig import REPLIES, hardware, on_cpu
 from userrl_core.training.local.text.calls import to_line
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer
@@ -50,16 +50,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory, forked: str) -> tuple[dict[st
             {"steps": 2, "horizon": 6, "mix": {"travel": 1, "math": 1}},
         ],
         "curriculum": {"kind": "learnability"},
-        "hardware": {
-            "gpus": 1,
-            "gpu_memory": 24,
-            "workers": 1,
-            "engine": "transformers_cpu",
-            "device": "cpu",
-            "python": forked,
-            "overrides": list(CPU),
-            "sft_overrides": list(SFT_CPU),
-        },
+        "hardware": hardware(forked),
     }
     with pytest.MonkeyPatch.context() as patch:
         on_cpu(patch)
