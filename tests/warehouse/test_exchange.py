@@ -89,6 +89,9 @@ def test_the_same_file_changes_nothing_and_a_broken_one_leaves_nothing(root: Pat
     with open_warehouse(other) as warehouse:
         assert warehouse.rows("SELECT count(*) AS n FROM trajectories_all") == [{"n": 7}]
     lines = (tmp_path / "file").read_text().splitlines()
+    with_null = lines[1].replace('"token_ids":[1,2,1]', '"token_ids":[1,null,1]')
+    (tmp_path / "null").write_text("\n".join([lines[0], with_null]))
+    assert bring_in(tmp_path / "fourth", read_conversations(tmp_path / "null")) == {"r1": 2}
     broken = {
         '"score":0.2': ('"score":"high"', "score of a trajectory does not fit"),
         '"turn":2,': ('"turn":1,', "numbered from 1"),

@@ -240,8 +240,8 @@ def test_stored_ids_of_another_tokenizer_are_replaced_by_those_of_their_text() -
     assert FORMAT.stored(own, message) == own
     assert FORMAT.stored(None, message) == FORMAT.reply(message)
     other = [*reversed(own[:-1]), own[-1]]
-    for ids in (other, [-1], [len(TOKENIZER)], [2**40]):
-        assert FORMAT.stored(ids, message) == FORMAT.reply(message)
+    for ids in (other, [None], [-1], [len(TOKENIZER)], [2**40]):
+        assert FORMAT.stored(ids, message) == FORMAT.reply(message)  # type: ignore[arg-type]
 
 
 class _OfAnotherModel(BaseHTTPRequestHandler):

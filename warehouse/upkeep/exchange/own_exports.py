@@ -163,7 +163,7 @@ def _write(log: TurnLog, where: str, item: ExportedConversation) -> None:
     trajectory = _row("trajectories", item.trajectory, where, "trajectory")
     turns = [_row("turns", turn, where, "turn", PLACE) for turn in item.turns]
     for number, turn in enumerate(turns, 1):
-        if below := next((token for token in turn["token_ids"] or () if token < 0), None):
+        if below := next((token for token in turn["token_ids"] or () if (token or 0) < 0), None):
             broken(where, f"turn {number} has the token id {below}, which no vocabulary has")
     calls = [_row("model_calls", call, where, "model call") for call in item.calls]
     credited = [(turn.pop("shaped"), turn.pop("advantage")) for turn in turns]

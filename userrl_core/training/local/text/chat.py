@@ -113,7 +113,8 @@ class ChatFormat:
 
     def knows(self, ids: Sequence[int]) -> bool:
         """Return whether all ids are in the vocabulary."""
-        return min(ids) >= 0 and max(ids) < len(self.tokenizer)
+        count = len(self.tokenizer)
+        return all(isinstance(token, int) and 0 <= token < count for token in ids)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids of a conversation up to its next reply. Its last message is not the agent's."""
