@@ -150,10 +150,10 @@ def generate(
 
     try:
         tasks = generate_tasks(gym, count, seed, **({"tier": tier} if tier is not None else {}))
-    except TypeError as error:
-        raise ConfigError(
-            "task.bad_option", f"The generator of gym '{gym}' does not have this option ({error})."
-        ) from None
+    except TypeError:
+        if tier is None:
+            raise
+        raise ConfigError("task.bad_option", f"The tasks of gym '{gym}' have no tiers. Omit --tier.") from None
     if out is None:
         for task in tasks:
             typer.echo(plain_json(asdict(task), default=dict))

@@ -32,8 +32,20 @@ Pydantic's plugins report to a service, and looking for them among all installed
 
 
 def home() -> Path:
-    """Return ``$USERRL_HOME``, or ``.userrl`` in the working directory, as an absolute path."""
-    return Path(os.environ.get("USERRL_HOME") or ".userrl").resolve()
+    """Return ``$USERRL_HOME``, or ``.userrl`` in the working directory, as an absolute path.
+
+    Raises ConfigError if something other than a folder is there.
+    """
+    named = Path(os.environ.get("USERRL_HOME") or ".userrl")
+    try:
+        path = named.resolve()
+    except RuntimeError:  # links in a circle
+        path = named.absolute()
+    if not path.is_dir() and os.path.lexists(path):
+        raise ConfigError(
+            "file.unreadable", f"The home {path} is not a folder. Set USERRL_HOME to a folder, or to a new path."
+        )
+    return path
 
 
 def in_this_home(run_folder: Path, written: Path) -> Path:

@@ -121,3 +121,17 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_an_evaluation(tm
             userrl.evaluate("demonstrator", gyms=["errand"], tasks=1, out=str(out), progress=False)
     with raises("argument.malformed", "Name the .csv file"):
         userrl.evaluate("demonstrator", gyms=["errand"], tasks=1, out="plot.svg", progress=False)
+
+
+@pytest.mark.parametrize("kind", ["file", "link to itself"])
+def test_a_home_that_is_no_folder_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    if kind == "file":
+        home.write_text("not a folder")
+    else:
+        home.symlink_to(home)
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    for command in (["runs", "list"], ["report"], ["train", "equalized-r2g", "--dry-run"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 1
+        assert "is not a folder" in done.output

@@ -125,6 +125,12 @@ def test_generate_writes_tasks_that_read_back_and_validate(tmp_path: Path) -> No
     assert [json.loads(line)["id"] for line in lines] == [task.id for task in read_tasks(out)]
 
 
+def test_a_tier_of_a_gym_without_tiers_is_refused() -> None:
+    done = call("tasks", "generate", "errand", "--tier", "tiny")
+    assert done.exit_code == 1
+    assert "The tasks of gym 'errand' have no tiers. Omit --tier." in done.output
+
+
 def test_import_prints_counts_and_the_tasks_are_listed_and_validated(tmp_path: Path) -> None:
     root = intention_sample(tmp_path / "released", {})
     done = call("tasks", "import", "--from", str(root), "--gym", "intention")
