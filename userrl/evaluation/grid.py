@@ -181,7 +181,8 @@ def play(
     if out is not None:
         if Path(out).suffix == ".svg":
             raise ConfigError("argument.malformed", f"'{out}' would be the plot. Name the .csv file of its data.")
-        check_output(Path(out))
+        for output in (Path(out), Path(out).with_suffix(".svg")):
+            check_output(output)
     # A cell has one user and one horizon. Other gyms of a checkpoint's training belong to a single evaluation.
     planned = [(cell, plan_evaluation(cell.request).alone()) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
@@ -198,9 +199,9 @@ def play(
         data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in lines]
     path = Path(out) if out else home() / "grids" / f"{played[-1].run}.csv"
     plot = path.with_suffix(".svg")
-    with writing(path):
-        write_text(path, _csv(data))
-        write_text(plot, panels(list(_panels(played, data))))
+    for file, text in ((path, _csv(data)), (plot, panels(list(_panels(played, data))))):
+        with writing(file):
+            write_text(file, text)
     return GridResult(grid.axes, tuple(played), tuple(data), path, plot)
 
 

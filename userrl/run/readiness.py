@@ -385,10 +385,8 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             except UserRLError as error:
                 raise _Refusal("data", error.code, str(error)) from None
     chats = recipe.cold_start.data
-    if "distill" in kinds and chats is not None and not user_path(chats).exists():
-        raise _Refusal(
-            "data", "file.missing", f"cold_start.data names {chats}, which does not exist. Give the right path."
-        )
+    if "distill" in kinds and chats is not None and (user_path(chats).is_dir() or not user_path(chats).exists()):
+        raise _Refusal("data", "file.missing", f"cold_start.data names {chats}, which is no file. Give the right path.")
     if "distill" in kinds and chats is not None:
         try:
             read_conversations(user_path(chats), recipe.played_gyms)

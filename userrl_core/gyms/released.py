@@ -60,7 +60,7 @@ def check_names(named: Collection[str], held: Collection[str], namer: str, holde
         raise TaskError(
             "task.file_unreadable",
             f"{len(missing)} of {len({*named})} entries that {namer} names are missing from {holder}, such as "
-            f"'{missing[0]}'. Copy both again from the release.",
+            f"'{missing[0]}'. Copy the release again.",
         )
 
 

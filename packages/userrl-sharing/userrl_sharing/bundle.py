@@ -269,8 +269,9 @@ def write_files(files: BundleFiles, folder: Path) -> int:
     """
     earlier = [name for name in (read_json(folder / CONTENTS) or {}).get("files", ()) if _is_ours(name)]
     write_json(folder / CONTENTS, {"files": sorted({*earlier, *files.pages})})
-    unfinished = (*folder.glob(UNFINISHED), *folder.rglob(".*.html.*.tmp"))
-    for path in (*(folder / name for name in earlier), *unfinished):
+    pages = [folder / name for name in earlier]
+    drafts = [draft for page in pages for draft in page.parent.glob(f".{page.name}.*.tmp")]
+    for path in (*pages, *drafts, *folder.glob(UNFINISHED)):
         path.unlink(missing_ok=True)
     for name, text in files.pages.items():
         write_text(folder / name, text)
