@@ -1,7 +1,7 @@
-"""Options that a command would not read as they were written: nan and inf, an option given twice, one that another makes unread.
+"""Refusals of options that a command would not read as written: nan, an option given twice, one without effect beside another.
 
-The help of an option that is read only beside another one, or only without it, begins with this: "With --format: the run."
-Several conditions are separated by commas: "With --as user, without --run: ...".
+An option's help may begin with its condition: "With --format: the run." The option is then refused where the condition is not met.
+Commas separate several conditions: "With --as user, without --run: ...".
 """
 
 from __future__ import annotations

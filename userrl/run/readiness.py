@@ -324,7 +324,7 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
         )
     gpus = hardware.node_gpus if backend == "verl" else hardware.gpus
     on_gpus = gpus if hardware.device != "cpu" else 0
-    if on_gpus > max(hardware.gpus, host.gpus):
+    if on_gpus and not (hardware.gpus or host.gpus):
         raise _Refusal(
             "machine",
             "profile.none_fits",

@@ -83,6 +83,17 @@ def cluster(**more: Any) -> Cluster:
     return Cluster(**MACHINE, **more)
 
 
+SMALL_BATCHES: dict[str, Any] = {
+    "batch": 2,
+    "group": 4,
+    "minibatches": 1,
+    "max_tokens": 48,
+    "max_response_tokens": 384,
+    "max_prompt_tokens": 256,
+}
+"""Overrides of `algorithm` for a step that a CPU takes in seconds."""
+
+
 def hardware(python: str) -> dict[str, Any]:
     """The same machine as a recipe's overrides. python: verl's interpreter."""
     return {**MACHINE, "gpu_memory": 24, "python": python}

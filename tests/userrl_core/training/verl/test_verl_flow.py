@@ -14,7 +14,7 @@ import pytest
 
 from tests.flows.small import result, start
 from tests.llama import llama
-from tests.userrl_core.training.verl.rig import REPLIES, hardware, on_cpu
+from tests.userrl_core.training.verl.rig import REPLIES, SMALL_BATCHES, hardware, on_cpu
 from userrl_core.training.local.text.calls import to_line
 from userrl_core.training.local.text.chat import ChatFormat
 from userrl_core.training.local.text.tokenizer import load_tokenizer
@@ -37,12 +37,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory, forked: str) -> tuple[dict[st
         "algorithm": {
             "name": "rloo",
             "entropy_mask": 0.2,
-            "batch": 2,
-            "group": 4,
-            "minibatches": 1,
-            "max_tokens": 48,
-            "max_response_tokens": 384,
-            "max_prompt_tokens": 256,
+            **SMALL_BATCHES,
         },
         "evaluate": {"every": 2, "tasks": 4, "validation_tasks": 2, "horizon": 6, "gyms": ["travel"]},
         "stages": [

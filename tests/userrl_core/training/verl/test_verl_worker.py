@@ -14,7 +14,7 @@ import pytest
 
 from tests.llama import llama
 from tests.sweeps.rig import Machine
-from tests.userrl_core.training.verl.rig import hardware, on_cpu
+from tests.userrl_core.training.verl.rig import SMALL_BATCHES, hardware, on_cpu
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -26,14 +26,7 @@ def one_step(folder: Path, python: str) -> dict[str, Any]:
         "model": {"path": str(llama(folder / "model")), "prompt_style": "brief"},
         "demonstrations": {"episodes": 20, "top_k": 8, "horizon": 6},
         "cold_start": {"steps": 1, "batch": 8, "cutoff": 768},
-        "algorithm": {
-            "batch": 2,
-            "group": 4,
-            "minibatches": 1,
-            "max_tokens": 48,
-            "max_response_tokens": 384,
-            "max_prompt_tokens": 256,
-        },
+        "algorithm": SMALL_BATCHES,
         "evaluate": {"tasks": 2, "validation_tasks": 1, "horizon": 4, "gyms": ["travel"]},
         "stages": [{"steps": 1, "horizon": 4, "mix": {"travel": 1}}],
         "hardware": hardware(python),
