@@ -14,9 +14,12 @@ from userrl_core.errors import UserError
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.gym import TravelGym
 from userrl_core.gyms.travel.rule_user import question_for
+from userrl_core.gyms.travel.tasks import tasks
 from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement
 from userrl_core.interact import InteractCall
+from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
 
 
 def make_task(aspects: Sequence[str] = ("hotel", "flight")) -> Task:
@@ -353,3 +356,12 @@ def test_every_wrong_tiny_option_violates_a_preference():
         preferred = {p["category"]: p["preference"] for p in hotel["preferences"]}
         matching = [o["id"] for o in hotel["options"] if all(o[c] == v for c, v in preferred.items())]
         assert matching == hotel["correct"] == [hotel["best"]]
+
+
+@pytest.mark.parametrize(("skill", "questions"), [(0.0, 0), (1.0, 2)])
+async def test_a_skill_in_the_gyms_config_replaces_the_demonstrators(skill: float, questions: int) -> None:
+    chosen = tasks("train", "tiny")[:5]
+    settings = {"travel": {"wording": "english", "demonstrator_skill": skill}}
+    played = await run_episodes(chosen, ScriptedPolicy(0.5), horizon=6, user="rule", gym_config=settings)
+    asked = [sum(turn.choice == "action" for turn in trajectory.turns) for trajectory in played]
+    assert asked == [questions] * len(chosen)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from userrl_core.gyms.base import GymConfig, RewardBounds
 from userrl_core.gyms.travel.world import ASPECTS
@@ -91,6 +91,9 @@ class TravelConfig(GymConfig):
     wording: Literal["terse", "english"] = "terse"
     """english: user and database of the tiny tier speak in sentences, with several wordings for each (`english`). The other
     tiers have sentences either way."""
+
+    demonstrator_skill: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Skill of the scripted demonstrator in this gym; null: `demonstrations.skill` (ours)."""
 
     score_as: Literal["choice", "return"] = "choice"
     """The metric: best choice per aspect, averaged (UserBench 4.1), or the sum of turn rewards (ours, tiny tier)."""

@@ -20,15 +20,17 @@ from userrl_core.records import Task
 class TravelDemonstrator:
     """A player that asks for some of the preferences, searches, and chooses by those preferences.
 
-    skill: probability of asking for a preference; it ignores the others. In the tiny tier skill 0.5 asks for 0, 1, 1 or
-    2 of two preferences and earns 0.50 on average: deliberately weak, so that RL can improve on it. In the other tiers it
-    ignores noise options and takes the cheapest option that meets the known preferences. Skill 1 follows the gold solution.
+    skill: probability of asking for a preference, unless `TravelConfig.demonstrator_skill` is set; it ignores the others. In
+    the tiny tier skill 0.5 asks for 0, 1, 1 or 2 of two preferences and earns 0.50 on average: deliberately weak, so that RL
+    can improve on it. In the other tiers it ignores noise options and takes the cheapest option that meets the known
+    preferences. Skill 1 follows the gold solution.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: Any) -> None:
         """Plan the calls from the task's preferences and options. skill: in [0, 1]."""
         self._rng = rng
         settings = TravelConfig.for_task(task, config)
+        skill = skill if settings.demonstrator_skill is None else settings.demonstrator_skill
         english = settings.in_english(task)
         self._words = Wordings(ACTS, task) if english else None
         if skill >= 1 and not english:
