@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +33,17 @@ DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "belo
 
 @dataclass(frozen=True, slots=True)
 class GymCount:
-    """The demonstrations of one gym: number played (seen) and kept, mean score of both, and the lowest score kept (cut)."""
+    """The demonstrations of one gym: number played (seen) and kept, mean score of both, and the lowest score kept (cut).
+
+    tiers: numbers kept and played by tier of the task.
+    """
 
     seen: int
     kept: int
     mean_seen: float | None
     mean_kept: float | None
     cut: float | None
+    tiers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -215,10 +219,12 @@ def _reply_text(trajectory: Trajectory, index: int) -> str:
 
 def _count(trajectories: Sequence[Trajectory], selected: Sequence[Trajectory]) -> GymCount:
     scores_kept = [t.score for t in selected if t.score is not None]
+    played, kept = (Counter(t.task.tier for t in group) for group in (trajectories, selected))
     return GymCount(
         seen=len(trajectories),
         kept=len(selected),
         mean_seen=mean_score(t.score for t in trajectories if t.admitted),
         mean_kept=mean_score(scores_kept),
         cut=min(scores_kept, default=None),
+        tiers={tier: (kept[tier], count) for tier, count in sorted(played.items())},
     )

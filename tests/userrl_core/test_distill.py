@@ -22,10 +22,10 @@ def make_turn(number: int, message: str | None = None, choice: str | None = "act
 
 
 def make_trajectory(
-    score: float | None, gym: str = "travel", task: str = "a", turns: int = 2, attempt: int = 0
+    score: float | None, gym: str = "travel", task: str = "a", turns: int = 2, attempt: int = 0, tier: str = ""
 ) -> Trajectory:
     return Trajectory(
-        task=Task(gym, task, "train", {}),
+        task=Task(gym, task, "train", {}, tier=tier),
         attempt=attempt,
         horizon=6,
         seed=attempt,
@@ -46,6 +46,12 @@ def test_the_best_of_every_gym_are_kept_and_the_total_is_shared_evenly() -> None
     assert selection.dropped == {"below_cut": 14}
     assert selection.by_gym["travel"].cut == 0.7
     assert selection.by_gym["travel"].mean_seen == pytest.approx(0.45)
+
+
+def test_of_equal_scores_shorter_conversations_are_kept_and_the_tiers_are_counted() -> None:
+    played = [make_trajectory(1.0, "errand", f"deep{i}", turns=6, tier="depth-2") for i in range(4)]
+    played += [make_trajectory(1.0, "errand", f"flat{i}", turns=4, tier="depth-1") for i in range(3)]
+    assert select_top_k(played, 5).by_gym["errand"].tiers == {"depth-1": (3, 3), "depth-2": (2, 4)}
 
 
 def test_what_one_gym_cannot_fill_goes_to_the_others() -> None:

@@ -12,7 +12,7 @@ from userrl.machine.page_address import run_address
 from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
 from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, ResultCard, RunReport
-from userrl.run.results import GymScore
+from userrl.run.results import GymScore, KeptDemonstrations
 from userrl_core.number_format import NULL, number, with_error, with_limits
 
 
@@ -70,6 +70,8 @@ def facts(report: RunReport) -> Iterator[Block]:
             f"mean {number(demonstrations.mean_kept)}."
         )
         yield Text(("Demonstrator: ", Code(demonstrations.policy), counts))
+        if kept := _kept_by_tier(demonstrations):
+            yield Text(kept)
         if demonstrations.unread:
             fields = ", ".join(f"{name} ({count:,})" for name, count in demonstrations.unread.items())
             yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")
@@ -81,6 +83,17 @@ def facts(report: RunReport) -> Iterator[Block]:
         yield Text(f"Note: {sentence}")
     if report.fork and report.best is None:
         yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
+
+
+def _kept_by_tier(demonstrations: KeptDemonstrations) -> str:
+    """Return what was kept of each tier, for gyms with several; of equal scores the shorter conversations are kept."""
+    gyms = (
+        f"{gym} {', '.join(f'{tier} {kept} of {played}' for tier, (kept, played) in count.tiers.items())}"
+        for gym, count in demonstrations.by_gym.items()
+        if len(count.tiers) > 1
+    )
+    kept = "; ".join(gyms)
+    return kept and f"Kept by tier (of equal scores the shorter conversations): {kept}."
 
 
 def _evaluated(evaluated: Evaluated) -> Line:

@@ -42,6 +42,18 @@ def test_a_model_that_writes_no_call_is_said_to_write_none():
     assert "no cold start: a model from scratch has never seen a tool call, so no trajectory earns a reward" in text
 
 
+def test_the_report_says_how_many_demonstrations_of_each_tier_were_kept():
+    counts = {"seen": 9, "kept": 5, "mean_seen": 1.0, "mean_kept": 1.0, "cut": 1.0}
+    tiers = {
+        "errand": {**counts, "tiers": {"depth-1": (3, 3), "depth-2": (2, 4)}},
+        "wish": {**counts, "tiers": {"": (5, 9)}},
+    }
+    kept = {"policy": "scripted", "played": 18, "kept": 10, "dropped": {}, "mean": 1.0, "mean_kept": 1.0}
+    said = "Kept by tier (of equal scores the shorter conversations): errand depth-1 3 of 3, depth-2 2 of 4."
+    assert said in page(0.0, demonstrations={**kept, "by_gym": tiers})
+    assert "Kept by tier" not in page(0.0, demonstrations={**kept, "by_gym": {"wish": counts}})  # of an earlier version
+
+
 def test_a_model_that_writes_calls_is_not_spoken_of():
     assert "format error" not in page(0.9, cold_start=False, from_scratch=True)
 
