@@ -301,11 +301,14 @@ class TaskSampler:
         """Choose a pool by smooth weighted round robin: after any number of draws each pool is within one of its share."""
         if len(weights) == 1:
             return next(iter(weights))
+        # Shares, and not weights: their unit changes between stages, and once tokens have prices. A rest in the old unit would
+        # then be worth a hundred draws.
+        total = sum(weights.values())
         for name, weight in weights.items():
-            self._credit[name] += weight
-        best = max(weights, key=lambda name: self._credit[name])
-        # As much as all pools together were given, so that the credits keep adding up to zero.
-        self._credit[best] -= sum(weights.values())
+            self._credit[name] += weight / total
+        # Rounded, so that pools with equal shares take turns in their order.
+        best = max(weights, key=lambda name: round(self._credit[name], 9))
+        self._credit[best] -= 1.0  # as much as all pools together were given, so that the credits keep adding up to zero
         return best
 
     def _by_priority(self, name: str, last: Collection[str]) -> Iterator[Task]:

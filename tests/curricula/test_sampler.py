@@ -1,6 +1,7 @@
 import json
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +168,30 @@ def test_a_checkpoint_of_other_tasks_is_refused():
         TaskSampler({"a": make_tasks("a", 4)}).load_state_dict(state)
     with raises("checkpoint.other_settings"):
         TaskSampler({"b": make_tasks("b", 3)}).load_state_dict(state)
+
+
+def test_unequal_shares_of_tokens_hold_from_the_first_batches_on():
+    prices = {"errand": 450.0, "wish": 270.0, "travel": 200.0}
+    sampler = TaskSampler({gym: make_tasks(gym, 200) for gym in prices}, seed=0)
+    weights = {"errand": 2.0, "wish": 1.0, "travel": 0.5}
+    tokens = dict.fromkeys(prices, 0.0)
+    drawn = []
+    for _ in range(8):
+        drawn += [task.gym for task in sampler.batch(6, weights, by_tokens=True)]
+        for gym in prices:
+            sampler.observe(next(task.key for task in sampler.tasks() if task.gym == gym), 0.5, prices[gym])
+    for gym in drawn[6:]:
+        tokens[gym] += prices[gym]
+    shares = {gym: tokens[gym] / sum(tokens.values()) for gym in tokens}
+    # Of 42 draws each pool is within one of its share.
+    assert shares == pytest.approx({"errand": 4 / 7, "wish": 2 / 7, "travel": 1 / 7}, abs=450.0 / sum(tokens.values()))
+
+
+def test_a_stage_with_larger_weights_leaves_nothing_to_be_made_up_for():
+    sampler = TaskSampler({gym: make_tasks(gym, 200) for gym in ("errand", "wish")}, seed=0)
+    sampler.batch(7, {"errand": 200.0, "wish": 100.0})
+    later = [task.gym for task in sampler.batch(20, {"errand": 1.0, "wish": 1.0})]
+    assert abs(later.count("errand") - 10) <= 1
 
 
 def test_weights_by_tokens_share_the_tokens_however_unlike_the_prices():
