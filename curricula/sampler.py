@@ -308,7 +308,9 @@ class TaskSampler:
             self._credit[name] += weight / total
         # Rounded, so that pools with equal shares take turns in their order.
         best = max(weights, key=lambda name: round(self._credit[name], 9))
-        self._credit[best] -= 1.0  # as much as all pools together were given, so that the credits keep adding up to zero
+        self._credit[best] -= (
+            1.0  # as much as all pools together were given, so that the credits keep adding up to zero
+        )
         return best
 
     def _by_priority(self, name: str, last: Collection[str]) -> Iterator[Task]:

@@ -11,15 +11,15 @@ from typing import Any
 from curricula.yaml_files import read
 from userrl_core.errors import ConfigError
 
-DEPLOYMENT = "train/horizon-fork"
-"""The deployment that `make run` starts by default. Its stages are for profile laptop alone."""
+DEFAULT_DEPLOYMENTS = {"laptop": "train/horizon-fork", "laptop-lm": "train/scaling-inter"}
+"""The deployment that `make run` starts by default, by profile. Its stages are made for that profile."""
 ANY_PROFILE = "train/equalized-r2g"
 """The deployment that `make run` starts by default with another profile."""
 
 
 def default_deployment(parameters: Mapping[str, Any]) -> str:
     """Return the deployment that `make run` starts if none is named."""
-    return DEPLOYMENT if parameters.get("profile") in (None, "laptop") else ANY_PROFILE
+    return DEFAULT_DEPLOYMENTS.get(str(parameters.get("profile") or "laptop"), ANY_PROFILE)
 
 
 def deployments() -> dict[str, dict[str, Any]]:

@@ -53,7 +53,7 @@ def fetch(
         typer.echo("Next: userrl audit user RUN")
         return
     typer.echo("it was there already" if already_fetched else plain(f"it answers: {record['greedy_answer']}"))
-    typer.echo(f"Next: userrl train equalized-r2g --profile laptop-lm   or: --set model.path={name}")
+    typer.echo(f"Next: userrl train scaling-inter --profile laptop-lm   or: --set model.path={name}")
 
 
 @app.command("list")

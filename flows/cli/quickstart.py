@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one deployment, from starting the server to printing the result."""
     parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
     parser.add_argument(
-        "--deployment", help="default: train/horizon-fork, and train/equalized-r2g with another profile than laptop"
+        "--deployment",
+        help="default: train/horizon-fork; train/scaling-inter with profile laptop-lm, train/equalized-r2g with another",
     )
     parser.add_argument(
         "-p",

@@ -114,7 +114,8 @@ def test_the_command_that_goes_on_repeats_every_parameter():
         *("seed=3", "name=a b", 'overrides={"credit.gamma": 0.5}'),
     ]
     assert again("train/horizon-fork", {}) == "make run"
-    assert again("train/equalized-r2g", {"profile": "laptop-lm"}) == "make run profile=laptop-lm"
+    assert again("train/scaling-inter", {"profile": "laptop-lm"}) == "make run profile=laptop-lm"
+    assert again("train/equalized-r2g", {"profile": "qwen3-8b"}) == "make run profile=qwen3-8b"
 
 
 @pytest.mark.usefixtures("prepared")

@@ -1,0 +1,123 @@
+"""Tables in data/language-model/README.md: a language model on errand, wish and travel under a growing horizon.
+
+    python -m lab.pages.mixed_english [HOME ...]     # adds the finished runs of homes, and their conversations, first
+
+Plan: lab/studies/mixed_english.yaml. It has the command of the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from analysis.measure.interval import t_interval
+from lab.rows import DATA, add_row, read_rows
+from lab.studies.all_recipes import processor
+from lab.studies.registered import plan_hash, read_plan
+from userrl_core.number_format import with_error, with_limits
+from warehouse import open_warehouse
+
+PLAN = Path(__file__).parents[1] / "studies" / "mixed_english.yaml"
+SCORES = DATA / "language-model" / "mixed.csv"
+CONVERSATIONS = DATA / "language-model" / "mixed-conversations.md"
+PAGE = DATA / "language-model" / "README.md"
+MARKED = re.compile(r"(<!-- written by lab/pages/mixed_english.py -->\n).*?(<!-- /written -->)", re.DOTALL)
+BEFORE, BEST, LAST = "SFT", "RL", "RL last step"
+
+PLAYED = """
+SELECT r.seed, t.gym, t.policy, r.run_id AS run, count(*) AS tasks, avg(t.score) AS score,
+       stddev_samp(t.score) / sqrt(count(*)) AS error, avg(t.turns) AS turns, max(c.seconds) AS cpu_seconds,
+       any_value(r.code_version) AS commit,
+       any_value(strftime(to_timestamp(r.created) AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')) AS started
+FROM trajectories t JOIN runs r USING (run_id)
+LEFT JOIN (SELECT run_id, sum(cpu_seconds) AS seconds FROM training_log() GROUP BY ALL) c USING (run_id)
+WHERE r.recipe = $recipe AND r.profile = $profile AND t.phase = 'evaluate' AND t.admitted AND t.score IS NOT NULL
+GROUP BY ALL ORDER BY ALL
+"""
+TALKS = """
+SELECT t.gym, t.task_id AS task, t.policy, t.score, json_extract_string(t.messages, '$[0].content') AS opening,
+       list({agent: u.message, user: u.observation} ORDER BY u.turn) AS turns
+FROM trajectories t JOIN turns u USING (traj_id)
+WHERE t.run_id = $run AND t.phase = 'evaluate' AND t.admitted GROUP BY ALL ORDER BY t.gym, t.task_id
+"""
+
+
+def main() -> None:
+    """Add the runs of the homes that are named, and write the tables."""
+    parser = argparse.ArgumentParser(description="A language model on three gyms under a growing horizon.")
+    parser.add_argument("homes", nargs="*", type=Path, metavar="HOME")
+    for home in parser.parse_args().homes:
+        print(f"{home}: {append(home / 'warehouse')} rows")
+    PAGE.write_text(page(PAGE.read_text()))
+
+
+def append(root: Path) -> int:
+    """Add a row for each run of the plan, gym and policy of a warehouse, and write conversations. Return the number of rows."""
+    plan = read_plan(PLAN)
+    with open_warehouse(root) as warehouse:
+        rows = warehouse.rows(PLAYED, recipe=plan["recipe"], profile=plan["profile"])
+    for row in rows:
+        rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+        add_row(SCORES, ("seed", "gym", "policy", "plan"), {**rounded, "plan": plan_hash(PLAN), "machine": processor()})
+    return len(rows)
+
+
+def page(text: str) -> str:
+    """Return the page with its tables rewritten."""
+    lines = tables(read_plan(PLAN), [row for row in read_rows(SCORES) if row["plan"] == plan_hash(PLAN)])
+    return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
+
+
+def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of scores by seed and gym, and one of gains over the cold start with Student's 95 % limits over seeds."""
+    played = {(row["seed"], row["gym"], row["policy"]): row for row in rows}
+    seeds, gyms = sorted({row["seed"] for row in rows}), plan["gyms"]
+    yield "| seed | gym | cold start | RL, best on validation | RL, last step | turns |"
+    yield "| ---: | --- | ---: | ---: | ---: | ---: |"
+    ended: dict[tuple[int, str, str], Mapping[str, Any]] = {}
+    for seed in seeds:
+        for gym in [*gyms, *plan["never_trained"]]:
+            before, best = played[seed, gym, BEFORE], played[seed, gym, BEST]
+            last = played.get((seed, gym, LAST), best)  # the last step is not played twice if it is the best one
+            ended[seed, gym, BEST], ended[seed, gym, LAST] = best, last
+            cells = " | ".join(with_error(row["score"], row["error"]) for row in (before, best, last))
+            yield f"| {seed} | {gym} | {cells} | {before['turns']:.1f} to {last['turns']:.1f} |"
+    yield ""
+    yield "| gain over the cold start | " + " | ".join([*gyms, "mean of the three", *plan["never_trained"]]) + " |"
+    yield "| --- |" + " ---: |" * (len(gyms) + 1 + len(plan["never_trained"]))
+    for policy, title in ((LAST, "last step"), (BEST, "best on validation")):
+        gains = {
+            gym: [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in seeds]
+            for gym in [*gyms, *plan["never_trained"]]
+        }
+        means = [fmean(gains[gym][number] for gym in gyms) for number in range(len(seeds))]
+        columns = [*(gains[gym] for gym in gyms), means, *(gains[gym] for gym in plan["never_trained"])]
+        limits = (with_limits(t_interval(np.array(column)), sign=True) if column else "" for column in columns)
+        yield f"| {title} | {' | '.join(limits)} |"
+
+
+def conversations(root: Path, run: str, seed: int) -> Iterator[str]:
+    """Yield the first two test tasks of each gym, by task id: the conversation before RL and the one after the last step."""
+    with open_warehouse(root, run=frozenset([run])) as warehouse:
+        rows = warehouse.rows(TALKS, run=run)
+    by_task: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        by_task.setdefault(row["gym"], {}).setdefault(row["task"], {})[row["policy"]] = row
+    for gym, tasks in by_task.items():
+        for task, played in list(tasks.items())[:2]:
+            yield f"## Seed {seed}, {gym}, {task}"
+            for title, row in (("Cold start", played[BEFORE]), ("After RL", played.get(LAST, played[BEST]))):
+                yield f"\n{title}, score {row['score']:.2f}:\n\n    user   {row['opening']}"
+                for turn in row["turns"]:
+                    yield f"    agent  {turn['agent']}\n    user   {turn['user']}"
+            yield ""
+
+
+if __name__ == "__main__":
+    main()
