@@ -12,7 +12,7 @@ import yaml
 
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
-from userrl_core.user_path import read_text
+from userrl_core.user_path import open_file
 
 MAX_BYTES = 2**17
 MAX_NODES = 10_000
@@ -51,14 +51,12 @@ def _names(kind: str) -> tuple[str, ...]:
 
 
 def find(name: str | Path, kind: What) -> Path:
-    """Return the file of a recipe, profile, suite or claim, by shipped name or by path. ConfigError names the nearest
-    known one.
+    """Return the file of a recipe, profile, suite or claim, by shipped name or by path, which its reader checks.
+
+    ConfigError names the nearest shipped name.
     """
-    if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
-        path = Path(name)
-        if not path.exists():
-            raise ConfigError("file.missing", f"There is no {kind} file {path}.")
-        return path
+    if is_path(name):
+        return Path(name)
     if name not in _names(kind):
         names = recipe_names() if kind == "recipe" else _names(kind)
         raise ConfigError(
@@ -67,9 +65,14 @@ def find(name: str | Path, kind: What) -> Path:
     return HERE / f"{kind}s" / f"{name}.yaml"
 
 
+def is_path(name: str | Path) -> bool:
+    """Return whether a recipe, profile, suite, claim or sweep is given by the path of its file."""
+    return isinstance(name, Path) or name.endswith((".yaml", ".yml")) or "/" in name
+
+
 def stem(name: str | Path) -> str:
     """Return the bare name of a recipe or profile given by name or path."""
-    return Path(name).stem if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) else str(name)
+    return Path(name).stem if is_path(name) else str(name)
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -95,13 +98,15 @@ def _parsed_once(path: Path, modified: int) -> Mapping[str, Any]:
 
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with open_file(path) as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise ConfigError(
                 "file.unreadable",
                 f"{path} is larger than {MAX_BYTES >> 10} KB, and no settings are that long. Check that it is "
                 "the right file.",
             )
-        document = _loaded(read_text(path))
+        document = _loaded(content.decode())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" in line {mark.line + 1}" if mark is not None else ""
@@ -111,7 +116,10 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError("file.unreadable", f"{path} is not UTF-8 text. Save it as UTF-8.") from error
     except OSError as error:
-        raise ConfigError("file.unreadable", f"{path} cannot be read ({error.strerror or error}).") from error
+        sentence = f"{path} cannot be read ({error.strerror or error}). Give the path of a YAML file."
+        if isinstance(error, FileNotFoundError):
+            raise ConfigError("file.missing", sentence) from error
+        raise ConfigError("file.unreadable", sentence) from error
     if not isinstance(document, Mapping):
         raise ConfigError("file.unreadable", f"{path} contains no mapping of fields. Write 'key: value' lines.")
     return document

@@ -256,11 +256,9 @@ def _keys(parameter: Parameter) -> set[str]:
 
 def load_space(name_or_path: str | Path) -> Space:
     """Load a shipped space by name, or a YAML file. Raises ConfigError for an invalid space."""
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml") and "/" not in str(name_or_path):
-        path = SPACES / f"{name_or_path}.yaml"
-    if not path.exists():
-        names = sorted(p.stem for p in SPACES.glob("*.yaml"))
+    names = sorted(path.stem for path in SPACES.glob("*.yaml"))
+    path = Path(name_or_path) if yaml_files.is_path(name_or_path) else SPACES / f"{name_or_path}.yaml"
+    if path.parent == SPACES and path.stem not in names:
         raise ConfigError(
             "sweep.no_such_sweep",
             f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), names)}. Known: {', '.join(names)}.",

@@ -20,7 +20,12 @@ def open_file(path: Path) -> BinaryIO:
     """Open a file to read its bytes. Raises OSError, also for a pipe or a device, which might never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a pipe or a device; give a file with the same contents", str(path))
-    return path.open("rb")
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            error.strerror = f"it is a link to {path.readlink()}, which does not exist"
+        raise
 
 
 def read_text(path: Path) -> str:

@@ -277,11 +277,6 @@ def load_claim(name: str | Path) -> Claim:
 
 def load_arm(path: str) -> tuple[str, Arm]:
     """Load a person's own arm from a YAML file with `recipe` and `overrides`; its name is the file's. Raises ConfigError."""
-    if not Path(path).exists():
-        raise ConfigError(
-            "claim.bad_file",
-            f"There is no arm file {path}. Write one with recipe: and overrides:, as under the arms of a claim.",
-        )
     return stem(Path(path)), validated(Arm, read(Path(path)), f"arm {path}")
 
 

@@ -144,10 +144,6 @@ class CrossPlay(Claim):
 
 def load_cross_play(path: str | Path) -> CrossPlay:
     """Load a study from its YAML file. Raises ConfigError for an unknown key and for populations that do not fit."""
-    if not Path(path).exists():
-        raise ConfigError(
-            "file.missing", f"There is no cross-play file {path}. lab/studies/user_populations.yaml is an example."
-        )
     return validated(
         CrossPlay, {"name": stem(Path(path)), **read(Path(path))}, f"cross-play study '{stem(Path(path))}'"
     )

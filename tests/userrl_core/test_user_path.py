@@ -66,6 +66,19 @@ def test_a_pipe_a_device_and_a_folder_are_refused_before_they_are_read(
         assert re.search("a pipe or a device|[Ii]s a directory|has no config.json", str(refusal.value))
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_a_loop_of_links_is_named_by_every_reader(reader: Callable[[Path], Any], tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserRLError, match=r"loop\b.*symbolic links"):
+        reader(tmp_path / "loop")
+
+
+def test_a_link_to_nothing_is_named_with_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").symlink_to("nowhere")
+    with raises("file.missing", "mine.yaml cannot be read (it is a link to nowhere, which does not exist)"):
+        load(tmp_path / "mine.yaml")
+
+
 def test_a_pipe_in_a_copy_of_released_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tarl").mkdir()
     (tmp_path / "userrl").mkdir()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from curricula import Recipe, load
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
 from curricula.claims.cross_play import CrossPlay, load_cross_play
-from curricula.yaml_files import read
+from curricula.yaml_files import is_path, read
 from sweeps.space import SPACES, Space, load_space
 from sweeps.study import first_trials
 from userrl.machine.notebook import Printed
@@ -157,7 +157,7 @@ def plan_studies(names: Sequence[str], *, seeds: int | None = None) -> list[Stud
 
 
 def _study(name: str) -> Claim | Space:
-    if ("/" in name or name.endswith((".yaml", ".yml"))) and Path(name).exists():
+    if is_path(name):
         keys = read(Path(name)).keys()
         if "parameters" in keys:
             return load_space(name)

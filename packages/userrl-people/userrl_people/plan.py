@@ -248,7 +248,5 @@ class Seats:
 
 def load_people_plan(path: str | Path) -> PeoplePlan:
     """Load a plan from its YAML file. Raises ConfigError for an unknown key and for a plan that cannot be held."""
-    if not Path(path).exists():
-        raise ConfigError("file.missing", f"There is no study file {path}. lab/studies/people.yaml is an example.")
     values = {"name": stem(Path(path)), **read(Path(path))}
     return validated(PeoplePlan, values, f"study '{values['name']}'")
