@@ -97,11 +97,12 @@ def _import_domain(source: Path, target: Path) -> None:
 
 
 def _task(number: int, row: Any) -> dict[str, Any]:
-    fields = {
-        key: row.get(key, [] if key in ("actions", "outputs") else "")
-        for key in ("user_id", "instruction", "actions", "outputs")
+    outputs = row.get("outputs", [])  # a task without them has nothing to communicate
+    return {
+        "task_id": number,
+        **{key: row.get(key) for key in ("user_id", "instruction", "actions")},
+        "outputs": outputs,
     }
-    return {"task_id": number, **fields}
 
 
 def _tools(folder: Path) -> list[Any]:

@@ -143,7 +143,11 @@ def changed_entry(path: list[str], value: Any) -> dict[str, Any]:
         (["hotel", "preferences"], [["hotel", "amenities"]], "field 'hotel': 'preferences'"),
         (["hotel", "options"], {"correct": []}, "field 'hotel': 'options'"),
         (["flight", "best_id"], "F9", "field 'flight': 'best_id'"),
+        (["dimensions"], [["hotel"]], "field 'dimensions'"),
         (["flight", "all_ids"], ["F1"], "field 'flight': 'all_ids'"),
+        (["flight", "all_ids"], None, "field 'flight': 'all_ids'"),
+        (["flight", "all_ids"], [["F1"]], "field 'flight': 'all_ids'"),
+        (["flight", "correct_ids"], [["F1"]], "field 'flight': 'best_id'"),
         (["flight", "arguments"], None, "field 'flight': 'arguments'"),
     ],
 )

@@ -33,17 +33,20 @@ def load_published(root: Path) -> list[Task]:
     """
     path = root / RELEASED_QUESTIONS
     splits = released_splits(root, "bamboogle_multiturn", "id")
+    rows = [
+        [text_field(row, field, path, index) for field in ("id", "question", "answer")]
+        for index, row in enumerate(read_json(path, list))
+    ]
+    check_same(splits, [name for name, _, _ in rows], path)
     published = []
-    for index, row in enumerate(read_json(path, list)):
-        name, question, answer = (text_field(row, field, path, index) for field in ("id", "question", "answer"))
-        if splits.get(name, "test") != "test":
+    for index, (name, question, answer) in enumerate(rows):
+        if splits[name] != "test":
             raise TaskError(
                 "task.invalid_field",
                 f"{path}, entry {index}: field 'id' ({name}) names a training row, and this set is for tests only.",
             )
         payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
         published.append(Task("search", name, "test", payload, "published:userrl"))
-    check_same(splits, [task.id for task in published], path)
     return published
 
 

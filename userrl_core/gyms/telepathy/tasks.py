@@ -69,25 +69,29 @@ def load_published(root: Path) -> list[Task]:
     """Return the 401 released entities with the split of their released rows. Raises TaskError."""
     path = root / RELEASED_ENTITIES
     splits = released_splits(root, "telepathy_multiturn", "title")
-    published = []
-    for index, row in enumerate(read_json(path, list)):
+    rows = read_json(path, list)
+    payloads: list[dict[str, Any]] = []
+    for index, row in enumerate(rows):
         fields = {
             name: text_field(row, name, path, index)
             for name in ("id", "title", "category", "description", "target_entity")
         }
         target_name = fields["target_entity"].split(" - ", 1)[0].strip()
-        payload = {
-            "title": fields["title"],
-            "aliases": [] if target_name == fields["title"] else [target_name],
-            "category": fields["category"],
-            "opening": fields["description"],
-            "description": fields["target_entity"],
-            "yes": None,
-        }
-        split = splits.get(fields["title"], "train")
-        published.append(Task("telepathy", fields["id"], split, payload, "published:userrl", fields["category"]))
-    check_same(splits, [task.payload["title"] for task in published], path)
-    return published
+        payloads.append(
+            {
+                "title": fields["title"],
+                "aliases": [] if target_name == fields["title"] else [target_name],
+                "category": fields["category"],
+                "opening": fields["description"],
+                "description": fields["target_entity"],
+                "yes": None,
+            }
+        )
+    check_same(splits, [payload["title"] for payload in payloads], path)
+    return [
+        Task("telepathy", row["id"], splits[row["title"]], payload, "published:userrl", row["category"])
+        for row, payload in zip(rows, payloads, strict=True)
+    ]
 
 
 def best_question(category: EntityCategory, candidates: Sequence[str]) -> str | None:

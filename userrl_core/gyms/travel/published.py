@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.released import check_filled, read_json, text_field
@@ -117,7 +117,7 @@ def _aspects(database: Data, identity: str, where: str) -> Data:
     if not isinstance(entry, dict):
         raise TaskError("task.invalid_field", f"{where} is missing.")
     dimensions = entry.get("dimensions")
-    if not isinstance(dimensions, list) or not dimensions or not set(dimensions) <= set(ASPECTS):
+    if not _texts(dimensions) or not dimensions or not set(dimensions) <= set(ASPECTS):
         raise TaskError("task.invalid_field", f"{where}: field 'dimensions' must list aspects ({', '.join(ASPECTS)}).")
     aspects: Data = {}
     preference_count = 0
@@ -157,11 +157,11 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
             visible = {key: value for key, value in option.items() if key not in ("type", "reason")}
             by_id[option["id"]] = visible
             notes[option["id"]] = {"type": kind, "reason": option.get("reason", "")}
-    order = data.get("all_ids", list(by_id))
+    order = data.get("all_ids")  # in the order of `options`, the agent would be shown the right ones first
     best, correct = data.get("best_id"), data.get("correct_ids")
-    if not isinstance(order, list) or set(order) != set(by_id):
+    if not _texts(order) or set(order) != set(by_id):
         raise TaskError("task.invalid_field", f"{where}: 'all_ids' and the ids of 'options' differ.")
-    if not isinstance(correct, list) or best not in correct or not set(correct) <= set(by_id):
+    if not _texts(correct) or best not in correct or not set(correct) <= set(by_id):
         raise TaskError(
             "task.invalid_field", f"{where}: 'best_id' must be one of 'correct_ids', and both must be ids of 'options'."
         )
@@ -181,6 +181,10 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
         "correct": sorted(correct),
         "notes": notes,
     }
+
+
+def _texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
 def _table(path: Path) -> Any:

@@ -40,11 +40,10 @@ def load_published(root: Path) -> list[Task]:
     path = root / RELEASED_STORIES
     stories = read_json(path, dict)
     splits = released_splits(root, "turtle_multiturn", "title")
-    published = []
+    payloads: dict[str, dict[str, Any]] = {}
     for key, row in stories.items():
-        title = text_field(row, "new_title", path, key)
-        payload = {
-            "title": title,
+        payloads[key] = {
+            "title": text_field(row, "new_title", path, key),
             "surface": text_field(row, "new_surface", path, key),
             "bottom": text_field(row, "new_bottom", path, key),
             "criteria": [
@@ -53,9 +52,10 @@ def load_published(root: Path) -> list[Task]:
             "yes": None,
             "no": None,
         }
-        published.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
-    check_same(splits, [task.payload["title"] for task in published], path)
-    return published
+    check_same(splits, [payload["title"] for payload in payloads.values()], path)
+    return [
+        Task("turtle", key, splits[payload["title"]], payload, "published:userrl") for key, payload in payloads.items()
+    ]
 
 
 def _criteria(row: Any, path: Path, key: str) -> list[Any]:
