@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from curricula.yaml_files import read
 from userrl_core.errors import ConfigError
 
@@ -43,5 +45,28 @@ def again(deployment: str, parameters: Mapping[str, Any]) -> str:
         if deployment == default_deployment(parameters)
         else [f"ARGS={shlex.quote(f'--deployment {shlex.quote(deployment)}')}"]
     )
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in parameters.items()}
-    return " ".join(["make run", *other, *(f"{key}={shlex.quote(text)}" for key, text in texts.items())])
+    return " ".join(["make run", *other, *(f"{key}={shlex.quote(_word(value))}" for key, value in parameters.items())])
+
+
+def _word(value: Any) -> str:
+    """Return a value as make hands it to `make run`, which reads JSON, and other words as text."""
+    text = json.dumps(value)
+    if isinstance(value, str) and value.isprintable() and value == value.strip() and value[:1] not in ("{", "["):
+        try:
+            json.loads(value)
+        except ValueError:
+            text = value
+    return text.replace("$", "$$")  # make expands a single one
+
+
+def next_call(ctx: typer.Context, **changed: int | None) -> str:
+    """Return the running command with the options that were passed, for a shell. changed: other values; None: left out."""
+    words = ["userrl", str(ctx.info_name)]
+    for option in ctx.command.params:
+        name = str(option.name)
+        source = ctx.get_parameter_source(name)
+        is_passed = source is not None and source.name == "COMMANDLINE"
+        value = changed.get(name, ctx.params.get(name) if is_passed else None)
+        if value is not None:
+            words += [*option.opts[: option.param_type_name == "option"], str(value)]
+    return shlex.join(words)

@@ -7,6 +7,7 @@ are data: a pattern has a time limit, and a judge gets them quoted.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -81,8 +82,9 @@ class ScanResult(Printed):
             lines.append("  the judge's model has no known price")
         elif self.dollars:
             lines.append(f"  the judge cost ${self.dollars:.2f}")
-        query = f"select value, count(*) from labels where run_id = '{self.run}' and name = '{self.name}' group by 1"
-        return "\n".join([*lines, f'all labels: userrl sql "{query}"'])
+        name = self.name.replace("'", "''")
+        query = f"select value, count(*) from labels where run_id = '{self.run}' and name = '{name}' group by 1"
+        return "\n".join([*lines, f"all labels: userrl sql {shlex.quote(query)}"])
 
 
 Scanner = Callable[[ScannedConversation, Unit], Sequence[Label]]

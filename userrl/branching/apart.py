@@ -6,6 +6,7 @@ The process reads the request as JSON. It writes the continuations, or one sente
 from __future__ import annotations
 
 import asyncio
+import shlex
 
 from pydantic import BaseModel, ConfigDict
 
@@ -44,10 +45,11 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Continua
                 f"{' '.join(lines[-LAST_LINES:]) or 'it gave no reason'}",
             )
     except TimeoutError:
+        options = request.model_dump(exclude={"trajectory"}, exclude_defaults=True)
+        words = (str(word) for name, value in options.items() for word in (f"--{name}", value))
+        command = shlex.join(["userrl", "branch", str(request.trajectory), *words])
         raise ConfigError(
-            "branch.too_slow",
-            f"This took longer than {seconds:g} s. `userrl branch {request.trajectory} --turn {request.turn}` "
-            "has no time limit.",
+            "branch.too_slow", f"This took longer than {seconds:g} s. `{command}` has no time limit."
         ) from None
     finally:
         process.close()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import sys
 import time
@@ -164,16 +163,18 @@ class Run:
     @property
     def restart(self) -> str:
         """Instructions for continuing the run, as far as the run knows."""
-        from curricula.yaml_files import recipe_names  # imported here: a list of runs needs no recipe
+        from curricula.yaml_files import profile_names, recipe_names  # imported here: a list of runs needs no recipe
 
         info = self.info
         if info.recipe not in recipe_names() or all(
             stage.name == "evaluate" for stage in self.folder.glob("stages/[a-z]*")
         ):
             return "start it again with the same parameters"
-        profile = f" -p profile={shlex.quote(info.profile)}" if info.profile else ""
+        is_shipped = info.profile in profile_names()
+        profile = f" -p profile={info.profile}" if is_shipped else ""
+        others = "name and overrides" if is_shipped or not info.profile else "name, overrides and the profile's file"
         return (
-            "start it again with the same parameters (including name and overrides): "
+            f"start it again with the same parameters (including {others}): "
             f"prefect deployment run train/{info.recipe} -p seed={info.seed}{profile}"
         )
 

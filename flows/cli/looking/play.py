@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from flows.cli.invocation import next_call
 from flows.cli.terminal import plain
 from userrl.machine.page_address import trajectory_address
 
@@ -16,6 +17,7 @@ Side = Literal["agent", "user"]
 
 
 def play(
+    ctx: typer.Context,
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],
     as_side: Annotated[Side, typer.Option("--as", help="The side you play.")] = "agent",
     task: Annotated[
@@ -73,8 +75,8 @@ def play(
     )
     reverse = "agent" if as_side == "user" else "user"
     typer.echo(
-        f"Next: userrl play {gym} --seed {seed + 1}"
-        + (f"   or: --as {reverse}" if "human" in gym_class(gym).users else "")
+        f"Next: {next_call(ctx, seed=seed + 1, task=None)}"
+        + (f"   or: userrl play {gym} --as {reverse}" if "human" in gym_class(gym).users else "")
     )
 
 

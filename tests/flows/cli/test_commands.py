@@ -116,6 +116,13 @@ def test_the_command_that_goes_on_repeats_every_parameter():
     assert again("train/horizon-fork", {}) == "make run"
     assert again("train/scaling-inter", {"profile": "laptop-lm"}) == "make run profile=laptop-lm"
     assert again("train/equalized-r2g", {"profile": "qwen3-8b"}) == "make run profile=qwen3-8b"
+    names = ["1", "null", "a$b", " x", '{"', 'Ann\'s "one"', "é", "a#b", "two\nlines", "c:\\d"]
+    said = again("train/horizon-fork", {f"p{number}": name for number, name in enumerate(names)})
+    shown = subprocess.run(["make", "-n", *shlex.split(said)[1:]], capture_output=True, text=True, check=True).stdout
+    words = shlex.split(next(line for line in shown.splitlines() if "make_run" in line))
+    assert sorted(parse_parameters([word for word in words if "=" in word]).items()) == [
+        (f"p{number}", name) for number, name in enumerate(names)
+    ]
 
 
 @pytest.mark.usefixtures("prepared")

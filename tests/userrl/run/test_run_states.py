@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +20,19 @@ from userrl.machine.home import warehouse_dir
 from userrl.machine.slots import alone, held
 from userrl.reports.run_report import read_report
 from userrl.reports.run_summary import run_summary
-from userrl.run.run import RunDescription, all_runs, claim, delete, find, goes_on_as, identity, load, run_fields
+from userrl.run.run import (
+    Run,
+    RunDescription,
+    RunInfo,
+    all_runs,
+    claim,
+    delete,
+    find,
+    goes_on_as,
+    identity,
+    load,
+    run_fields,
+)
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog
@@ -265,3 +279,12 @@ def test_a_run_s_name_cannot_leave_the_runs_folder(home, name):
     assert run.folder.name == made
     assert len(made) < 100
     assert set(made) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+def test_a_profile_that_is_a_file_is_named_and_not_printed_as_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "stages" / "sft").mkdir(parents=True)
+    info = RunInfo(id="a", created=0.0, recipe="naive-sum", profile="laptop")
+    assert Run("a", tmp_path, info).restart.endswith("train/naive-sum -p seed=0 -p profile=laptop")
+    mine = Run("a", tmp_path, replace(info, profile="mine")).restart
+    assert "(including name, overrides and the profile's file)" in mine
+    assert mine.endswith("train/naive-sum -p seed=0")
