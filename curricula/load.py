@@ -24,6 +24,7 @@ from curricula.lengths import follow
 from curricula.merge import Merged, Rank
 from curricula.pool import Counted, count_epochs
 from curricula.recipe import Origin, Recipe
+from curricula.unread import name_unread
 from curricula.validation import validated
 from curricula.yaml_files import check_size, stem
 
@@ -104,6 +105,7 @@ class Draft:
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
         recipe._replaced = self.merged.replaced()
         recipe._absent = self.absent
+        self.warnings = (*self.warnings, *name_unread(recipe, self.merged))
         recipe._warnings = self.warnings
         return recipe
 

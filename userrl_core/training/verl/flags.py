@@ -334,7 +334,10 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
         "trainer.total_training_steps": VerlFlag(
             job.last_step, "the stage's last step: absolute, counted over all stages"
         ),
-        "trainer.critic_warmup": VerlFlag(job.algorithm.critic_warmup, "algorithm.critic_warmup"),
+        "trainer.critic_warmup": VerlFlag(
+            job.algorithm.critic_warmup * (job.algorithm.name == "ppo"),
+            "algorithm.critic_warmup; verl would not train the policy in these steps, also without a critic",
+        ),
         "trainer.save_freq": VerlFlag(
             _save_every(job),
             "a validated policy needs a checkpoint to be chosen; otherwise as seldom as requested: one is some 130 GB for 8 B",
