@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +28,14 @@ def open_file(path: Path) -> BinaryIO:
         if path.is_symlink():
             error.strerror = f"it is a link to {path.readlink()}, which does not exist"
         raise
+
+
+def no_folder(path: Path) -> str:
+    """Return why a path is no folder that can be read; "" for a folder."""
+    try:
+        return "" if stat.S_ISDIR(path.stat().st_mode) else os.strerror(errno.ENOTDIR)
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def read_text(path: Path) -> str:

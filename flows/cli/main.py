@@ -214,7 +214,7 @@ def main() -> None:
         from flows.cli.terminal import plain
 
         name = plain(str(error.filename2 or error.filename or "the home")[:200])
-        if error.errno not in REFUSED:
+        if typed and error.errno not in FULL:
             print(f"error: {name}: {error.strerror}. Give another path. [file.unreadable]", file=sys.stderr)
             sys.exit(1)
         remedy = "Free space" if error.errno in FULL else "Make it writable"

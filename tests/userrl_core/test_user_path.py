@@ -22,6 +22,7 @@ from curricula.yaml_files import read
 from sweeps.space import load_space
 from tests.makers import raises
 from userrl.claims.plan_study import plan_studies
+from userrl.evaluation.planned import actor_of
 from userrl.machine.fetch import fetch
 from userrl_core.errors import UserRLError
 from userrl_core.gyms import load_published
@@ -30,8 +31,10 @@ from userrl_core.gyms.released_texts import Source
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.textcraft.minecraft import read_recipes
 from userrl_core.judging.released import read_prompt
+from userrl_core.training.model_files import check_files
 from userrl_core.user_path import read_text
 from userrl_people.plan import load_people_plan
+from warehouse.files.layout import check_exists
 from warehouse.upkeep.exchange.own_exports import read_conversations
 
 READERS: list[Callable[[Path], Any]] = [
@@ -68,6 +71,21 @@ def test_a_pipe_a_device_and_a_folder_are_refused_before_they_are_read(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_loop_of_links_is_named_by_every_reader(reader: Callable[[Path], Any], tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserRLError, match=r"loop\b.*symbolic links"):
+        reader(tmp_path / "loop")
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        lambda path: load_published("travel", path),
+        lambda path: actor_of(str(path)),
+        lambda path: check_exists(path),
+        lambda path: check_files(path),
+    ],
+)
+def test_a_loop_of_links_in_place_of_a_folder_is_named(reader: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(UserRLError, match=r"loop\b.*symbolic links"):
         reader(tmp_path / "loop")

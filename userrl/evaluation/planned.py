@@ -30,6 +30,7 @@ from userrl.stages.execution import execute
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer, shown_address
+from userrl_core.user_path import no_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +220,8 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
         folder, label = run.checkpoint, run.id
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
-        raise CheckpointError(
-            "checkpoint.missing", f"{folder} is not a checkpoint: it has no config.json with *.safetensors."
-        )
+        why = no_folder(folder) or "it has no config.json with *.safetensors"
+        raise CheckpointError("checkpoint.missing", f"{folder} is not a checkpoint: {why}.")
     sha256 = file_hash(weights[0])
     # The hash distinguishes folders of the same name in the log.
     return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=f"{label}@{sha256[:8]}", sha256=sha256)

@@ -39,8 +39,11 @@ def home() -> Path:
     named = Path(os.environ.get("USERRL_HOME") or ".userrl")
     try:
         path = named.resolve()
-    except RuntimeError:  # links in a circle
-        path = named.absolute()
+    except RuntimeError:
+        raise ConfigError(
+            "file.unreadable",
+            f"The home {named} is not a folder but a loop of links. Set USERRL_HOME to a folder, or to a new path.",
+        ) from None
     if not path.is_dir() and os.path.lexists(path):
         raise ConfigError(
             "file.unreadable", f"The home {path} is not a folder. Set USERRL_HOME to a folder, or to a new path."

@@ -377,7 +377,7 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             raise _Refusal(
                 "data",
                 "file.missing",
-                f"gyms.{gym}.published names {published}, which does not exist. Give the right path.",
+                f"gyms.{gym}.published names {published}, which cannot be found. Give the right path.",
             )
         if str(published).endswith(".jsonl"):
             try:

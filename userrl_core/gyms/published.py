@@ -22,6 +22,7 @@ from userrl_core.gyms.registry import load_published, part
 from userrl_core.gyms.released import check_names, read_parquet
 from userrl_core.records import Message, Task
 from userrl_core.seeding import content_hash, validation_of
+from userrl_core.user_path import no_folder
 
 Edition = Literal["released", "paper"]
 PARTS = ("userrl", "userbench", "tau-bench", "agentgym")
@@ -71,8 +72,8 @@ def published_tasks(
     root = folder / ("userrl" if gym in PAPER_GYMS else "agentgym")
     if not has_loader(gym):
         raise MissingFileError("task.not_published", f"Gym '{gym}' has no published tasks.")
-    if not root.is_dir():
-        raise MissingFileError("task.file_missing", f"The folder {root} does not exist.")
+    if why := no_folder(root):
+        raise MissingFileError("task.file_missing", f"{root} is no folder ({why}).")
     tasks = load_published(gym, root)
     if gym in LISTED:
         names_in_list = None if gym == "function" and edition == "paper" else _listed(root, gym)

@@ -29,6 +29,7 @@ from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.records import Task
 from userrl_core.seeding import derive_seed
 from userrl_core.suggest import nearest
+from userrl_core.user_path import no_folder
 
 ENTRY_POINT = "userrl.gyms"
 
@@ -279,10 +280,10 @@ def load_published(name: str, path: str | Path) -> list[Task]:
             "task.not_published", f"Gym '{name}' has no published tasks. Use its own with tasks('{name}', split)."
         )
     root = Path(path)
-    if not root.is_dir():
+    if why := no_folder(root):
         raise TaskError(
             "task.file_missing",
-            f"The folder {root} does not exist. Give the root folder of a copy of the released repository.",
+            f"{root} is no folder ({why}). Give the root folder of a copy of the released repository.",
         )
     published = list(_of_this_gym(name, module, list(loader(root))))
     if not published:

@@ -15,6 +15,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from userrl_core.errors import CheckpointError
+from userrl_core.user_path import no_folder
 
 INDEX = "model.safetensors.index.json"
 STATE = "state.json"
@@ -46,7 +47,7 @@ def check_files(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             "checkpoint.missing",
-            f"No model can be loaded from {folder}: it has no config.json. Give the folder of a model.",
+            f"No model can be loaded from {folder}: {no_folder(folder) or 'it has no config.json'}. Give the folder of a model.",
         )
     config = _object(folder / "config.json", without_nan=True)
     if config.get("transformers_weights") is not None:

@@ -30,6 +30,7 @@ import orjson
 
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.replaced_file import replacing, sync
+from userrl_core.user_path import no_folder
 from warehouse.files.checksum import intact, stamped
 
 LIVE_LINE_BYTES = 4 * 2**20
@@ -129,9 +130,10 @@ def default_root() -> Path:
 
 def check_exists(root: Path) -> None:
     """Raise ConfigError for a missing warehouse."""
-    if not root.is_dir():
+    if why := no_folder(root):
         raise ConfigError(
-            "warehouse.missing", f"There is no warehouse at {root}. Start a run with `make run`, or name its folder."
+            "warehouse.missing",
+            f"There is no warehouse at {root} ({why}). Start a run with `make run`, or name its folder.",
         )
 
 

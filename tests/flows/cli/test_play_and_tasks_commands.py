@@ -166,7 +166,7 @@ def test_a_bad_row_is_named_and_nothing_half_imported_stays(tmp_path: Path) -> N
 def test_importing_from_nowhere_is_one_sentence(tmp_path: Path) -> None:
     done = call("tasks", "import", "--from", str(tmp_path / "none"), "--gym", "intention")
     assert done.exit_code == 1
-    assert "does not exist" in done.output
+    assert "none is no folder (No such file or directory)" in done.output
 
 
 def test_a_published_gold_that_misses_the_full_score_fails_the_check() -> None:
