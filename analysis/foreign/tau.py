@@ -130,9 +130,6 @@ def _tasks(stream: JsonStream) -> dict[str | int, dict[str, Any]]:
 def _simulations(
     path: Path, stream: JsonStream, facts: dict[str, Any], tasks: Mapping[str | int, dict[str, Any]]
 ) -> Iterator[ForeignConversation]:
-    if stream.peek() == "n":  # null, with the simulations in files of their own
-        stream.value()
-        return
     about = _About(facts, str(path))
     played: set[str] = set()
     for where, item in stream.elements():

@@ -215,7 +215,9 @@ class JsonStream:
             yield location, self.value()
 
     def elements(self) -> Iterator[tuple[str, Any]]:
-        """Yield the place and the value of each element of the list that comes next."""
+        """Yield the place and the value of each element of the list that comes next; of null, none."""
+        if self.peek() == "n" and self.value() is None:
+            return
         self._take("[")
         while self.peek() != "]":
             location = self.where

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import userrl
+from analysis.foreign.formats import conversations
 from tests.analysis.foreign.test_formats import DATA
 from tests.makers import raises
 from userrl_core.chats import stream
@@ -278,3 +279,10 @@ def places(value: object) -> list[tuple[dict, str]]:  # type: ignore[type-arg]
         return []
     own = [(value, key) for key in value]
     return own + [place for key, item in value.items() if key not in ("events", "plan") for place in places(item)]
+
+
+def test_null_in_place_of_the_tasks_of_tau2_is_no_task(tmp_path: Path) -> None:
+    results = json.loads((DATA / "tau2.json").read_text())
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**results, "tasks": None}))
+    assert len(list(conversations(path, "tau2"))) == len(results["simulations"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 from uuid import uuid4
 
 import psutil
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from flows.cli.flow_runs import waited_for
 from flows.cli.main import app
 from flows.cli.watch import Screen
+from flows.trials.launchers import DeploymentLauncher
 from sweeps.space import load_space
 from tests.makers import raises
 from tests.warehouse.makers import play
@@ -82,6 +84,20 @@ def test_a_sweep_or_a_claim_says_once_that_its_run_waits_for_a_slot(tmp_path, mo
     assert (launcher.status(handle), said) == ("running", [])
     set_waiting(trial.folder, "cpu-0 by run other")
     assert launcher.status(handle) == launcher.status(handle) == "running"
+    (sentence,) = said
+    assert sentence.startswith(f"run {trial.id} waits for a training slot and starts by itself; in use: cpu-0 by run")
+
+
+def test_a_sweep_through_prefect_says_once_that_its_trial_waits_for_a_slot(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    said = []
+    flow_run = FlowRun(flow_id=uuid4(), state=Running())
+    launcher = DeploymentLauncher(load_space("gamma"), said.append)
+    launcher._client = SimpleNamespace(read_flow_run=lambda _: flow_run)  # in place of Prefect's client of a server
+    trial = claim("a-s0-0123456789", RunDescription(name="a", recipe="r"), fresh=False, flow_run=str(flow_run.id))
+    assert (launcher.status(str(flow_run.id)), said) == ("running", [])
+    set_waiting(trial.folder, "cpu-0 by run other")
+    assert launcher.status(str(flow_run.id)) == launcher.status(str(flow_run.id)) == "running"
     (sentence,) = said
     assert sentence.startswith(f"run {trial.id} waits for a training slot and starts by itself; in use: cpu-0 by run")
 
