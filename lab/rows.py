@@ -8,6 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from userrl_core.file_lock import locked
+from userrl_core.replaced_file import replacing
+
 DATA = Path(__file__).parents[1] / "data"
 
 
@@ -16,9 +19,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return pl.read_csv(path, infer_schema_length=None).to_dicts() if path.is_file() else []
 
 
-def add_row(path: Path, key: Sequence[str], row: Mapping[str, Any]) -> None:
-    """Add a row to a file, in the order of the key. A row with the same key is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {tuple(str(row_by_key[name]) for name in key): row_by_key for row_by_key in read_rows(path)}
-    rows[tuple(str(row[name]) for name in key)] = dict(row)
-    pl.DataFrame([rows[row_by_key] for row_by_key in sorted(rows)], infer_schema_length=None).write_csv(path)
+def add_rows(path: Path, key: Sequence[str], *added: Mapping[str, Any]) -> None:
+    """Add rows to a file, in the order of the key. A row with the same key is replaced. Several processes may add at once."""
+    with locked(path.with_name(f".{path.name}.lock")):
+        rows = {tuple(str(row[name]) for name in key): dict(row) for row in (*read_rows(path), *added)}
+        frame = pl.DataFrame([rows[row_key] for row_key in sorted(rows)], infer_schema_length=None)
+        with replacing(path) as file:
+            frame.write_csv(file)

@@ -19,7 +19,7 @@ from typing import Any
 
 from lab.checks.served_gym import served_gym
 from lab.environments import python_with
-from lab.rows import DATA, add_row
+from lab.rows import DATA, add_rows
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, gym_class, names, unavailable
 from userrl_core.interact import InteractCall, render_call
@@ -53,7 +53,7 @@ def main() -> int:
         ):
             row = {"version": PACKAGE.rpartition("=")[2], "gym": gym, "episode": number, "turns": len(replies) - 1}
             rewards = {"rewards": rewards_of(replies), "own_rewards": rewards_of(own_replies)}
-            add_row(RECORD, ("version", "gym", "episode"), row | rewards)
+            add_rows(RECORD, ("version", "gym", "episode"), row | rewards)
         turns = sum(len(messages) for messages, _ in played)
         verdict = "the same" if client_replies == expected else "DIFFERENT"
         print(f"{gym}: {len(played)} episodes, {turns} turns, {verdict}", flush=True)

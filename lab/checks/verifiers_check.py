@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.environments import python_with
-from lab.rows import DATA, add_row
+from lab.rows import DATA, add_rows
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
 from userrl_core.policies.native import NativePolicy
@@ -103,7 +103,7 @@ def main() -> int:
             row |= {"agent": arguments.model or "random", "task": number}
             ours = {"reward": reward, "stop": stop, "turns": int(turns)}
             theirs = {"own_reward": own_reward, "own_stop": own_stop, "own_turns": int(own_turns)}
-            add_row(RECORD, ("version", "environment", "agent", "task"), row | ours | theirs)
+            add_rows(RECORD, ("version", "environment", "agent", "task"), row | ours | theirs)
         verdict = "the same" if got == expected else f"DIFFERENT: {got} and {expected}"
         print(f"{name}: {len(got)} rollouts, {values} different rewards, {verdict}", flush=True)
     return int(wrong > 0)

@@ -21,7 +21,7 @@ from typing import Any
 import curricula
 from curricula import Recipe
 from flows.cli.training.recipe import parse_changes
-from lab.rows import DATA, add_row, read_rows
+from lab.rows import DATA, add_rows, read_rows
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.reports.run_report import RunReport
 from userrl.run.ending import last_step
@@ -71,28 +71,25 @@ def run(name: str, seed: int, overrides: dict[str, Any]) -> bool:
     values = values_of(plan.recipe)
     rows = [row for row in read_rows(RUNS) if row["values"] == values and row["seed"] == seed]
     if rows and not overrides:
-        add_row(RUNS, KEY, {**rows[0], "recipe": name})
+        add_rows(RUNS, KEY, {**rows[0], "recipe": name})
         return True
     try:
         report = train_here(plan)
     except (UserRLError, ProcessDied) as error:
         print(f"{name}, seed {seed}: {error}", file=sys.stderr, flush=True)
         return False
-    stored = find_run(warehouse_dir(), report.run)  # a run that was finished earlier keeps its commit and its start
     row = {
         "recipe": name,
         "values": values,
         "seed": seed,
         "run": report.run,
-        "commit": stored["code_version"],
-        "started": datetime.fromtimestamp(stored["created"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        "machine": processor(),
+        **origin(report.run),
         **scores(report),
         "cpu_seconds": round(sum(report.cpu_seconds.values()), 1),
     }
     print(row, flush=True)
     if not overrides:
-        add_row(RUNS, KEY, row)
+        add_rows(RUNS, KEY, row)
     return True
 
 
@@ -131,6 +128,13 @@ def ended(report: RunReport, branch: str) -> str:
 def held_out(report: RunReport, actor: str) -> dict[str, float]:
     """Return a policy's scores on held-out tasks by gym."""
     return {gym: row.score for gym, row in report.table.get(actor, {}).items() if row.score is not None}
+
+
+def origin(run: str) -> dict[str, str]:
+    """Return commit and start (UTC) of a run, and this machine. A run that was finished earlier keeps its commit and its start."""
+    stored = find_run(warehouse_dir(), run)
+    started = datetime.fromtimestamp(stored["created"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return {"commit": stored["code_version"], "started": started, "machine": processor()}
 
 
 def processor() -> str:

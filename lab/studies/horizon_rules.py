@@ -1,8 +1,7 @@
 """The study of horizon_rules.yaml: two rules for the horizon against fixed horizons and two baselines.
 
-    python -m lab.studies.horizon_rules      # the tables, from data/horizon-rules/runs.csv
-
-The half that ran the study is finished (data/finished-studies.md).
+    python -m lab.studies.run horizon_rules wish      # runs a family
+    python -m lab.studies.horizon_rules               # the tables, from data/horizon-rules/runs.csv
 
 The best fixed horizon at a budget is chosen on one half of the seeds and measured on the other, in both directions. Limits are
 Student's t over seeds, 95 %.
@@ -11,6 +10,7 @@ Student's t over seeds, 95 %.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,65 +19,99 @@ import numpy as np
 
 from analysis.measure.interval import Interval, t_interval
 from lab.rows import DATA, read_rows
-from lab.studies.registered import plan_hash, read_plan
+from lab.studies.registered import plans, read_plan
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RUNS = DATA / "horizon-rules" / "runs.csv"
 REWARDS = ("dense", "terminal")
 
 Scores = Mapping[str, Mapping[int, float]]
-"""Scores at one budget by arm and seed."""
+"""Scores by arm and seed."""
+Losses = Mapping[str, Sequence[tuple[Interval, tuple[str, ...]]]]
+"""By arm: the loss, and the fixed horizons that it is a loss to. Empty while seeds are missing."""
+Rows = Sequence[Mapping[str, Any]]
 
 
 def main() -> None:
     """Print the tables."""
-    print("\n".join(tables(read_plan(PLAN), [row for row in read_rows(RUNS) if row["plan"] == plan_hash(PLAN)])))
+    plan, rows = read_plan(PLAN), [row for row in read_rows(RUNS) if row["plan"] in plans(PLAN)]
+    print("\n".join([*tables(plan, rows), "", *over_budgets(plan, rows)]))
 
 
-def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def tables(plan: Mapping[str, Any], rows: Rows) -> list[str]:
     """Return a line for each family, reward and budget, and one for each rule's promise. In brackets: limits, then seeds."""
-    arms = (*plan["rules"], *plan["baselines"])
-    lines = [
-        f"| family | reward | tokens | best fixed | {' | '.join(f'`{arm}`' for arm in arms)} |",
-        "| --- | --- | ---: | --- |" + " ---: |" * len(arms),
-    ]
+    lines = [head(plan, "tokens")]
     highest: dict[str, list[float]] = {rule: [] for rule in plan["rules"]}
-    for family in plan["families"]:
-        for reward in REWARDS:
-            cell_rows = [row for row in rows if (row["family"], row["reward"]) == (family, reward)]
-            for budget in plan["budgets"]:
-                tokens = round(budget * plan["tokens"])
-                scores: dict[str, dict[int, float]] = {}
-                for row in cell_rows:
-                    scores.setdefault(row["arm"], {})[row["seed"]] = row[f"at_{tokens}"]
-                best, cells_by_arm = "", []
-                for arm in arms:
-                    result = lost(scores, plan["fixed"], arm)
-                    if result is None:
-                        cells_by_arm.append("")
-                        continue
-                    loss, chosen = result
-                    best = ", ".join(chosen)
-                    if arm in highest:
-                        highest[arm].append(loss.high)
-                    cells_by_arm.append(f"{loss.estimate:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}] ({loss.units})")
-                if best:
-                    lines.append(f"| {family} | {reward} | {tokens:,} | {best} | {' | '.join(cells_by_arm)} |")
+    for family, reward in product(plan["families"], REWARDS):
+        for budget in plan["budgets"]:
+            losses = losses_of(plan, rows, (family, reward), [budget])
+            lines += line(f"{family} | {reward} | {round(budget * plan['tokens']):,}", losses)
+            for rule, highs in highest.items():
+                highs += [loss.high for loss, _ in losses[rule]]
     cells = len(plan["families"]) * 2 * len(plan["budgets"])
     return [*lines, "", *(promise(rule, highs, cells, plan["threshold"]) for rule, highs in highest.items())]
 
 
-def lost(scores: Scores, fixed: Sequence[str], arm: str) -> tuple[Interval, tuple[str, ...]] | None:
-    """Return the loss of an arm and the fixed horizons chosen on either half; None while an arm lacks seeds.
+def over_budgets(plan: Mapping[str, Any], rows: Rows) -> list[str]:
+    """Return the endpoint over budgets: a line for each family and reward, and one for each rule."""
+    lines = [head(plan, "budgets")]
+    highs: dict[str, list[float]] = {rule: [] for rule in plan["rules"]}
+    for family, reward in product(plan["families"], REWARDS):
+        losses = losses_of(plan, rows, (family, reward), plan["budgets"])
+        lines += line(f"{family} | {reward} | mean", losses)
+        for rule in plan["rules"] if reward == "dense" else ():
+            highs[rule] += [loss.high for loss, _ in losses[rule]]
+    below = {rule: sum(high < plan["threshold"] for high in some) for rule, some in highs.items()}
+    families = len(plan["families"])
+    return [
+        *lines,
+        "",
+        *(
+            f"`{rule}` loses less than {plan['threshold']} to the best fixed horizon on {below[rule]} of {len(some)} families with "
+            f"dense reward; {families - len(some)} of {families} have no runs yet."
+            for rule, some in highs.items()
+        ),
+    ]
+
+
+def head(plan: Mapping[str, Any], column: str) -> str:
+    """Return the head of a table of losses."""
+    arms = (*plan["rules"], *plan["baselines"])
+    names = " | ".join(f"`{arm}`" for arm in arms)
+    return f"| family | reward | {column} | best fixed | {names} |\n| --- | --- | ---: | --- |" + " ---: |" * len(arms)
+
+
+def line(name: str, losses: Losses) -> list[str]:
+    """Return the line of a table of losses; none without a best fixed horizon."""
+    best = next((", ".join(chosen) for results in losses.values() for _, chosen in results), "")
+    cell_texts = [
+        "".join(f"{loss.estimate:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}] ({loss.units})" for loss, _ in results)
+        for results in losses.values()
+    ]
+    return [f"| {name} | {best} | {' | '.join(cell_texts)} |"] if best else []
+
+
+def losses_of(plan: Mapping[str, Any], rows: Rows, cell: tuple[str, str], budgets: Sequence[float]) -> Losses:
+    """Return the losses of rules and baselines in a cell of family and reward. A seed's score is its mean over the budgets."""
+    names = [f"at_{round(budget * plan['tokens'])}" for budget in budgets]
+    scores: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if (row["family"], row["reward"]) == cell:
+            scores.setdefault(row["arm"], {})[row["seed"]] = fmean(row[name] for name in names)
+    return {arm: lost(scores, plan["fixed"], arm) for arm in (*plan["rules"], *plan["baselines"])}
+
+
+def lost(scores: Scores, fixed: Sequence[str], arm: str) -> list[tuple[Interval, tuple[str, ...]]]:
+    """Return the loss of an arm and the fixed horizons chosen on either half; nothing while an arm lacks seeds.
 
     Halves are of the seeds that all fixed horizons have. If both choose the same one, all seeds that it shares with
     the arm are measured.
     """
     if not all(scores.get(name) for name in (*fixed, arm)):
-        return None
+        return []
     seeds = sorted(set.intersection(*(set(scores[name]) for name in fixed)))
     if len(seeds) < 2:
-        return None
+        return []
     halves = (seeds[: len(seeds) // 2], seeds[len(seeds) // 2 :])
     chosen = tuple(max(fixed, key=lambda name: fmean(scores[name][seed] for seed in half)) for half in halves)
     if chosen[0] == chosen[1]:
@@ -85,7 +119,7 @@ def lost(scores: Scores, fixed: Sequence[str], arm: str) -> tuple[Interval, tupl
     else:
         pairs = [(name, seed) for name, half in zip(chosen, reversed(halves), strict=True) for seed in half]
     losses = [scores[name][seed] - scores[arm][seed] for name, seed in pairs if seed in scores[arm]]
-    return (t_interval(np.array(losses)), tuple(dict.fromkeys(chosen))) if losses else None
+    return [(t_interval(np.array(losses)), tuple(dict.fromkeys(chosen)))] if losses else []
 
 
 def promise(rule: str, highs: Sequence[float], cells: int, threshold: float) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.measure.interval import newcombe
 from lab.pages import claims, language_model_trials
-from lab.rows import DATA, add_row, read_rows
+from lab.rows import DATA, add_rows, read_rows
 from lab.studies import horizon_rules as horizons
 from lab.studies import language_model, registered
 from lab.studies import what_collapses as collapses
@@ -149,7 +149,7 @@ FIXED = ("turns-6", "turns-10", "turns-16")
 
 def test_the_loss_is_measured_on_all_seeds_if_both_halves_choose_the_same_horizon() -> None:
     made = scores(turns_6=[0.3] * 8, turns_10=[0.9] * 16, turns_16=[0.5] * 8, either=[0.8, 1.0] * 8)
-    loss, chosen = horizons.lost(made, FIXED, "either") or pytest.fail("no loss")
+    loss, chosen = horizons.lost(made, FIXED, "either")[0]
     assert chosen == ("turns-10",)
     assert (loss.estimate, loss.units) == (pytest.approx(0.0), 16)
     assert loss.high == pytest.approx(2.1314 * 0.10328 / 4, abs=1e-4)
@@ -157,19 +157,20 @@ def test_the_loss_is_measured_on_all_seeds_if_both_halves_choose_the_same_horizo
 
 def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
     made = scores(turns_6=[0.9] * 4 + [0.1] * 4, turns_10=[0.5] * 16, turns_16=[0.2] * 8, probes=[0.5] * 16)
-    loss, chosen = horizons.lost(made, FIXED, "probes") or pytest.fail("no loss")
+    loss, chosen = horizons.lost(made, FIXED, "probes")[0]
     assert chosen == ("turns-6", "turns-10")
     # turns-6 is measured on the second half (.1 - .5), turns-10 on the first (.5 - .5)
     assert (loss.estimate, loss.units) == (pytest.approx(-0.2), 8)
-    assert horizons.lost(made, FIXED, "either") is None
+    assert horizons.lost(made, FIXED, "either") == []
 
 
 def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
     plan = registered.read_plan(horizons.PLAN)
     page = (DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
-    table, sentences = "\n".join(horizons.tables(plan, read_rows(horizons.RUNS))).split("\n\n")
-    assert table in page
-    assert all(sentence in page for sentence in sentences.splitlines())
+    for made in (horizons.tables, horizons.over_budgets):
+        table, sentences = "\n".join(made(plan, read_rows(horizons.RUNS))).split("\n\n")
+        assert table in page
+        assert all(sentence in page for sentence in sentences.splitlines())
 
 
 def test_a_promise_needs_all_cells() -> None:
@@ -197,12 +198,36 @@ def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
     assert all("(16)" in cell for line in cells for cell in line[:3]), "two rules and the horizon drawn for each group"
     assert all("(8)" in line[3] for line in cells), "the shipped gate has eight seeds"
     assert lines[-2:] == [f"`{rule}` holds its promise in all 30 cells." for rule in ("either", "probes")]
+    over = horizons.over_budgets(plan, rows)
+    assert over[1].startswith("| errand | dense | mean | turns-10 | +0.010 [+0.010, +0.010] (16) | +0.010 ")
+    assert over[-1].startswith(
+        "`probes` loses less than 0.05 to the best fixed horizon on 3 of 3 families with dense reward; 0 of 3 "
+    )
+
+
+def test_the_loss_over_budgets_is_to_one_horizon_and_a_mean_of_each_seed() -> None:
+    plan = {
+        "rules": ["either"],
+        "baselines": [],
+        "fixed": ["turns-6", "turns-10"],
+        "budgets": [0.5, 1.0],
+        "tokens": 100,
+    }
+    rows = [
+        {"family": "wish", "reward": "dense", "arm": arm, "seed": seed, "at_50": early, "at_100": end + 0.1 * seed}
+        for arm, early, end in (("turns-6", 0.6, 0.2), ("turns-10", 0.2, 0.8), ("either", 0.5, 0.4))
+        for seed in (1, 2)
+    ]
+    [(loss, chosen)] = horizons.losses_of(plan, rows, ("wish", "dense"), plan["budgets"])["either"]
+    assert (loss.estimate, loss.units, chosen) == (pytest.approx(0.05), 2, ("turns-10",))
+    assert horizons.losses_of(plan, rows, ("wish", "dense"), [0.5])["either"][0][1] == ("turns-6",)
+    assert horizons.losses_of(plan, rows, ("wish", "terminal"), [0.5]) == {"either": []}
 
 
 def test_a_row_with_the_same_key_replaces_the_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "data" / "runs.csv"
     for seed, score in ((2, 0.5), (1, 0.25), (2, 0.75)):
-        add_row(path, ("seed",), {"seed": seed, "score": score})
+        add_rows(path, ("seed",), {"seed": seed, "score": score})
     assert read_rows(path) == [{"seed": 1, "score": 0.25}, {"seed": 2, "score": 0.75}]
 
 
