@@ -36,6 +36,8 @@ STUDIES = (
     Study("dose-response", "what-collapses/dose/runs.csv", "what-collapses/README.md#how-much-pay-is-enough", "tokens"),
     Study("what collapses", "what-collapses/runs.csv", "what-collapses/README.md", 160_000),
     Study("horizon rules", "horizon-rules/runs.csv", "horizon-rules/README.md", 400_000),
+    Study("turn budgets", "turn-budgets/runs.csv", "turn-budgets/README.md", "tokens"),
+    Study("task curricula", "task-curricula/runs.csv", "task-curricula/README.md", "tokens"),
     Study("recipes", "recipes/runs.csv", "recipes/README.md"),
     Study("environments", "environments/runs.csv", "environments/README.md#training"),
     Study("the fork of `make run`", "readme/runs.csv", "readme/README.md"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import t_interval
-from lab.rows import DATA, add_row, read_rows
+from lab.rows import DATA, add_rows, read_rows
 from lab.studies.all_recipes import processor
 from lab.studies.registered import plan_hash, read_plan
 from userrl_core.number_format import with_error, with_limits
@@ -64,7 +64,9 @@ def append(root: Path) -> int:
         rows = warehouse.rows(PLAYED, recipe=plan["recipe"], profile=plan["profile"])
     for row in rows:
         rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-        add_row(SCORES, ("seed", "gym", "policy", "plan"), {**rounded, "plan": plan_hash(PLAN), "machine": processor()})
+        add_rows(
+            SCORES, ("seed", "gym", "policy", "plan"), {**rounded, "plan": plan_hash(PLAN), "machine": processor()}
+        )
     return len(rows)
 
 

@@ -5,7 +5,7 @@
 
 Each arm and seed is an ordinary run of the home in $USERRL_HOME. Runs with rows are skipped, and interrupted ones continue.
 Several processes with different seeds may run at once. With a seed that is not the plan's, such as 0, on which settings are
-chosen, and with ``--set``, rows are printed and not stored.
+chosen, rows are printed and not stored.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from curricula import Recipe
-from flows.cli.training.recipe import parse_changes
 from lab.rows import DATA, add_rows, read_rows
 from lab.studies.all_recipes import origin
 from lab.studies.registered import plan_hash, plans, read_plan
@@ -59,78 +59,68 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="One family of a registered study.")
     parser.add_argument("study")
     parser.add_argument("family")
-    parser.add_argument("--arms", nargs="+")
     parser.add_argument("--seeds", help="first-last; none: those of the plan")
-    parser.add_argument("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE")
     parser.add_argument("--list", action="store_true", dest="listed")
     arguments = parser.parse_args()
-    path = Path(__file__).with_name(f"{arguments.study}.yaml")
-    plan, changes = read_plan(path), parse_changes(arguments.changes)
     leave_on_term()
     quiet_process()
     warnings.simplefilter("ignore", UserWarning)
+    path = Path(__file__).with_name(f"{arguments.study}.yaml")
+    plan = read_plan(path)
     file = DATA / plan["data"]
     stored = {tuple(row[name] for name in KEY) for row in read_rows(file) if row["plan"] in plans(path)}
     failed = False
-    for cell, overrides in cells(plan, arguments.family, arguments.seeds):
-        if arguments.arms and cell["arm"] not in arguments.arms:
-            continue
-        request = request_of(plan, cell["seed"], {**overrides, **changes})
+    for cell, request in runs(plan, arguments.family, arguments.seeds):
         if arguments.listed:
             print(*cell.values(), plan_run(request).run_id)
         elif tuple(cell.values()) not in stored:
             try:
-                rows = measured(plan, request)
+                rows = [{**cell, "plan": plan_hash(path), **row} for row in measured(plan, request)]
             except (UserRLError, ProcessDied) as error:
                 print(f"failed: {cell}: {error}", file=sys.stderr, flush=True)
                 failed = True
                 continue
-            rows = [{**cell, "plan": plan_hash(path), **row} for row in rows]
             print(*rows, sep="\n", flush=True)
-            if cell["seed"] >= plan["first_seed"] and not changes:
+            if cell["seed"] >= plan["first_seed"]:
                 add_rows(file, (*KEY, "plan", *(["budget"] if "budget" in rows[0] else [])), *rows)
     return int(failed)
 
 
-def cells(plan: Mapping[str, Any], family: str, seeds: str | None = None) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Yield each run's cell and overrides, block by block and seed by seed. seeds: ``first-last`` instead of the plan's."""
+def runs(plan: Mapping[str, Any], family: str, seeds: str | None = None) -> Iterator[tuple[Cell, TrainRequest]]:
+    """Yield each run's cell and request, block by block and seed by seed. seeds: ``first-last`` instead of the plan's.
+
+    A run ends with its last RL step. Runs of a seed with the same cold start train it once.
+    """
     rewards = dict(plan["families"][family])
-    settings = rewards.pop("settings")
+    shared = {
+        "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
+        "demonstrations.horizon": 8,
+        "evaluate.horizon": plan["evaluation_horizon"],
+        "evaluate.gyms": [family],
+        "evaluate.every": plan["every"],
+        "evaluate.draw": "seed",
+        "evaluate.tasks": None,
+        **rewards.pop("settings"),
+    }
     for block in plan["blocks"].values():
-        first, last = map(int, seeds.split("-")) if seeds else (0, sys.maxsize)
         planned = range(plan["first_seed"], plan["first_seed"] + block["seeds"])
-        for seed in (
-            [seed for seed in planned if first <= seed <= last] if last >= planned[0] else range(first, last + 1)
-        ):
-            for reward, paid in rewards.items():
-                for arm in block["arms"]:
-                    changes = plan["arms"][arm]
-                    overrides = {
-                        "stages": [{"tokens": plan["tokens"], "mix": {family: 1}, "weigh": "tokens"}],
-                        "demonstrations.horizon": 8,
-                        "evaluate.horizon": plan["evaluation_horizon"],
-                        "evaluate.gyms": [family],
-                        "evaluate.every": plan["every"],
-                        "evaluate.draw": "seed",
-                        "evaluate.tasks": None,
-                        **settings,
-                        **paid,
-                        **({"schedule": changes} if "kind" in changes else changes),
-                    }
-                    yield {"family": family, "reward": reward, "arm": arm, "seed": seed}, overrides
-
-
-def request_of(plan: Mapping[str, Any], seed: int, overrides: dict[str, Any]) -> TrainRequest:
-    """Return the request of one run, up to its last RL step. Runs of a seed with the same cold start train it once."""
-    return TrainRequest(
-        recipe=plan["recipe"],
-        profile=plan["profile"],
-        seed=seed,
-        overrides=overrides,
-        until="rl-1",
-        share_cold_start=True,
-        wandb="off",
-    )
+        first, last = map(int, seeds.split("-")) if seeds else (planned[0], planned[-1])
+        chosen = [seed for seed in planned if first <= seed <= last]
+        for seed in chosen if last >= planned[0] else range(first, last + 1):
+            for (reward, paid), arm in product(rewards.items(), block["arms"]):
+                changes = plan["arms"][arm]
+                yield (
+                    {"family": family, "reward": reward, "arm": arm, "seed": seed},
+                    TrainRequest(
+                        recipe=plan["recipe"],
+                        profile=plan["profile"],
+                        seed=seed,
+                        overrides={**shared, **paid, **({"schedule": changes} if "kind" in changes else changes)},
+                        until="rl-1",
+                        share_cold_start=True,
+                        wandb="off",
+                    ),
+                )
 
 
 def measured(plan: Mapping[str, Any], request: TrainRequest) -> list[dict[str, Any]]:
@@ -138,12 +128,12 @@ def measured(plan: Mapping[str, Any], request: TrainRequest) -> list[dict[str, A
     run_plan = plan_run(request)
     report = train_here(run_plan)
     before = time.process_time()
-    if "turn_budgets" in plan:
+    if budgets := plan.get("turn_budgets"):
         result = StageJob.read(find(report.run).stage("rl-1") / "job.json").finished()
         assert isinstance(result, TrainResult)
-        scores = played(run_plan.recipe, result.checkpoint, request.seed, plan["turn_budgets"])
+        scores = played(run_plan.recipe, result.checkpoint, request.seed, budgets)
     with open_warehouse(warehouse_dir(), run=report.run) as warehouse:
-        if "turn_budgets" not in plan:
+        if not budgets:
             by_step = dict(warehouse.sql(VALIDATED, run=report.run).fetchall())
             scores = [at_budgets(by_step, plan["budgets"], plan["tokens"])]
         [(tokens,)] = warehouse.sql(TOKENS, run=report.run).fetchall()
@@ -175,20 +165,22 @@ def played(recipe: Recipe, checkpoint: Path, seed: int, budgets: Sequence[int]) 
         max_response_tokens=algorithm.max_response_tokens,
         seed=seed,
     )
-    trajectories = asyncio.run(
-        run_episodes(
-            [task for _ in budgets for task in tasks],
-            policy,
-            horizon=[budget for budget in budgets for _ in tasks],
-            user=users_of(recipe, recipe.evaluation_gyms, role="evaluate"),
-            gym_config=gym_config(recipe, evaluation=True),
-            on_format_error=recipe.on_format_error,
-            prompt_style=recipe.model.prompt_style,
-            turns_left=recipe.model.turns_left,
-            seed=seed,
+    by_budget = [
+        asyncio.run(
+            run_episodes(
+                tasks,
+                policy,
+                horizon=budget,
+                user=users_of(recipe, recipe.evaluation_gyms, role="evaluate"),
+                gym_config=gym_config(recipe, evaluation=True),
+                on_format_error=recipe.on_format_error,
+                prompt_style=recipe.model.prompt_style,
+                turns_left=recipe.model.turns_left,
+                seed=seed,
+            )
         )
-    )
-    by_budget = [trajectories[n * len(tasks) : (n + 1) * len(tasks)] for n in range(len(budgets))]
+        for budget in budgets
+    ]
     return [budget_row(*pair, by_budget[-1]) for pair in zip(budgets, by_budget, strict=True)]
 
 
@@ -196,24 +188,22 @@ def budget_row(budget: int, trajectories: Sequence[Trajectory], longest: Sequenc
     """Return the means of a budget. longest: the same tasks with the largest budget.
 
     thresholded: the score of the longest conversations, of which those with more turns count as failed. differs: the share of
-    tasks on which that is not the score. grounded: see `userrl.audits.grounded`; None for a gym that does not count facts.
+    tasks on which that is not the score. grounded, questions: None for a gym that does not count facts.
     """
     scores = [trajectory.score or 0.0 for trajectory in trajectories]
     cut = [(trajectory.score or 0.0) * (len(trajectory.turns) <= budget) for trajectory in longest]
-    counted = trajectories[0].task.gym in TOLD
     values: dict[str, list[float]] = {
         "score": scores,
-        "grounded": [answered(trajectory).grounded for trajectory in trajectories] if counted else [],
-        "questions": [sum(turn.choice == "action" for turn in trajectory.turns) for trajectory in trajectories]
-        if counted
-        else [],
         "turns": [len(trajectory.turns) for trajectory in trajectories],
-        "cut_off": [trajectory.stop_reason == "horizon" for trajectory in trajectories],
         "thresholded": cut,
         "differs": [score != thresholded for score, thresholded in zip(scores, cut, strict=True)],
     }
-    means = {name: round(fmean(numbers), 4) if numbers else None for name, numbers in values.items()}
-    return {"budget": budget, "tasks": len(trajectories), **means}
+    if trajectories[0].task.gym in TOLD:
+        facts = [answered(trajectory) for trajectory in trajectories]
+        values["grounded"] = [conversation.grounded for conversation in facts]
+        values["questions"] = [len(conversation.question_turns) for conversation in facts]
+    means = {name: round(fmean(numbers), 4) for name, numbers in values.items()}
+    return {"budget": budget, "tasks": len(trajectories), "grounded": None, "questions": None, **means}
 
 
 if __name__ == "__main__":
