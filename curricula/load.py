@@ -80,7 +80,7 @@ def draft(
     if not resolved:
         verify_by_writes(merged)
     merged.values["profile"] = stem(profile) if profile is not None else files.resolved_profile
-    return Draft(merged, label, profile is not None, absent, tuple(sentences))
+    return Draft(merged, label, profile is not None, absent, tuple(sentences), resolved)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Draft:
     """A recipe with merged layers, before the gyms check it.
 
     sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. warnings: those
-    from merging.
+    from merging. resolved: whether the file holds every value of a recipe, also those that no person wrote.
     """
 
     merged: Merged
@@ -96,6 +96,7 @@ class Draft:
     sized: bool
     absent: dict[str, str]
     warnings: tuple[str, ...]
+    resolved: bool
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -105,7 +106,7 @@ class Draft:
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
         recipe._replaced = self.merged.replaced()
         recipe._absent = self.absent
-        self.warnings = (*self.warnings, *name_unread(recipe, self.merged))
+        self.warnings = (*self.warnings, *name_unread(recipe, self.merged, resolved=self.resolved))
         recipe._warnings = self.warnings
         return recipe
 

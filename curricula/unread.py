@@ -14,10 +14,11 @@ _SCRATCH = "hidden_size layers heads kv_heads head_dim mlp initializer_range voc
 _CRITIC = "critic_lr critic_warmup gae_lambda assignment"
 
 
-def name_unread(recipe: Recipe, merged: Merged) -> Iterator[str]:
+def name_unread(recipe: Recipe, merged: Merged, *, resolved: bool) -> Iterator[str]:
     """Yield a sentence for each group of values that a person wrote, that differ from the defaults, and that nothing reads.
 
-    Shipped recipes and profiles may hold such values: those that extend them give them an effect.
+    Shipped recipes and profiles may hold such values: those that extend them give them an effect. resolved: the file holds
+    theirs too, so that only overrides are a person's.
     """
     for is_unread, block, fields, reason in _groups(recipe):
         settings = getattr(recipe, block)
@@ -26,7 +27,7 @@ def name_unread(recipe: Recipe, merged: Merged) -> Iterator[str]:
             for field in fields.split()
             if is_unread
             and getattr(settings, field) != type(settings).model_fields[field].get_default(call_default_factory=True)
-            and merged.rank(f"{block}.{field}") in PERSON
+            and merged.rank(f"{block}.{field}") in PERSON[-1 if resolved else 0 :]
         ]
         if keys:
             yield f"{', '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect, because {reason}."

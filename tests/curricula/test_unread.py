@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from curricula import profile_names, recipe_names
 from curricula.load import load
@@ -58,6 +59,17 @@ def test_a_value_that_is_read_or_is_the_default_is_not_named() -> None:
 def test_a_value_of_a_persons_file_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("name: mine\nextends: equalized-r2g\nalgorithm: {dpo_beta: 0.3}\n")
     assert named(tmp_path / "mine.yaml") == ["algorithm.dpo_beta has no effect, because algorithm.name is grpo."]
+
+
+def test_a_resolved_recipe_names_only_what_overrides_it(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        resolved = load("equalized-r2g", "laptop", {"algorithm.critic_lr": 1e-3}, check=False).resolved()
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(resolved))
+    assert named(tmp_path / "mine.yaml", None) == []
+    assert named(tmp_path / "mine.yaml", None, credit__k=3.0) == [
+        "credit.k has no effect, because credit.shaping is equalized."
+    ]
 
 
 def test_no_shipped_recipe_names_a_value_under_any_profile() -> None:
