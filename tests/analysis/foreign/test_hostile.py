@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import userrl
 from analysis.foreign.formats import conversations
+from flows.cli.main import app
 from tests.analysis.foreign.test_formats import DATA
 from tests.makers import raises
 from userrl_core.chats import stream
@@ -286,3 +288,12 @@ def test_null_in_place_of_the_tasks_of_tau2_is_no_task(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**results, "tasks": None}))
     assert len(list(conversations(path, "tau2"))) == len(results["simulations"])
+
+
+@pytest.mark.parametrize("form", ["messages", "parquet", "atif", "inspect"])
+def test_an_import_without_times_and_tokens_is_exported_in_every_form(form: str, tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_text(CHAT)
+    userrl.import_logs(tmp_path / "chats.jsonl", name="mine")
+    words = ["warehouse", "export", str(tmp_path / "out"), "--format", form, "--run", "mine", "--phase", "all"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, "Wrote 1 conversations" in done.output) == (0, True), done.output

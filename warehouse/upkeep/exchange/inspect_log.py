@@ -89,6 +89,8 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
     for turn in exported.turns:
         messages += _turn(turn, row["policy"], exported.shown(turn))
     final = next((turn["message"] or "" for turn in reversed(exported.turns)), "")
+    # None: an import's file has no times
+    seconds = [row[key] for key in ("policy_seconds", "env_seconds") if row[key] is not None]
     score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
     sample = {
         "id": _id(row),
@@ -115,7 +117,7 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
         "store": {},
         "events": [],
         "model_usage": {row["policy"] or "": _usage([row])},
-        "total_time": row["policy_seconds"] + row["env_seconds"],
+        "total_time": sum(seconds) if seconds else None,
         "uuid": str(row["traj_id"]),
         "attachments": {},
     }
