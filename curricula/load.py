@@ -80,7 +80,7 @@ def draft(
     if not resolved:
         verify_by_writes(merged)
     merged.values["profile"] = stem(profile) if profile is not None else files.resolved_profile
-    return Draft(merged, label, profile is not None, absent, tuple(sentences), resolved)
+    return Draft(merged, label, profile is not None, absent, tuple(sentences), files.resolved_profile is not None)
 
 
 @dataclass
@@ -106,9 +106,11 @@ class Draft:
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
         recipe._replaced = self.merged.replaced()
         recipe._absent = self.absent
-        self.warnings = (*self.warnings, *name_unread(recipe, self.merged, resolved=self.resolved))
-        recipe._warnings = self.warnings
+        recipe._warnings = self._sentences(recipe)
         return recipe
+
+    def _sentences(self, recipe: Recipe) -> tuple[str, ...]:
+        return (*self.warnings, *name_unread(recipe, self.merged, resolved=self.resolved))
 
     def checked(self, counted: Counted | None = None, *, trains: bool = True) -> Recipe:
         """Return the recipe after the gyms' checks: stage lengths, credit form, and the number of tasks per epoch.
@@ -123,7 +125,7 @@ class Draft:
         check_users(self.recipe)
         check_credit(self.recipe)
         if trains:
-            self.recipe._warnings = (*self.warnings, *check_horizons(self.recipe))
+            self.recipe._warnings = (*self._sentences(self.recipe), *check_horizons(self.recipe))
         return _warned(self.recipe)
 
 

@@ -113,6 +113,8 @@ class TaskSampler:
         self._curriculum = curriculum
         self.draws = 0
         self._credit: dict[str, float] = {}
+        self._in_weights = False
+        """Whether the credits are in the unit of the weights, as in checkpoints of earlier versions, and not in draws."""
         self._prices: dict[str, float] = {}
         """Tokens of a trajectory per pool, a running mean."""
         self._pools: dict[str, _Pool] = {}
@@ -250,6 +252,7 @@ class TaskSampler:
             "draws": self.draws,
             "repeats": self._repeats,
             "credit": dict(self._credit),
+            "credit_unit": "weights" if self._in_weights else "draws",
             "prices": dict(self._prices),
             "pools": {
                 name: {
@@ -281,6 +284,7 @@ class TaskSampler:
                 )
         self.seed, self.draws, self._repeats = int(state["seed"]), int(state["draws"]), int(state["repeats"])
         self._credit = {name: float(value) for name, value in state["credit"].items()}
+        self._in_weights = state.get("credit_unit") != "draws"
         self._prices = {name: float(value) for name, value in state.get("prices", {}).items()}
         for name, saved in state["pools"].items():
             pool = self._pools[name]
@@ -301,16 +305,18 @@ class TaskSampler:
         """Choose a pool by smooth weighted round robin: after any number of draws each pool is within one of its share."""
         if len(weights) == 1:
             return next(iter(weights))
-        # Shares, and not weights: their unit changes between stages, and once tokens have prices. A rest in the old unit would
-        # then be worth a hundred draws.
+        # Shares, and not weights: their unit changes between stages, and once tokens have prices. A credit left over in the old
+        # unit would then be worth a hundred draws.
         total = sum(weights.values())
+        if self._in_weights:
+            self._credit = {name: credit / total for name, credit in self._credit.items()}
+            self._in_weights = False
         for name, weight in weights.items():
             self._credit[name] += weight / total
         # Rounded, so that pools with equal shares take turns in their order.
         best = max(weights, key=lambda name: round(self._credit[name], 9))
-        self._credit[best] -= (
-            1.0  # as much as all pools together were given, so that the credits keep adding up to zero
-        )
+        # As much as all pools together were given, so that the credits keep adding up to zero.
+        self._credit[best] -= 1.0
         return best
 
     def _by_priority(self, name: str, last: Collection[str]) -> Iterator[Task]:

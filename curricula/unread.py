@@ -1,4 +1,4 @@
-"""Values of a person that nothing reads beside the recipe's other values. Each is named when the recipe is loaded."""
+"""Values of a person that have no effect, given the recipe's other values. Each is named when the recipe is loaded."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ def _groups(recipe: Recipe) -> Iterator[tuple[bool, str, str, str]]:
     yield algorithm != "ppo", "algorithm", _CRITIC, f"algorithm.name is {algorithm}, which has no critic"
     yield algorithm not in ("ppo", "reinforce_pp"), "algorithm", "gae_gamma", f"algorithm.name is {algorithm}"
     yield algorithm != "dpo", "algorithm", "dpo_beta dpo_normalize", f"algorithm.name is {algorithm}"
-    yield shaping in get_args(Shaping) and shaping != "em", "credit", "k", f"credit.shaping is {shaping}"
+    yield (
+        shaping in get_args(Shaping) and shaping != "em",
+        "credit",
+        "k",
+        f"credit.shaping is {shaping} (audits of em read it)",
+    )
     resampled = recipe.credit.filter == "resample"
     yield not resampled, "credit", "resample_limit", f"credit.filter is {recipe.credit.filter}"
     yield recipe.evaluate.temperature == 0, "evaluate", "top_p", "evaluate.temperature is 0"
-    served = "user_url user_port user_command"
-    yield recipe.hardware.user_model is None, "hardware", served, "hardware.user_model names no model to serve"

@@ -67,7 +67,7 @@ def find(name: str | Path, kind: What) -> Path:
 
 def is_path(name: str | Path) -> bool:
     """Return whether a recipe, profile, suite, claim or sweep is given by the path of its file."""
-    return isinstance(name, Path) or name.endswith((".yaml", ".yml")) or "/" in name
+    return isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name)
 
 
 def stem(name: str | Path) -> str:
@@ -77,7 +77,7 @@ def stem(name: str | Path) -> str:
 
 def read(path: Path) -> Mapping[str, Any]:
     """Read one YAML mapping. Raises ConfigError for anything else, for unreadable or huge files and for a repeated key."""
-    if HERE not in path.parents:
+    if HERE not in path.parents or not path.is_file():
         return _parsed(path)
     document: Mapping[str, Any] = _copied(_parsed_once(path, path.stat().st_mtime_ns))
     return document

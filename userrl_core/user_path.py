@@ -20,6 +20,8 @@ def user_path(text: str | Path) -> Path:
 
 def open_file(path: Path) -> BinaryIO:
     """Open a file to read its bytes. Raises OSError, also for a pipe or a device, which might never end."""
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "its name has a NUL character", str(path))
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a pipe or a device; give a file with the same contents", str(path))
     try:
@@ -34,8 +36,8 @@ def no_folder(path: Path) -> str:
     """Return why a path is no folder that can be read; "" for a folder."""
     try:
         return "" if stat.S_ISDIR(path.stat().st_mode) else os.strerror(errno.ENOTDIR)
-    except OSError as error:
-        return error.strerror or str(error)
+    except (OSError, ValueError) as error:  # ValueError: a name with NUL
+        return getattr(error, "strerror", None) or str(error)
 
 
 def read_text(path: Path) -> str:

@@ -53,7 +53,10 @@ def _archive(path: Path) -> Iterator[ForeignConversation]:
     try:
         name = next((name for name in HEADERS if name in archive.names), None)
         if name is None:
-            broken(str(path), "it is not a log of Inspect, because it has no header.json; unpack another archive first")
+            broken(
+                str(path),
+                "it is not a log of Inspect, because it has no header.json; if it is an archive of logs, unpack it",
+            )
         facts = _needed(archive.stream(name), ())
         about = _Evaluation(facts, str(path))
         for name in archive.names:

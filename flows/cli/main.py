@@ -6,6 +6,7 @@ Help is plain text (``rich_markup_mode=None``), because importing rich takes as 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 from importlib import import_module
@@ -208,7 +209,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        typed = error.filename is not None and any(Path(str(error.filename)).name in word for word in sys.argv[1:])
+        file = None if error.filename is None else Path(str(error.filename))
+        typed = file is not None and not _in_home(file) and any(file.name in word for word in sys.argv[1:])
         if error.errno not in REFUSED and not typed:
             raise  # a fault of ours, not of a path that was given
         from flows.cli.terminal import plain
@@ -223,6 +225,11 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+
+
+def _in_home(path: Path) -> bool:
+    """Return whether a path is below the home, whose remedy is another home and not another path."""
+    return path.absolute().is_relative_to(Path(os.environ.get("USERRL_HOME") or ".userrl").absolute())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Plan: lab/studies/mixed_english.yaml. It has the command of the runs.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,20 +30,24 @@ CONVERSATIONS = DATA / "language-model" / "mixed-conversations.md"
 PAGE = DATA / "language-model" / "README.md"
 MARKED = re.compile(r"(<!-- written by lab/pages/mixed_english.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 BEFORE, BEST, LAST = "SFT", "RL", "RL last step"
+HEAD = """# Conversations before and after RL
+
+Two test tasks of each gym and seed of [the study](README.md#three-gyms-under-a-growing-horizon), the first by task id in which the
+agent chose differently: SmolLM2-135M after its cold start and after the last step. Written by lab/pages/mixed_english.py.
+"""
 
 PLAYED = """
 SELECT r.seed, t.gym, t.policy, r.run_id AS run, count(*) AS tasks, avg(t.score) AS score,
-       stddev_samp(t.score) / sqrt(count(*)) AS error, avg(t.turns) AS turns, max(c.seconds) AS cpu_seconds,
+       stddev_samp(t.score) / sqrt(count(*)) AS error, avg(t.turns) AS turns,
        any_value(r.code_version) AS commit,
        any_value(strftime(to_timestamp(r.created) AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')) AS started
 FROM trajectories t JOIN runs r USING (run_id)
-LEFT JOIN (SELECT run_id, sum(cpu_seconds) AS seconds FROM training_log() GROUP BY ALL) c USING (run_id)
 WHERE r.recipe = $recipe AND r.profile = $profile AND t.phase = 'evaluate' AND t.admitted AND t.score IS NOT NULL
 GROUP BY ALL ORDER BY ALL
 """
 TALKS = """
 SELECT t.gym, t.task_id AS task, t.policy, t.score, json_extract_string(t.messages, '$[0].content') AS opening,
-       list({agent: u.message, user: u.observation} ORDER BY u.turn) AS turns
+       list({agent: coalesce(u.choice || ': ' || u.content, u.message), user: u.observation} ORDER BY u.turn) AS turns
 FROM trajectories t JOIN turns u USING (traj_id)
 WHERE t.run_id = $run AND t.phase = 'evaluate' AND t.admitted GROUP BY ALL ORDER BY t.gym, t.task_id
 """
@@ -52,22 +57,33 @@ def main() -> None:
     """Add the runs of the homes that are named, and write the tables."""
     parser = argparse.ArgumentParser(description="A language model on three gyms under a growing horizon.")
     parser.add_argument("homes", nargs="*", type=Path, metavar="HOME")
-    for home in parser.parse_args().homes:
-        print(f"{home}: {append(home / 'warehouse')} rows")
+    homes = parser.parse_args().homes
+    for home in homes:
+        print(f"{home}: {append(home)} rows")
+    if homes:
+        CONVERSATIONS.write_text("\n".join([HEAD, *(line for home in homes for line in conversations(home))]))
     PAGE.write_text(page(PAGE.read_text()))
 
 
-def append(root: Path) -> int:
-    """Add a row for each run of the plan, gym and policy of a warehouse, and write conversations. Return the number of rows."""
-    plan = read_plan(PLAN)
-    with open_warehouse(root) as warehouse:
-        rows = warehouse.rows(PLAYED, recipe=plan["recipe"], profile=plan["profile"])
+def append(home: Path) -> int:
+    """Add a row for each run of the plan in a home, gym and policy. Return their number."""
+    rows = evaluated(home)
     for row in rows:
         rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-        add_rows(
-            SCORES, ("seed", "gym", "policy", "plan"), {**rounded, "plan": plan_hash(PLAN), "machine": processor()}
-        )
+        report = json.loads((home / "runs" / row["run"] / "report.json").read_text())
+        seconds = round(sum(report["cpu_seconds"].values()))
+        about = {"cpu_seconds": seconds, "plan": plan_hash(PLAN), "machine": processor()}
+        add_rows(SCORES, ("seed", "gym", "policy", "plan"), {**rounded, **about})
     return len(rows)
+
+
+def evaluated(home: Path) -> list[dict[str, Any]]:
+    """Return a row for each finished run of the plan's seeds in a home, gym and policy."""
+    plan = read_plan(PLAN)
+    with open_warehouse(home / "warehouse") as warehouse:
+        rows = warehouse.rows(PLAYED, recipe=plan["recipe"], profile=plan["profile"])
+    seeds = range(plan["seeds"]["first"], plan["seeds"]["last"] + 1)
+    return [row for row in rows if row["seed"] in seeds and (home / "runs" / row["run"] / "report.json").is_file()]
 
 
 def page(text: str) -> str:
@@ -104,21 +120,29 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterat
         yield f"| {title} | {' | '.join(limits)} |"
 
 
-def conversations(root: Path, run: str, seed: int) -> Iterator[str]:
-    """Yield the first two test tasks of each gym, by task id: the conversation before RL and the one after the last step."""
-    with open_warehouse(root, run=frozenset([run])) as warehouse:
-        rows = warehouse.rows(TALKS, run=run)
-    by_task: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        by_task.setdefault(row["gym"], {}).setdefault(row["task"], {})[row["policy"]] = row
-    for gym, tasks in by_task.items():
-        for task, played in list(tasks.items())[:2]:
-            yield f"## Seed {seed}, {gym}, {task}"
-            for title, row in (("Cold start", played[BEFORE]), ("After RL", played.get(LAST, played[BEST]))):
-                yield f"\n{title}, score {row['score']:.2f}:\n\n    user   {row['opening']}"
-                for turn in row["turns"]:
-                    yield f"    agent  {turn['agent']}\n    user   {turn['user']}"
-            yield ""
+def conversations(home: Path) -> Iterator[str]:
+    """Yield two test tasks of each gym of a home's runs, before RL and after the last step: the first that differ, by task id."""
+    for run, seed in sorted({(row["run"], row["seed"]) for row in evaluated(home)}):
+        with open_warehouse(home / "warehouse", run=frozenset([run])) as warehouse:
+            rows = warehouse.rows(TALKS, run=run)
+        by_task: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+        for row in rows:
+            by_task.setdefault(row["gym"], {}).setdefault(row["task"], {})[row["policy"]] = row
+        for gym, tasks in by_task.items():
+            pairs = ((task, played[BEFORE], played.get(LAST, played[BEST])) for task, played in tasks.items())
+            changed = [pair for pair in pairs if choices(pair[1]) != choices(pair[2])]
+            for task, before, after in changed[:2]:
+                yield f"## Seed {seed}, {gym}, {task}"
+                for title, row in (("Cold start", before), ("After RL", after)):
+                    yield f"\n{title}, score {row['score']:.2f}:\n\n    user   {row['opening']}"
+                    for turn in row["turns"]:
+                        yield f"    agent  {turn['agent']}\n    user   {turn['user']}"
+                yield ""
+
+
+def choices(row: Mapping[str, Any]) -> list[str]:
+    """Return the choices of a conversation's calls."""
+    return [turn["agent"].partition(":")[0] for turn in row["turns"]]
 
 
 if __name__ == "__main__":

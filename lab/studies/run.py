@@ -37,7 +37,7 @@ from userrl.run.run import find
 from userrl.run.tasks import gym_config, test_tasks, users_of
 from userrl.stages.here import train_here
 from userrl.worker.device import local_policy
-from userrl_core.errors import UserRLError
+from userrl_core.errors import TrainingError, UserRLError
 from userrl_core.processes import ProcessDied
 from userrl_core.records import Trajectory
 from userrl_core.rollout import run_episodes
@@ -190,6 +190,8 @@ def budget_row(budget: int, trajectories: Sequence[Trajectory], longest: Sequenc
     thresholded: the score of the longest conversations, of which those with more turns count as failed. differs: the share of
     tasks on which that is not the score. grounded, questions: None for a gym that does not count facts.
     """
+    if rejected := [trajectory.task.key for trajectory in (*trajectories, *longest) if not trajectory.admitted]:
+        raise TrainingError("process.died", f"{len(rejected)} conversations were rejected, such as {rejected[0]}.")
     scores = [trajectory.score or 0.0 for trajectory in trajectories]
     cut = [(trajectory.score or 0.0) * (len(trajectory.turns) <= budget) for trajectory in longest]
     values: dict[str, list[float]] = {

@@ -187,6 +187,19 @@ def test_unequal_shares_of_tokens_hold_from_the_first_batches_on():
     assert shares == pytest.approx({"errand": 4 / 7, "wish": 2 / 7, "travel": 1 / 7}, abs=450.0 / sum(tokens.values()))
 
 
+def test_a_checkpoint_with_credits_in_weights_goes_on_with_the_same_pools():
+    pools, weights = {gym: make_tasks(gym, 50) for gym in "abc"}, {"a": 60.0, "b": 30.0, "c": 10.0}
+    sampler = TaskSampler(pools, seed=0)
+    sampler.batch(6, weights)
+    state = sampler.state_dict()
+    assert state["credit"] == pytest.approx({"a": -0.4, "b": -0.2, "c": 0.6})
+    del state["credit_unit"]  # as an earlier version wrote it
+    state["credit"] = {"a": -40.0, "b": -20.0, "c": 60.0}
+    restored = TaskSampler(pools, seed=0)
+    restored.load_state_dict(state)
+    assert keys(restored.batch(20, weights)) == keys(sampler.batch(20, weights))
+
+
 def test_a_stage_with_larger_weights_leaves_nothing_to_be_made_up_for():
     sampler = TaskSampler({gym: make_tasks(gym, 200) for gym in ("errand", "wish")}, seed=0)
     sampler.batch(7, {"errand": 200.0, "wish": 100.0})

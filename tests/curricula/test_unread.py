@@ -1,4 +1,4 @@
-"""A person's values that nothing reads beside the others are named; those of shipped files are not."""
+"""A person's values that have no effect, given the others, are named; those of shipped files are not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+import curricula
 from curricula import profile_names, recipe_names
 from curricula.load import load
 from userrl_core.errors import ConfigError
@@ -38,7 +39,7 @@ def named(recipe: str | Path, profile: str | None = "laptop", **overrides: Any) 
             {"algorithm__critic_lr": 1e-3, "algorithm__critic_warmup": 3},
             "algorithm.critic_lr, algorithm.critic_warmup have no effect, because algorithm.name is grpo, which has no critic.",
         ),
-        ({"credit__k": 3.0}, "credit.k has no effect, because credit.shaping is equalized."),
+        ({"credit__k": 3.0}, "credit.k has no effect, because credit.shaping is equalized (audits of em read it)."),
         (
             {"model__path": "mine", "model__layers": 3},
             "model.layers has no effect, because model.path names a checkpoint.",
@@ -68,7 +69,7 @@ def test_a_resolved_recipe_names_only_what_overrides_it(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(resolved))
     assert named(tmp_path / "mine.yaml", None) == []
     assert named(tmp_path / "mine.yaml", None, credit__k=3.0) == [
-        "credit.k has no effect, because credit.shaping is equalized."
+        "credit.k has no effect, because credit.shaping is equalized (audits of em read it)."
     ]
 
 
@@ -81,3 +82,12 @@ def test_no_shipped_recipe_names_a_value_under_any_profile() -> None:
             except ConfigError:
                 continue  # the recipe has no stages under this profile
     assert sentences == []
+
+
+@pytest.mark.parametrize(
+    "base", [5, ["a"], "/nowhere\0", str(Path(curricula.__file__).parent / "recipes" / "none.yaml")]
+)
+def test_a_base_that_is_no_file_is_one_sentence(tmp_path: Path, base: Any) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", "source": "ours", "extends": base}))
+    with pytest.raises(ConfigError):
+        load(tmp_path / "mine.yaml", profile="laptop")

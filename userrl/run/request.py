@@ -13,7 +13,7 @@ from curricula import profile_names, recipe_names
 from curricula.host import AUTO
 from curricula.recipe import Recipe
 from curricula.validation import unknown_key, validated
-from curricula.yaml_files import claim_names, find
+from curricula.yaml_files import claim_names, find, read
 from userrl.run.keys import refuse_keys, refuse_unstorable
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
@@ -299,7 +299,7 @@ def _unknown_names(values: Mapping[str, Any]) -> Iterator[ConfigError]:
         name = values.get(field)
         if isinstance(name, str) and name != AUTO:
             try:
-                find(name, field)
+                read(find(name, field))
             except ConfigError as error:
                 yield error
 

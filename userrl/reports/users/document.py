@@ -33,8 +33,8 @@ def users_blocks(users: AuditedUsers) -> Iterator[Block]:
     if users.unknown:
         yield Text(f"{users.unknown} are of gyms whose tasks do not hold the truth, so their errors cannot be seen.")
     if users.later:
-        reader = f" --acts {audit.reader}" if audit.reader in ("patterns", "encoder") else ""
-        again = f"userrl audit user {users.run} --phase {users.phase}{reader}"
+        reader = f" --acts {audit.reader}" if audit.reader in READERS else f" --acts judge --judge {audit.reader}"
+        again = f"userrl audit user {users.run} --phase {users.phase}{reader if audit.reader else ''}"
         yield Text(
             (f"{users.later} conversations ended after the audit. Audit them too: ", Code(again), "."), strong=True
         )
