@@ -1,0 +1,38 @@
+"""The page of a language model on three gyms, from rows of runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.pages import mixed_english
+from lab.rows import read_rows
+from lab.studies.registered import plan_hash, read_plan
+
+PLAN = {"gyms": ["errand", "wish", "travel"], "never_trained": []}
+
+
+def row(seed: int, gym: str, policy: str, score: float) -> dict[str, Any]:
+    return {"seed": seed, "gym": gym, "policy": policy, "score": score, "error": 0.04, "turns": 5.0}
+
+
+def test_the_gain_is_the_mean_over_gyms_for_each_seed_with_students_limits_over_seeds() -> None:
+    gains = {13: (0.1, 0.2, 0.3), 14: (0.2, 0.2, 0.2), 15: (0.0, 0.3, 0.6)}
+    rows = [
+        row(seed, gym, policy, 0.2 + (gain if policy == "RL" else 0.0))
+        for seed, of_gyms in gains.items()
+        for gym, gain in zip(PLAN["gyms"], of_gyms, strict=True)
+        for policy in ("SFT", "RL")
+    ]
+    rows += [row(13, "travel", "RL last step", 0.2)]  # fell back after the best checkpoint
+    *_, head, _, last, best = mixed_english.tables(PLAN, rows)
+    assert head == "| gain over the cold start | errand | wish | travel | mean of the three |"
+    # The means of the seeds are .1, .2 and .3, and .2, .2 and .3 at the best checkpoints: half-widths 4.303 s / sqrt(3).
+    assert last.endswith("| +0.200 [−0.048, +0.448] |")
+    assert best.endswith("| +0.233 [+0.090, +0.377] |")
+
+
+def test_the_page_shows_the_tables_that_the_data_give() -> None:
+    plan = read_plan(mixed_english.PLAN)
+    rows = [row for row in read_rows(mixed_english.SCORES) if row["plan"] == plan_hash(mixed_english.PLAN)]
+    assert {row["seed"] for row in rows} == set(range(plan["seeds"]["first"], plan["seeds"]["last"] + 1))
+    assert "\n".join(mixed_english.tables(plan, rows)) in mixed_english.PAGE.read_text(encoding="utf-8")
