@@ -219,12 +219,12 @@ def _reply_text(trajectory: Trajectory, index: int) -> str:
 
 def _count(trajectories: Sequence[Trajectory], selected: Sequence[Trajectory]) -> GymCount:
     scores_kept = [t.score for t in selected if t.score is not None]
-    played, kept = (Counter(t.task.tier for t in group) for group in (trajectories, selected))
+    tiers, selected_tiers = (Counter(t.task.tier for t in group) for group in (trajectories, selected))
     return GymCount(
         seen=len(trajectories),
         kept=len(selected),
         mean_seen=mean_score(t.score for t in trajectories if t.admitted),
         mean_kept=mean_score(scores_kept),
         cut=min(scores_kept, default=None),
-        tiers={tier: (kept[tier], count) for tier, count in sorted(played.items())},
+        tiers={tier: (selected_tiers[tier], count) for tier, count in sorted(tiers.items())},
     )

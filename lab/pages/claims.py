@@ -20,7 +20,6 @@ import argparse
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +31,7 @@ from analysis.drawing import COLORS, QUIET, drawing, in_both
 from analysis.measure.claims import SeedResult, contrast_verdict
 from analysis.measure.verdict import ClaimVerdict
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
+from lab.pages.data_tables import with_lines
 from lab.studies.all_recipes import processor
 from userrl.run.alarms import SERIES, alarm_rules, fell, validations
 from userrl_core.number_format import NULL, with_limits
@@ -41,7 +41,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data" / "claims"
 PAGE = DATA / "README.md"
 PICTURE = DATA / "claims.svg"
-MARKED = re.compile(r"(<!-- written by lab/pages/claims.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 HEAD = "| claim | at 0.1 M parameters | at 135 M | difference [limits] | seeds | under the former rule |"
 LARGE = "language-model"
 """The check that has a column."""
@@ -173,7 +172,7 @@ def page(text: str, data: Path) -> str:
                 lines.append(f"| `{check.name}` | {cells[0]} | {NULL} | {' | '.join(cells[1:])} | {NULL} |")
     changes = ", ".join(changed(runs, previous)) or "none"
     lines += ["", f"Verdicts that are not those of the former rule: {changes}."]
-    return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
+    return with_lines(text, "claims", lines)
 
 
 def changed(runs: Sequence[Row], previous: Mapping[str, Row]) -> Iterator[str]:

@@ -5,7 +5,6 @@ python -m lab.pages.costs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -13,12 +12,12 @@ from typing import NamedTuple
 import polars as pl
 
 from curricula import load
+from lab.pages.data_tables import with_lines
 from lab.rows import DATA
 from userrl.run.estimate import run_cost
 from userrl_core.number_format import NULL
 
 PAGE = DATA / "costs.md"
-MARKED = re.compile(r"(<!-- written by lab/pages/costs.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 GPU_RECIPE, GPU_PROFILE = "equalized-r2g", "qwen3-8b"
 
 
@@ -52,7 +51,7 @@ def main() -> None:
 
 def page(text: str) -> str:
     """Return the page with its table rewritten."""
-    return MARKED.sub(lambda mark: "\n".join([mark[1], *table(STUDIES), "", mark[2]]), text)
+    return with_lines(text, "costs", table(STUDIES))
 
 
 def table(studies: Sequence[Study]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Write the tables of pages from CSV files: between ``<!-- table FILE -->`` and ``<!-- /table -->``.
+"""Write the tables of pages: from CSV files, between ``<!-- table FILE -->`` and ``<!-- /table -->``, or by a script.
 
 python -m lab.pages.data_tables data/credit/README.md data/served-model/README.md
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,12 @@ def main() -> None:
 def with_tables(page: str, root: Path = ROOT) -> str:
     """Return the page with every marked table rewritten from its file."""
     return MARKED.sub(lambda mark: f"{mark[1]}\n{markdown(root / mark[2])}\n{mark[3]}", page)
+
+
+def with_lines(page: str, script: str, lines: Iterable[str]) -> str:
+    """Return a page with the part rewritten that is marked as written by this script of this folder."""
+    marked = re.compile(rf"(<!-- written by lab/pages/{script}.py -->\n).*?(<!-- /written -->)", re.DOTALL)
+    return marked.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), page)
 
 
 def markdown(path: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import t_interval
+from lab.pages.data_tables import with_lines
 from lab.rows import DATA, add_rows, read_rows
-from lab.studies.all_recipes import processor
+from lab.studies.all_recipes import origin
 from lab.studies.registered import plan_hash, read_plan
 from userrl_core.number_format import with_error, with_limits
 from warehouse import open_warehouse
@@ -28,19 +28,17 @@ PLAN = Path(__file__).parents[1] / "studies" / "mixed_english.yaml"
 SCORES = DATA / "language-model" / "mixed.csv"
 CONVERSATIONS = DATA / "language-model" / "mixed-conversations.md"
 PAGE = DATA / "language-model" / "README.md"
-MARKED = re.compile(r"(<!-- written by lab/pages/mixed_english.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 BEFORE, BEST, LAST = "SFT", "RL", "RL last step"
 HEAD = """# Conversations before and after RL
 
-Two test tasks of each gym and seed of [the study](README.md#three-gyms-under-a-growing-horizon), the first by task id in which the
-agent chose differently: SmolLM2-135M after its cold start and after the last step. Written by lab/pages/mixed_english.py.
+SmolLM2-135M after its cold start and after the last step of RL, in [the
+study of three gyms](README.md#three-gyms-under-a-growing-horizon). Each gym and seed has two test tasks. They are the first by task
+id in which the agent made other choices. lab/pages/mixed_english.py writes this page.
 """
 
 PLAYED = """
 SELECT r.seed, t.gym, t.policy, r.run_id AS run, count(*) AS tasks, avg(t.score) AS score,
-       stddev_samp(t.score) / sqrt(count(*)) AS error, avg(t.turns) AS turns,
-       any_value(r.code_version) AS commit,
-       any_value(strftime(to_timestamp(r.created) AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')) AS started
+       stddev_samp(t.score) / sqrt(count(*)) AS error, avg(t.turns) AS turns
 FROM trajectories t JOIN runs r USING (run_id)
 WHERE r.recipe = $recipe AND r.profile = $profile AND t.phase = 'evaluate' AND t.admitted AND t.score IS NOT NULL
 GROUP BY ALL ORDER BY ALL
@@ -72,7 +70,7 @@ def append(home: Path) -> int:
         rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
         report = json.loads((home / "runs" / row["run"] / "report.json").read_text())
         seconds = round(sum(report["cpu_seconds"].values()))
-        about = {"cpu_seconds": seconds, "plan": plan_hash(PLAN), "machine": processor()}
+        about = {"cpu_seconds": seconds, "plan": plan_hash(PLAN), **origin(row["run"], home / "warehouse")}
         add_rows(SCORES, ("seed", "gym", "policy", "plan"), {**rounded, **about})
     return len(rows)
 
@@ -89,7 +87,7 @@ def evaluated(home: Path) -> list[dict[str, Any]]:
 def page(text: str) -> str:
     """Return the page with its tables rewritten."""
     lines = tables(read_plan(PLAN), [row for row in read_rows(SCORES) if row["plan"] == plan_hash(PLAN)])
-    return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
+    return with_lines(text, "mixed_english", lines)
 
 
 def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -100,23 +98,22 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterat
     yield "| ---: | --- | ---: | ---: | ---: | ---: |"
     ended: dict[tuple[int, str, str], Mapping[str, Any]] = {}
     for seed in seeds:
-        for gym in [*gyms, *plan["never_trained"]]:
+        for gym in gyms:
             before, best = played[seed, gym, BEFORE], played[seed, gym, BEST]
             last = played.get((seed, gym, LAST), best)  # the last step is not played twice if it is the best one
             ended[seed, gym, BEST], ended[seed, gym, LAST] = best, last
             cells = " | ".join(with_error(row["score"], row["error"]) for row in (before, best, last))
             yield f"| {seed} | {gym} | {cells} | {before['turns']:.1f} to {last['turns']:.1f} |"
     yield ""
-    yield "| gain over the cold start | " + " | ".join([*gyms, "mean of the three", *plan["never_trained"]]) + " |"
-    yield "| --- |" + " ---: |" * (len(gyms) + 1 + len(plan["never_trained"]))
+    yield f"| gain over the cold start | {' | '.join(gyms)} | mean of the gyms |"
+    yield "| --- |" + " ---: |" * (len(gyms) + 1)
     for policy, title in ((LAST, "last step"), (BEST, "best on validation")):
         gains = {
             gym: [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in seeds]
-            for gym in [*gyms, *plan["never_trained"]]
+            for gym in gyms
         }
         means = [fmean(gains[gym][number] for gym in gyms) for number in range(len(seeds))]
-        columns = [*(gains[gym] for gym in gyms), means, *(gains[gym] for gym in plan["never_trained"])]
-        limits = (with_limits(t_interval(np.array(column)), sign=True) if column else "" for column in columns)
+        limits = (with_limits(t_interval(np.array(column)), sign=True) for column in (*gains.values(), means) if column)
         yield f"| {title} | {' | '.join(limits)} |"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measure.interval import Interval, t_interval
+from lab.pages.data_tables import with_lines
 from lab.rows import DATA, read_rows
 from lab.studies.registered import plans, read_plan
 from userrl.reports.figures import Line, Panel, panels
@@ -36,12 +36,6 @@ def rewrite(folder: Path, script: str, lines: Sequence[str], drawn: Sequence[Pan
     page.write_text(with_lines(page.read_text(), script, lines))
     if drawn:
         panels(drawn, path=folder / "scores.svg")
-
-
-def with_lines(page: str, script: str, lines: Sequence[str]) -> str:
-    """Return a page with the part that a script of this folder writes."""
-    marked = re.compile(rf"(<!-- written by lab/pages/{script}.py -->\n).*?(<!-- /written -->)", re.DOTALL)
-    return marked.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), page)
 
 
 def with_runs(plan: Mapping[str, Any], rows: Rows) -> tuple[list[str], str]:

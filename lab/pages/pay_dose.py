@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,6 +15,7 @@ from statistics import fmean, stdev
 from analysis.drawing import COLORS, drawing, in_both
 from analysis.measure.interval import share_interval
 from lab.pages.claims import Row, append, result, rows
+from lab.pages.data_tables import with_lines
 from lab.rows import DATA
 from userrl_core.number_format import NULL
 
@@ -23,7 +23,6 @@ PLANS = Path(__file__).parents[1] / "studies" / "pay_dose"
 FOLDER = DATA / "what-collapses" / "dose"
 PAGE = DATA / "what-collapses" / "README.md"
 PICTURE = DATA / "what-collapses" / "pay-dose.svg"
-MARKED = re.compile(r"(<!-- written by lab/pages/pay_dose.py -->\n).*?(<!-- /written -->)", re.DOTALL)
 DOSES: Mapping[str, str] = {"dose-0": "0", "dose-01": ".01", "dose-03": ".03", "dose-10": ".1", "dose-30": ".3"}
 """The pay of the enabling turn, as a share of the total, by arm."""
 ENABLING: Mapping[str, str] = {"errand": "action", "wish": "search", "searchqa": "search"}
@@ -45,7 +44,7 @@ def main() -> None:
 def page(text: str) -> str:
     """Return the page with its table rewritten."""
     lines = table(rows(FOLDER / "runs.csv"), rows(FOLDER / "audits.csv"))
-    return MARKED.sub(lambda mark: "\n".join([mark[1], *lines, "", mark[2]]), text)
+    return with_lines(text, "pay_dose", lines)
 
 
 def cells(runs: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[Row]]]:

@@ -130,9 +130,12 @@ def held_out(report: RunReport, actor: str) -> dict[str, float]:
     return {gym: row.score for gym, row in report.table.get(actor, {}).items() if row.score is not None}
 
 
-def origin(run: str) -> dict[str, str]:
-    """Return commit and start (UTC) of a run, and this machine. A run that was finished earlier keeps its commit and its start."""
-    stored = find_run(warehouse_dir(), run)
+def origin(run: str, root: Path | None = None) -> dict[str, str]:
+    """Return commit and start (UTC) of a run, and this machine. A run that was finished earlier keeps its commit and its start.
+
+    root: its warehouse; None: that of the home.
+    """
+    stored = find_run(root or warehouse_dir(), run)
     started = datetime.fromtimestamp(stored["created"], UTC).strftime("%Y-%m-%d %H:%M:%S")
     return {"commit": stored["code_version"], "started": started, "machine": processor()}
 

@@ -8,7 +8,7 @@ from lab.pages import mixed_english
 from lab.rows import read_rows
 from lab.studies.registered import plan_hash, read_plan
 
-PLAN = {"gyms": ["errand", "wish", "travel"], "never_trained": []}
+PLAN = {"gyms": ["errand", "wish", "travel"]}
 
 
 def row(seed: int, gym: str, policy: str, score: float) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def test_the_gain_is_the_mean_over_gyms_for_each_seed_with_students_limits_over_
     ]
     rows += [row(13, "travel", "RL last step", 0.2)]  # fell back after the best checkpoint
     *_, head, _, last, best = mixed_english.tables(PLAN, rows)
-    assert head == "| gain over the cold start | errand | wish | travel | mean of the three |"
+    assert head == "| gain over the cold start | errand | wish | travel | mean of the gyms |"
     # The means of the seeds are .1, .2 and .3, and .2, .2 and .3 at the best checkpoints: half-widths 4.303 s / sqrt(3).
     assert last.endswith("| +0.200 [−0.048, +0.448] |")
     assert best.endswith("| +0.233 [+0.090, +0.377] |")

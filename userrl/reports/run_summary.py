@@ -70,8 +70,8 @@ def facts(report: RunReport) -> Iterator[Block]:
             f"mean {number(demonstrations.mean_kept)}."
         )
         yield Text(("Demonstrator: ", Code(demonstrations.policy), counts))
-        if kept := _kept_by_tier(demonstrations):
-            yield Text(kept)
+        if tiers := _kept_by_tier(demonstrations):
+            yield Text(tiers)
         if demonstrations.unread:
             fields = ", ".join(f"{name} ({count:,})" for name, count in demonstrations.unread.items())
             yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")
@@ -88,12 +88,12 @@ def facts(report: RunReport) -> Iterator[Block]:
 def _kept_by_tier(demonstrations: KeptDemonstrations) -> str:
     """Return what was kept of each tier, for gyms with several; of equal scores the shorter conversations are kept."""
     gyms = (
-        f"{gym} {', '.join(f'{tier} {kept} of {played}' for tier, (kept, played) in count.tiers.items())}"
+        f"{gym} {', '.join(f'{tier} {selected} of {played}' for tier, (selected, played) in count.tiers.items())}"
         for gym, count in demonstrations.by_gym.items()
         if len(count.tiers) > 1
     )
-    kept = "; ".join(gyms)
-    return kept and f"Kept by tier (of equal scores the shorter conversations): {kept}."
+    text = "; ".join(gyms)
+    return text and f"Kept by tier (of equal scores the shorter conversations): {text}."
 
 
 def _evaluated(evaluated: Evaluated) -> Line:

@@ -335,7 +335,7 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
             job.last_step, "the stage's last step: absolute, counted over all stages"
         ),
         "trainer.critic_warmup": VerlFlag(
-            job.algorithm.critic_warmup * (job.algorithm.name == "ppo"),
+            job.algorithm.critic_warmup if job.algorithm.name == "ppo" else 0,
             "algorithm.critic_warmup; verl would not train the policy in these steps, also without a critic",
         ),
         "trainer.save_freq": VerlFlag(

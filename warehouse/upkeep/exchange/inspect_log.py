@@ -89,7 +89,7 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
     for turn in exported.turns:
         messages += _turn(turn, row["policy"], exported.shown(turn))
     final = next((turn["message"] or "" for turn in reversed(exported.turns)), "")
-    # None: an import's file has no times
+    # A conversation that was imported from a file without times has none.
     seconds = [row[key] for key in ("policy_seconds", "env_seconds") if row[key] is not None]
     score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
     sample = {
