@@ -58,12 +58,12 @@ def difference(more: BySeed, than: BySeed) -> Interval | None:
 
 
 def verdict(interval: Interval | None, margin: float) -> str:
-    """Return what the limits say: equivalent if both are within the margin, else the sign that both have, else undecided."""
+    """Return what the limits say: equivalent if both are within the margin, and the sign if both have the same; else undecided."""
     if interval is None:
         return NULL
-    if -margin < interval.low and interval.high < margin:
-        return "equivalent"
-    return "higher" if interval.low > 0 else "lower" if interval.high < 0 else "undecided"
+    within = ["equivalent"] if -margin < interval.low and interval.high < margin else []
+    sign = ["higher"] if interval.low > 0 else ["lower"] if interval.high < 0 else []
+    return ", ".join(within + sign) or "undecided"
 
 
 def cells(interval: Interval | None, margin: float) -> str:

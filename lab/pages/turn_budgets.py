@@ -6,6 +6,7 @@ python -m lab.pages.turn_budgets
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from analysis.measure.interval import Interval
@@ -64,6 +65,7 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
             yield f"| {name} | `{arm}` | {cells(below(plan, scores, some, arm), plan['margin'])} |"
     for measure in ("score", ERROR, *plan["further"]):
         yield from ("", *by_budget(plan, played(rows, measure), families, measure))
+    yield from ("", *conversations(plan, rows, families))
     yield from ("", "![Score by turns allowed: the arms, and each specialist at its own budget](scores.svg)")
 
 
@@ -86,6 +88,18 @@ def by_budget(plan: Mapping[str, Any], values: Played, families: Sequence[str], 
                 with_limits(interval, sign=True) if (interval := difference(*pair)) else NULL for pair in pairs
             ]
             yield f"| {family} | `{first}` less `{second}` | {' | '.join(differences)} |"
+
+
+def conversations(plan: Mapping[str, Any], rows: Rows, families: Sequence[str]) -> Iterator[str]:
+    """Yield the table of training conversations by arm, as means over seeds: equal tokens are not equal conversations."""
+    yield f"| family, conversations of RL | {' | '.join(f'`{arm}`' for arm in plan['arms'])} |"
+    yield "| --- |" + " ---: |" * len(plan["arms"])
+    for family in families:
+        of_arm = [
+            [row["conversations"] for row in rows if (row["family"], row["arm"]) == (family, arm)]
+            for arm in plan["arms"]
+        ]
+        yield f"| {family} | {' | '.join(f'{fmean(counts):,.0f}' if counts else NULL for counts in of_arm)} |"
 
 
 def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from curricula import Recipe
+from curricula import Recipe, load
 from lab.rows import DATA, add_rows, read_rows
 from lab.studies.all_recipes import origin
 from lab.studies.registered import plan_hash, plans, read_plan
@@ -51,7 +51,11 @@ VALIDATED = """
 SELECT step, avg(score) AS score FROM trajectories
 WHERE run_id = $run AND phase = 'validate' AND admitted AND score IS NOT NULL GROUP BY step ORDER BY step
 """
-TOKENS = "SELECT max(all_tokens_so_far) FROM training_log() WHERE run_id = $run"
+TRAINED = """
+SELECT max(all_tokens_so_far),
+       (SELECT count(*) FROM trajectories WHERE run_id = $run AND phase = 'train')
+FROM training_log() WHERE run_id = $run
+"""
 
 
 def main() -> int:
@@ -67,7 +71,7 @@ def main() -> int:
     warnings.simplefilter("ignore", UserWarning)
     path = Path(__file__).with_name(f"{arguments.study}.yaml")
     plan = read_plan(path)
-    file = DATA / plan["data"]
+    file, registered = DATA / plan["data"], plan_hash(path)
     stored = {tuple(row[name] for name in KEY) for row in read_rows(file) if row["plan"] in plans(path)}
     failed = False
     for cell, request in runs(plan, arguments.family, arguments.seeds):
@@ -75,7 +79,7 @@ def main() -> int:
             print(*cell.values(), plan_run(request).run_id)
         elif tuple(cell.values()) not in stored:
             try:
-                rows = [{**cell, "plan": plan_hash(path), **row} for row in measured(plan, request)]
+                rows = [{**cell, "plan": registered, **row} for row in measured(plan, request)]
             except (UserRLError, ProcessDied) as error:
                 print(f"failed: {cell}: {error}", file=sys.stderr, flush=True)
                 failed = True
@@ -109,14 +113,17 @@ def runs(plan: Mapping[str, Any], family: str, seeds: str | None = None) -> Iter
         for seed in chosen if last >= planned[0] else range(first, last + 1):
             for (reward, paid), arm in product(rewards.items(), block["arms"]):
                 changes = plan["arms"][arm]
+                overrides = {**shared, **paid, **({"schedule": changes} if "kind" in changes else changes)}
+                # A schedule without a gate has a stage for each of its horizons.
+                stages = load(plan["recipe"], profile=plan["profile"], overrides=overrides).planned_stages
                 yield (
                     {"family": family, "reward": reward, "arm": arm, "seed": seed},
                     TrainRequest(
                         recipe=plan["recipe"],
                         profile=plan["profile"],
                         seed=seed,
-                        overrides={**shared, **paid, **({"schedule": changes} if "kind" in changes else changes)},
-                        until="rl-1",
+                        overrides=overrides,
+                        until=stages[-1].name,
                         share_cold_start=True,
                         wandb="off",
                     ),
@@ -129,16 +136,24 @@ def measured(plan: Mapping[str, Any], request: TrainRequest) -> list[dict[str, A
     report = train_here(run_plan)
     before = time.process_time()
     if budgets := plan.get("turn_budgets"):
-        result = StageJob.read(find(report.run).stage("rl-1") / "job.json").finished()
+        result = StageJob.read(find(report.run).stage(run_plan.selected[-1]) / "job.json").finished()
         assert isinstance(result, TrainResult)
         scores = played(run_plan.recipe, result.checkpoint, request.seed, budgets)
     with open_warehouse(warehouse_dir(), run=report.run) as warehouse:
         if not budgets:
             by_step = dict(warehouse.sql(VALIDATED, run=report.run).fetchall())
             scores = [at_budgets(by_step, plan["budgets"], plan["tokens"])]
-        [(tokens,)] = warehouse.sql(TOKENS, run=report.run).fetchall()
+        [(tokens, conversations)] = warehouse.sql(TRAINED, run=report.run).fetchall()
+    if tokens < plan["tokens"]:
+        raise TrainingError("process.died", f"Run {report.run} ended after {tokens} of {plan['tokens']} tokens.")
     seconds = sum(report.cpu_seconds.values()) + time.process_time() - before
-    common = {"cpu_seconds": round(seconds, 1), "tokens": tokens, "code": training_code(), **origin(report.run)}
+    common = {
+        "cpu_seconds": round(seconds, 1),
+        "tokens": tokens,
+        "conversations": conversations,
+        "code": training_code(),
+        **origin(report.run),
+    }
     return [{"run": report.run, **score, **common} for score in scores]
 
 

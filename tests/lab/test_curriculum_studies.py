@@ -10,9 +10,8 @@ import pytest
 
 from analysis.measure.interval import Interval
 from curricula import load
-from lab.pages import paired, task_curricula, turn_budgets
+from lab.pages import horizon_rules, paired, task_curricula, turn_budgets
 from lab.rows import DATA, read_rows
-from lab.studies import horizon_rules
 from lab.studies.registered import read_plan
 from lab.studies.run import at_budgets, budget_row, runs
 from userrl_core.records import Task, Trajectory, Turn
@@ -27,7 +26,8 @@ BUDGETS: dict[str, Any] = {
 def played(arm: str, budget: int, *scores: float, family: str = "wish", cut: float = 0.5) -> list[dict[str, Any]]:
     """Rows of an arm at a budget, from seed 1 on."""
     return [
-        {"family": family, "arm": arm, "budget": budget, "seed": 1 + n, "score": score, "thresholded": cut, "turns": budget / 2}
+        {"family": family, "arm": arm, "budget": budget, "seed": 1 + n, "score": score, "thresholded": cut, "turns": budget / 2,
+         "conversations": 1000 * (1 + n)}
         for n, score in enumerate(scores)
     ]  # fmt: skip
 
@@ -42,7 +42,7 @@ WISH = [
     ("limits", "said"),
     [
         ((-0.049, 0.049), "equivalent"),
-        ((0.01, 0.049), "equivalent"),
+        ((0.01, 0.049), "equivalent, higher"),
         ((0.01, 0.05), "higher"),
         ((-0.05, -0.01), "lower"),
         ((-0.05, 0.0), "undecided"),
@@ -89,7 +89,7 @@ def test_families_together_have_the_mean_of_each_seed_over_families() -> None:
 
 
 def test_the_tables_of_turn_budgets_are_those_of_a_made_table() -> None:
-    families, primary, scores, errors, turns, _ = "\n".join(turn_budgets.tables(BUDGETS, WISH)).split("\n\n")
+    families, primary, scores, errors, turns, spent, _ = "\n".join(turn_budgets.tables(BUDGETS, WISH)).split("\n\n")
     rows = ["`shown` | +0.100 [+0.100, +0.100] | 2 | higher", "`turns-4` | – | 0 | –", "`turns-16` | – | 0 | –"]
     assert families == "Families without runs: errand."
     assert primary.splitlines()[2:] == [f"| {name} | {row} |" for name in ("all", "wish") for row in rows]
@@ -111,6 +111,7 @@ def test_the_tables_of_turn_budgets_are_those_of_a_made_table() -> None:
         "| wish | `turns-16` | – | 8.000 | – |",
         "| wish | `shown` less `turns-16` | – | 0.000 [0.000, 0.000] | – |",
     ]
+    assert spent.splitlines()[2:] == ["| wish | 1,500 | 2,000 | 2,000 |"]
     exact = [row | {"thresholded": row["score"]} for row in WISH]
     assert "\n".join(turn_budgets.tables(BUDGETS, exact)).split("\n\n")[3].count("\n") == 1
 
@@ -189,12 +190,13 @@ def test_every_arm_of_a_plan_is_a_recipe_that_can_be_trained(name: str) -> None:
         for family in plan["families"]:
             first = [request for cell, request in runs(plan, family) if cell["seed"] == plan["first_seed"]]
             recipes = [load(run.recipe, profile=run.profile, overrides=run.overrides) for run in first]
+            assert [run.until for run in first] == [recipe.planned_stages[-1].name for recipe in recipes]
             assert len({recipe.hash for recipe in recipes}) == len(plan["arms"])
             assert {recipe.training_gyms for recipe in recipes} == {(family,)}
 
 
 def test_the_seeds_of_a_block_are_run_whole_before_the_next_block() -> None:
-    plan = read_plan(horizon_rules.PLAN)
+    plan = read_plan(paired.STUDIES / "horizon_rules.yaml")
     cells = [(cell["seed"], cell["reward"], cell["arm"]) for cell, _ in runs(plan, "wish")]
     assert len(cells) == 16 * 2 * 4 + 8 * 2 * 3
     assert cells[:5] == [
@@ -205,9 +207,10 @@ def test_the_seeds_of_a_block_are_run_whole_before_the_next_block() -> None:
     assert {cell["seed"] for cell, _ in runs(plan, "wish", "0-0")} == {0}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["horizon_rules", *PAGES])
 def test_a_page_has_the_tables_of_its_data(name: str) -> None:
     plan, rows, folder = paired.read_study(name)
     page = (folder / "README.md").read_text(encoding="utf-8")
-    assert page == paired.with_lines(page, name, list(PAGES[name].tables(plan, rows)))
+    lines = horizon_rules.page(plan, rows) if name == "horizon_rules" else PAGES[name].tables(plan, rows)
+    assert page == paired.with_lines(page, name, list(lines))
     assert bool(read_rows(DATA / plan["data"])) == (folder / "scores.svg").is_file()

@@ -9,8 +9,9 @@ import pytest
 
 from analysis.measure.interval import newcombe
 from lab.pages import claims, language_model_trials
+from lab.pages import horizon_rules as horizons
+from lab.pages.paired import STUDIES
 from lab.rows import DATA, add_rows, read_rows
-from lab.studies import horizon_rules as horizons
 from lab.studies import language_model, registered
 from lab.studies import what_collapses as collapses
 
@@ -164,15 +165,6 @@ def test_horizons_chosen_on_one_half_are_measured_on_the_other() -> None:
     assert horizons.lost(made, FIXED, "either") == []
 
 
-def test_the_page_of_horizons_has_the_table_of_its_data() -> None:
-    plan = registered.read_plan(horizons.PLAN)
-    page = (DATA / "horizon-rules" / "README.md").read_text(encoding="utf-8")
-    for made in (horizons.tables, horizons.over_budgets):
-        table, sentences = "\n".join(made(plan, read_rows(horizons.RUNS))).split("\n\n")
-        assert table in page
-        assert all(sentence in page for sentence in sentences.splitlines())
-
-
 def test_a_promise_needs_all_cells() -> None:
     assert horizons.promise("either", [0.049] * 30, 30, 0.05) == "`either` holds its promise in all 30 cells."
     assert "does not hold" in horizons.promise("either", [*[0.01] * 29, 0.05], 30, 0.05)
@@ -180,7 +172,7 @@ def test_a_promise_needs_all_cells() -> None:
 
 
 def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
-    plan = registered.read_plan(horizons.PLAN)
+    plan = registered.read_plan(STUDIES / "horizon_rules.yaml")
     budgets = [f"at_{round(budget * plan['tokens'])}" for budget in plan["budgets"]]
     rows = [
         {"family": family, "reward": reward, "arm": arm, "seed": 701 + n}
@@ -197,11 +189,11 @@ def test_the_tables_of_a_whole_study_have_a_line_for_each_cell() -> None:
     assert len(cells) == 30
     assert all("(16)" in cell for line in cells for cell in line[:3]), "two rules and the horizon drawn for each group"
     assert all("(8)" in line[3] for line in cells), "the shipped gate has eight seeds"
-    assert lines[-2:] == [f"`{rule}` holds its promise in all 30 cells." for rule in ("either", "probes")]
+    assert lines[-2:] == [f"- `{rule}` holds its promise in all 30 cells." for rule in ("either", "probes")]
     over = horizons.over_budgets(plan, rows)
     assert over[1].startswith("| errand | dense | mean | turns-10 | +0.010 [+0.010, +0.010] (16) | +0.010 ")
     assert over[-1].startswith(
-        "`probes` loses less than 0.05 to the best fixed horizon on 3 of 3 families with dense reward; 0 of 3 "
+        "- `probes` loses less than 0.05 to the best fixed horizon on 3 of 3 families with dense reward; 0 of 3 "
     )
 
 

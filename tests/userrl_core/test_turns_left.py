@@ -104,7 +104,8 @@ def test_an_export_has_the_chat_as_the_agent_saw_it(tmp_path: Path) -> None:
 def test_budgets_that_no_demonstration_has_are_one_token_of_the_lean_template() -> None:
     words = [number_word(left) for left in range(1, 33)]
     tokenizer = train_tokenizer(["errand red sixteen"], 330, "lean", words)
-    assert [len(tokenizer(f" {word}")["input_ids"]) for word in words] == [2] * len(words)  # the space is a byte
+    assert [len(tokenizer(f" {word}")["input_ids"]) for word in words] == [1] * len(words)  # with its space
+    assert [len(tokenizer(text)["input_ids"]) for text in ("red sixteen", "errand red")] == [2, 3]
     assert len(set(words)) == len(words)
 
 

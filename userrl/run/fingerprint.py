@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from curricula.recipe import Recipe
 from userrl.run.job import Actor, server_of
 from userrl.run.tasks import evaluation_gyms, gym_config, users_of
+from userrl_core.errors import ConfigError
 from userrl_core.gyms import prompt
 from userrl_core.gyms.base import Gym, parse_config
 from userrl_core.gyms.prompt import opening_messages, turns_left_note
@@ -81,7 +82,11 @@ def continued_protocol(row: Row, stored: Mapping[str, str | None]) -> Row:
     A setting that changed since is None, and so is the hash. Where nothing was stored the row is empty: an earlier version
     played that part, and what it played with is not known.
     """
-    return {name: value if stored[name] == value else None for name, value in row.items()} if stored else {}
+    if not stored:
+        return {}
+    stored = _as_of_today(stored)
+    stored = {**stored, "protocol_hash": protocol_hash(stored)}
+    return {name: value if stored[name] == value else None for name, value in row.items()}
 
 
 def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: Any, options: Mapping[str, Any]) -> Row:
@@ -102,7 +107,7 @@ def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: An
         "user_behaviour": _json({k: v for k, v in of_user.items() if k not in {*_SERVER, "prompts", "texts"}}),
         "user_sampling": _json(_sampling(gym, kind, of_user)) if texts else "none",
         "judge": "none" if gym not in JUDGED else model if texts else "rule",
-        "gym_settings": _json(parse_config(gym_type, options).model_dump(mode="json", exclude=OF_HOST)),
+        "gym_settings": _gym_settings(gym, options),
         "horizon": str(recipe.evaluate.horizon),
         "agent_prompt": f"{'native' if actor.native else recipe.model.prompt_style} {text_hash(agent_texts)[:8]}",
         **_agent(recipe, actor, tasks, gym_type),
@@ -112,6 +117,25 @@ def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: An
     row["protocol_hash"] = protocol_hash(row)
     row["texts"] = _json({"agent": agent_texts, "user": texts})
     return row
+
+
+def _gym_settings(gym: str, options: Mapping[str, Any]) -> str:
+    """Return the gym's config as text, without what says nothing about playing: the machine, and the scripted demonstrator."""
+    config = parse_config(gym_class(gym), options)
+    of_demonstrator = {name for name in type(config).model_fields if name.startswith("demonstrator")}
+    return _json(config.model_dump(mode="json", exclude=OF_HOST | of_demonstrator))
+
+
+def _as_of_today(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row whose gym settings have today's fields. What an earlier version had no field for has its default.
+
+    The row of another program's gym, or with a field that has gone, is returned as it is.
+    """
+    stored = row.get("gym_settings")
+    try:
+        return {**row, "gym_settings": _gym_settings(row["gym"], json.loads(stored))} if stored else row
+    except ConfigError:
+        return row
 
 
 def _model_name(options: Mapping[str, Any]) -> str:
@@ -252,7 +276,7 @@ IN_JSON = ("gym_settings", "user_behaviour", "user_sampling", "tasks", "task_ver
 
 def differing(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the settings with several known values. A scripted agent's sampling, which it does not have, is none."""
-    protocols = list(rows)
+    protocols = [_as_of_today(row) for row in rows]
     return [name for name in settings() if len({row.get(name) for row in protocols} - {None, SCRIPTED}) > 1]
 
 
@@ -262,6 +286,7 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Dif
     Two objects differ in the fields that differ.
     """
     items = []
+    ours, theirs = _as_of_today(ours), _as_of_today(theirs)
     for setting, matters in settings().items():
         first, second = ours.get(setting), theirs.get(setting)
         if first is None or second is None or first != second:

@@ -19,10 +19,21 @@ from userrl.comparison.report import comparison_report, withheld_gyms
 from userrl.machine.home import warehouse_dir
 from userrl.protocols.suite import published_tables, still_different, suite_fingerprints
 from userrl.reports.sides import find_sides
-from userrl.run.fingerprint import Row, _source, differences, fingerprints, protocol_hash, settings
+from userrl.run.fingerprint import (
+    Row,
+    _gym_settings,
+    _source,
+    continued_protocol,
+    differences,
+    differing,
+    fingerprints,
+    protocol_hash,
+    settings,
+)
 from userrl.run.job import Actor
 from userrl.run.readiness import resolve
 from userrl_core.gyms import prompt
+from userrl_core.gyms.registry import names
 from userrl_core.gyms.registry import tasks as own_tasks
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from warehouse import TurnLog, open_warehouse
@@ -97,6 +108,29 @@ def test_released_prompts_change_the_users_prompts_and_their_hash_follows_the_co
     read_texts.cache_clear()
     changed = own("userrl-table3:ours+prompts", "turtle")
     assert [d.setting for d in differences(released, changed)] == ["user_prompts"]
+
+
+@pytest.mark.parametrize("gym", names())
+def test_a_field_that_an_earlier_version_did_not_have_is_no_difference(gym: str) -> None:
+    row: dict[str, str | None] = {"gym": gym, "gym_settings": _gym_settings(gym, {})}
+    row["protocol_hash"] = protocol_hash(row)
+    fields = json.loads(row["gym_settings"] or "")
+    for name in fields:
+        earlier = {**row, "gym_settings": json.dumps({key: value for key, value in fields.items() if key != name})}
+        assert differing([earlier, row]) == []
+        assert "gym_settings" not in {difference.setting for difference in differences(earlier, row)}
+        assert continued_protocol(row, earlier) == row
+
+
+def test_a_field_that_has_gone_is_a_difference() -> None:
+    row = {"gym": "wish", "gym_settings": _gym_settings("wish", {})}
+    gone = {**row, "gym_settings": json.dumps({**json.loads(row["gym_settings"]), "gone": 1})}
+    assert differing([gone, row]) == ["gym_settings"]
+
+
+def test_the_scripted_demonstrator_is_no_part_of_a_protocol() -> None:
+    assert _gym_settings("errand", {"demonstrator_depth": 2}) == _gym_settings("errand", {})
+    assert _gym_settings("errand", {"reward": "terminal"}) != _gym_settings("errand", {})
 
 
 def test_settings_of_a_gym_are_compared_field_by_field() -> None:
@@ -218,7 +252,7 @@ def test_compare_subtracts_only_where_the_protocols_are_not_known_to_differ(home
     row = own("userrl-table3:ours", "turtle")
     log_run("one", row)
     log_run("same", row | {"attempts": "4"}, (0.5, 1.0, 1.0))
-    log_run("other", row | {"user_prompts": "released 0", "gym_settings": "{}"}, (0.5, 1.0, 1.0))
+    log_run("other", row | {"user_prompts": "released 0", "gym_settings": '{"threshold": 0.5}'}, (0.5, 1.0, 1.0))
     named = "turtle: user prompts, gym settings"
 
     with open_warehouse(warehouse_dir()) as warehouse:

@@ -365,8 +365,3 @@ async def test_a_skill_in_the_gyms_config_replaces_the_demonstrators(skill: floa
     played = await run_episodes(chosen, ScriptedPolicy(0.5), horizon=6, user="rule", gym_config=settings)
     asked = [sum(turn.choice == "action" for turn in trajectory.turns) for trajectory in played]
     assert asked == [questions] * len(chosen)
-
-
-def test_protocols_name_a_demonstrators_skill_only_where_it_is_set() -> None:
-    assert "demonstrator_skill" not in TravelConfig().model_dump(mode="json")
-    assert TravelConfig(demonstrator_skill=0.4).model_dump(mode="json")["demonstrator_skill"] == 0.4

@@ -92,8 +92,7 @@ class TravelConfig(GymConfig):
     """english: user and database of the tiny tier speak in sentences, with several wordings for each (`english`). The other
     tiers have sentences either way."""
 
-    # Absent from dumps while null: protocols of earlier evaluations compare the gym's settings as text.
-    demonstrator_skill: float | None = Field(default=None, ge=0.0, le=1.0, exclude_if=lambda skill: skill is None)
+    demonstrator_skill: float | None = Field(default=None, ge=0.0, le=1.0)
     """Skill of the scripted demonstrator in this gym; null: `demonstrations.skill` (ours)."""
 
     score_as: Literal["choice", "return"] = "choice"

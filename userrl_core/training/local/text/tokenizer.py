@@ -77,7 +77,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer with at most vocab_size entries, the same for the same texts.
 
-    texts: conversations rendered in this template. words: tokens of the lean template, also where the texts lack them.
+    texts: conversations rendered in this template. words: tokens of the lean template, also where the texts lack them. Such a
+    token contains the space before its word.
     Raises TrainingError without texts.
     """
     corpus = list(texts)
@@ -130,7 +131,9 @@ def _words(corpus: list[str], vocab_size: int, words: Sequence[str]) -> Tokenize
     counts = Counter(word for text in corpus for word in re.findall(r"[A-Za-z]{2,}", fixed.sub("\n", text)))
     room = vocab_size - tokenizer.get_vocab_size()
     ranked = [*words, *sorted(counts.keys() - set(words), key=lambda word: (-counts[word], word))][:room]
-    tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=False) for word in sorted(ranked)])
+    tokenizer.add_tokens(
+        [AddedToken(word, single_word=True, lstrip=word in words, normalized=False) for word in sorted(ranked)]
+    )
     return tokenizer
 
 

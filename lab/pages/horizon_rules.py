@@ -1,7 +1,6 @@
-"""The study of horizon_rules.yaml: two rules for the horizon against fixed horizons and two baselines.
+"""Tables and picture of data/horizon-rules: two rules for the horizon, against fixed horizons and two baselines.
 
-    python -m lab.studies.run horizon_rules wish      # runs a family
-    python -m lab.studies.horizon_rules               # the tables, from data/horizon-rules/runs.csv
+python -m lab.pages.horizon_rules
 
 The best fixed horizon at a budget is chosen on one half of the seeds and measured on the other, in both directions. Limits are
 Student's t over seeds, 95 %.
@@ -9,33 +8,36 @@ Student's t over seeds, 95 %.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from analysis.measure.interval import Interval, t_interval
-from lab.rows import DATA, read_rows
-from lab.studies.registered import plans, read_plan
+from lab.pages.paired import Rows, line, read_study, rewrite
+from userrl.reports.figures import Panel
 
-PLAN = Path(__file__).with_suffix(".yaml")
-RUNS = DATA / "horizon-rules" / "runs.csv"
 REWARDS = ("dense", "terminal")
 
 Scores = Mapping[str, Mapping[int, float]]
 """Scores by arm and seed."""
 Losses = Mapping[str, Sequence[tuple[Interval, tuple[str, ...]]]]
 """By arm: the loss, and the fixed horizons that it is a loss to. Empty while seeds are missing."""
-Rows = Sequence[Mapping[str, Any]]
 
 
 def main() -> None:
-    """Print the tables."""
-    plan, rows = read_plan(PLAN), [row for row in read_rows(RUNS) if row["plan"] in plans(PLAN)]
-    print("\n".join([*tables(plan, rows), "", *over_budgets(plan, rows)]))
+    """Write the tables and the picture."""
+    plan, rows, folder = read_study("horizon_rules")
+    rewrite(folder, "horizon_rules", list(page(plan, rows)), list(drawn(plan, rows)))
+
+
+def page(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
+    """Yield the written part: first the endpoint over budgets, which decides, then that of each budget."""
+    yield from over_budgets(plan, rows)
+    yield from ("", *tables(plan, rows))
+    yield from ("", "![Score by tokens for each rule and fixed horizon, with dense reward](scores.svg)")
 
 
 def tables(plan: Mapping[str, Any], rows: Rows) -> list[str]:
@@ -45,11 +47,11 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> list[str]:
     for family, reward in product(plan["families"], REWARDS):
         for budget in plan["budgets"]:
             losses = losses_of(plan, rows, (family, reward), [budget])
-            lines += line(f"{family} | {reward} | {round(budget * plan['tokens']):,}", losses)
+            lines += row_of(f"{family} | {reward} | {round(budget * plan['tokens']):,}", losses)
             for rule, highs in highest.items():
                 highs += [loss.high for loss, _ in losses[rule]]
     cells = len(plan["families"]) * 2 * len(plan["budgets"])
-    return [*lines, "", *(promise(rule, highs, cells, plan["threshold"]) for rule, highs in highest.items())]
+    return [*lines, "", *(f"- {promise(rule, highs, cells, plan['threshold'])}" for rule, highs in highest.items())]
 
 
 def over_budgets(plan: Mapping[str, Any], rows: Rows) -> list[str]:
@@ -58,7 +60,7 @@ def over_budgets(plan: Mapping[str, Any], rows: Rows) -> list[str]:
     highs: dict[str, list[float]] = {rule: [] for rule in plan["rules"]}
     for family, reward in product(plan["families"], REWARDS):
         losses = losses_of(plan, rows, (family, reward), plan["budgets"])
-        lines += line(f"{family} | {reward} | mean", losses)
+        lines += row_of(f"{family} | {reward} | mean", losses)
         for rule in plan["rules"] if reward == "dense" else ():
             highs[rule] += [loss.high for loss, _ in losses[rule]]
     below = {rule: sum(high < plan["threshold"] for high in some) for rule, some in highs.items()}
@@ -67,8 +69,8 @@ def over_budgets(plan: Mapping[str, Any], rows: Rows) -> list[str]:
         *lines,
         "",
         *(
-            f"`{rule}` loses less than {plan['threshold']} to the best fixed horizon on {below[rule]} of {len(some)} families with "
-            f"dense reward; {families - len(some)} of {families} have no runs yet."
+            f"- `{rule}` loses less than {plan['threshold']} to the best fixed horizon on {below[rule]} of {len(some)} families "
+            f"with dense reward; {families - len(some)} of {families} have no runs yet."
             for rule, some in highs.items()
         ),
     ]
@@ -81,7 +83,7 @@ def head(plan: Mapping[str, Any], column: str) -> str:
     return f"| family | reward | {column} | best fixed | {names} |\n| --- | --- | ---: | --- |" + " ---: |" * len(arms)
 
 
-def line(name: str, losses: Losses) -> list[str]:
+def row_of(name: str, losses: Losses) -> list[str]:
     """Return the line of a table of losses; none without a best fixed horizon."""
     best = next((", ".join(chosen) for results in losses.values() for _, chosen in results), "")
     cell_texts = [
@@ -130,6 +132,22 @@ def promise(rule: str, highs: Sequence[float], cells: int, threshold: float) -> 
     if len(highs) < cells:
         return f"`{rule}`: {len(highs)} of {cells} cells are there, all below {threshold}."
     return f"`{rule}` holds its promise in all {cells} cells."
+
+
+def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:
+    """Yield a panel a family: the score with dense reward by tokens, of each rule and each fixed horizon."""
+    for family in dict.fromkeys(row["family"] for row in rows):
+        dense = [row for row in rows if (row["family"], row["reward"]) == (family, "dense")]
+        points = {round(share * plan["tokens"]): f"at_{round(share * plan['tokens'])}" for share in plan["budgets"]}
+        lines = [
+            line(
+                arm,
+                {x: {row["seed"]: row[name] for row in dense if row["arm"] == arm} for x, name in points.items()},
+                band=arm in plan["rules"],
+            )
+            for arm in (*plan["rules"], *plan["fixed"])
+        ]
+        yield Panel(f"{family}: score", lines, x="tokens")
 
 
 if __name__ == "__main__":
