@@ -225,3 +225,123 @@ def test_a_broken_row_of_an_export_in_parquet_is_refused(tmp_path: Path, text: s
     pq.write_table(pa.table({"userrl": pa.array([text], pa.string())}), path)
     with raises("import.broken_file", fact):
         list(read_conversations(path))
+
+
+CHAT = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "What name?", "reasoning_content": "I need a name."},
+    {"role": "user", "content": "Bo"},
+    {
+        "role": "assistant",
+        "content": "Let me see.",
+        "reasoning_content": "Look it up.",
+        "tool_calls": [
+            {"id": "c1", "function": {"name": "find", "arguments": '{"a":1}'}},
+            {"id": "c2", "function": {"name": "list", "arguments": "not JSON"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "found"},
+    {"role": "assistant", "content": "Done."},
+]
+
+
+def imported_chat(folder: Path, **row: object) -> list[ExportedConversation]:
+    """Return a chat of another tool as it is exported, after an import."""
+    (folder / "chat.jsonl").write_text(json.dumps({"messages": CHAT, "model": "x1", **row}) + "\n")
+    chats = conversations_of(folder / "chat.jsonl", "openai-chat")
+    store(folder / "home", "import-x", chats, format="openai-chat", name="chat")
+    with open_warehouse(folder / "home") as warehouse:
+        return list(conversations(warehouse, "import-x", phase=None))
+
+
+def test_an_import_is_exported_with_its_own_calls_and_plain_replies(tmp_path: Path) -> None:
+    (exported,) = imported_chat(tmp_path)
+    calls = [("turn-2", "find", {"a": 1}), ("turn-2-2", "list", {"arguments": "not JSON"})]
+    steps = [
+        {
+            key: step[key]
+            for key in ("source", "message", "reasoning_content", "tool_calls", "observation")
+            if key in step
+        }
+        for step in trajectory(exported)["steps"]
+    ]
+    assert steps == [
+        {"source": "user", "message": "hi"},
+        {"source": "agent", "message": "What name?", "reasoning_content": "I need a name."},
+        {"source": "user", "message": "Bo"},
+        {
+            "source": "agent",
+            "message": "Let me see.",
+            "reasoning_content": "Look it up.",
+            "tool_calls": [{"tool_call_id": c, "function_name": n, "arguments": a} for c, n, a in calls],
+            "observation": {"results": [{"source_call_id": "turn-2", "content": "found"}]},
+        },
+        {"source": "agent", "message": "Done."},
+    ]
+    (path,) = write_inspect([exported], tmp_path / "logs")
+    (sample,) = json.loads(path.read_text())["samples"]
+    messages = [{key: m[key] for key in ("role", "content", "tool_calls") if key in m} for m in sample["messages"]]
+    reasoned = [
+        [{"type": "reasoning", "reasoning": thought}, {"type": "text", "text": text}]
+        for thought, text in (("I need a name.", "What name?"), ("Look it up.", "Let me see."))
+    ]
+    assert messages == [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": reasoned[0]},
+        {"role": "user", "content": "Bo"},
+        {
+            "role": "assistant",
+            "content": reasoned[1],
+            "tool_calls": [{"id": c, "function": n, "arguments": a, "type": "function"} for c, n, a in calls],
+        },
+        {"role": "tool", "content": "found"},
+        {"role": "assistant", "content": "Done."},
+    ]
+    assert [message["role"] for message in exported.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_what_an_import_does_not_say_is_in_no_export(tmp_path: Path) -> None:
+    (exported,) = imported_chat(tmp_path)
+    (path,) = write_inspect([exported], tmp_path / "logs")
+    log = json.loads(path.read_text())
+    (sample,) = log["samples"]
+    assert (log["stats"], sample["model_usage"], sample["total_time"]) == ({"model_usage": {}}, {}, None)
+    assert "error" not in sample  # it has no score, and nothing failed
+    assert not any("timestamp" in step for step in trajectory(exported)["steps"])
+
+
+def test_an_inspect_log_of_an_import_is_read_back_as_the_same_turns(tmp_path: Path) -> None:
+    (exported,) = imported_chat(tmp_path, score=0.5, usage={"prompt_tokens": 7, "completion_tokens": 3})
+    (path,) = write_inspect([exported], tmp_path / "logs")
+    log = json.loads(path.read_text())
+    models = {log["eval"]["model"], *log["stats"]["model_usage"], *log["samples"][0]["model_usage"]}
+    assert models == {"x1"}
+    (first,) = conversations_of(tmp_path / "chat.jsonl", "openai-chat")
+    (again,) = conversations_of(path, "inspect")
+    assert [(c.role, c.model, c.prompt_tokens, c.completion_tokens) for c in again.calls] == [("policy", "x1", 7, 3)]
+    assert (again.policy, again.score, again.prompt_tokens, again.completion_tokens) == ("x1", 0.5, 7, 3)
+    assert [turn.choice for turn in again.turns] == ["message", "find", "message"]
+    for one, two in zip(first.turns, again.turns, strict=True):
+        assert (two.content, two.thought, two.observation) == (one.content, one.thought, one.observation)
+
+
+def test_a_call_of_a_gym_is_in_no_text_of_an_export(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        place = {"stage": "evaluate", "phase": "evaluate", "split": "test", "policy": "RL"}
+        play(
+            log,
+            [1.0],
+            text='<think>\nA room?\n</think>\n\nI ask.\n<tool_call>\n{"name": "interact_with_env"}\n</tool_call>',
+            **place,
+        )  # type: ignore[arg-type]
+    (exported,) = of(tmp_path)
+    (step,) = trajectory(exported)["steps"][1:]
+    assert (step["message"], step["reasoning_content"], len(step["tool_calls"])) == ("I ask.", "A room?", 1)
+    assert step["timestamp"]

@@ -1,7 +1,7 @@
 """The Agent Trajectory Interchange Format (ATIF v1.4, the format of Harbor): one JSON object a conversation.
 
-Steps count from 1: the opening messages, then for each turn the agent's reply with its call and the call's
-observation. Without a readable call, the observation is the user's next message.
+Steps count from 1: the opening messages, then for each turn the agent's reply with its calls and their observation.
+Without a readable call, the observation is the user's next message. The steps of an import have no times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from warehouse.files.layout import write_atomically
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 VERSION = "ATIF-v1.4"
-TOOL = "interact_with_env"
+SOURCES = {"system": "system", "developer": "system", "assistant": "agent"}
+"""The sources of the opening's messages, by role; any other role is the user's."""
 
 
 def write_atif(conversations: Iterable[ExportedConversation], folder: Path) -> int:
@@ -35,11 +36,11 @@ def trajectory(conversation: ExportedConversation) -> dict[str, Any]:
     """Return the ATIF object of one conversation."""
     row = conversation.trajectory
     steps: list[dict[str, Any]] = [
-        {"source": "system" if message["role"] == "system" else "user", "message": message["content"] or ""}
-        for message in orjson.loads(row["messages"] or "[]")
+        {"source": SOURCES.get(message["role"], "user"), "message": message["content"] or ""}
+        for message in conversation.opening
     ]
     for turn in conversation.turns:
-        steps += _steps(turn, conversation.shown(turn))
+        steps += _steps(conversation, turn)
     for number, step in enumerate(steps, 1):
         step["step_id"] = number
     costs = [call["price"] for call in conversation.calls if call["role"] == "policy" and call["price"] is not None]
@@ -70,12 +71,13 @@ def trajectory(conversation: ExportedConversation) -> dict[str, Any]:
     }
 
 
-def _steps(turn: dict[str, Any], shown: str) -> list[dict[str, Any]]:
-    call = f"turn-{turn['turn']}"
+def _steps(conversation: ExportedConversation, turn: dict[str, Any]) -> list[dict[str, Any]]:
+    reply, observation = conversation.reply(turn), conversation.shown(turn)
     agent: dict[str, Any] = {
         "source": "agent",
-        "timestamp": datetime.fromtimestamp(turn["logged_at"], UTC).isoformat(),
-        "message": turn["message"] or "",
+        **({"timestamp": datetime.fromtimestamp(turn["logged_at"], UTC).isoformat()} if conversation.timed else {}),
+        "message": reply.text,
+        **({"reasoning_content": reply.reasoning} if reply.reasoning else {}),
         "metrics": {
             "prompt_tokens": turn["prompt_tokens"],
             "completion_tokens": turn["completion_tokens"],
@@ -84,9 +86,12 @@ def _steps(turn: dict[str, Any], shown: str) -> list[dict[str, Any]]:
             "extra": {"reward": turn["reward"], "shaped": turn["shaped"], "advantage": turn["advantage"]},
         },
     }
-    if turn["choice"] is None:
-        return [agent, {"source": "user", "message": shown}]
-    arguments = {"choice": turn["choice"], "content": turn["content"]}
-    agent["tool_calls"] = [{"tool_call_id": call, "function_name": TOOL, "arguments": arguments}]
-    agent["observation"] = {"results": [{"source_call_id": call, "content": shown}]}
+    if not reply.calls:
+        return [agent] if observation is None else [agent, {"source": "user", "message": observation}]
+    agent["tool_calls"] = [
+        {"tool_call_id": call_id, "function_name": name, "arguments": arguments}
+        for call_id, name, arguments in reply.calls
+    ]
+    if observation is not None:
+        agent["observation"] = {"results": [{"source_call_id": reply.calls[0][0], "content": observation}]}
     return [agent]

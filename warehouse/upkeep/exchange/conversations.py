@@ -6,7 +6,10 @@ A conversation is its row of `trajectories`, its rows of `turns` and `model_call
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,10 @@ import orjson
 import polars as pl
 
 from userrl_core.gyms.prompt import turns_left_as_in
+from userrl_core.interact import TOOL_NAME, hermes_calls
 from userrl_core.records import Flag
 from userrl_core.replaced_file import replacing
-from warehouse.files.runs import find_run
+from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query.warehouse import Warehouse
 
 RUN_COLUMNS = (
@@ -41,6 +45,18 @@ RUN_COLUMNS = (
 )
 AT_ONCE = 500
 """Trajectories whose turns are fetched in one query."""
+_THOUGHT = re.compile(r"\s*(?:<think>)?(.*?)</think>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An agent's reply in parts. calls: id, name and arguments of each call; none of a plain reply and of one without a
+    readable call.
+    """
+
+    reasoning: str
+    text: str
+    calls: list[tuple[str, str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +72,64 @@ class ExportedConversation:
     task: Mapping[str, Any]
 
     @property
+    def imported(self) -> bool:
+        """Return True for a conversation that another tool recorded: its turns have calls of any tool, or none."""
+        return (self.trajectory["source"] or "").startswith(f"{IMPORTED}:")
+
+    @property
+    def timed(self) -> bool:
+        """Return True if its rows were logged while it was held, and not when a file was imported."""
+        return self.run.get("kind") != IMPORTED
+
+    @property
+    def opening(self) -> list[dict[str, str]]:
+        """Return the messages before the first reply."""
+        return list(orjson.loads(self.trajectory["messages"] or "[]"))
+
+    @property
     def messages(self) -> list[dict[str, str]]:
         """Return the chat as the policy saw it: the opening, then its replies and the observations."""
-        opening = orjson.loads(self.trajectory["messages"] or "[]")
-        return [
-            *opening,
-            *(
-                message
-                for turn in self.turns
-                for message in (
-                    {"role": "assistant", "content": turn["message"] or ""},
-                    {"role": "user", "content": self.shown(turn)},
-                )
-            ),
-        ]
+        messages = self.opening
+        for turn in self.turns:
+            messages.append({"role": "assistant", "content": turn["message"] or ""})
+            if (observation := self.shown(turn)) is not None:
+                answered = self.imported and self.reply(turn).calls
+                messages.append({"role": "tool" if answered else "user", "content": observation})
+        return messages
 
-    def shown(self, turn: Mapping[str, Any]) -> str:
-        """Return what came back from a turn as the agent saw it, with the turns that it had left if it was shown them."""
+    def reply(self, turn: Mapping[str, Any]) -> Reply:
+        """Return the parts of a turn's reply. A call of a gym is one of our tool, and the first of a reply counts."""
+        message, thought = turn["message"] or "", turn["thought"] or ""
+        calls: list[tuple[str, Any]] = []
+        if not self.imported and turn["choice"] is not None:
+            calls = [(TOOL_NAME, {"choice": turn["choice"], "content": turn["content"]})]
+        elif self.imported and turn["content"] != turn["message"]:
+            calls = [(turn["choice"] or "", turn["content"]), *hermes_calls(message)[1:]]
+        text = message.partition("<tool_call>")[0].removesuffix("\n") if calls else message
+        if self.imported:
+            reasoning = thought.removesuffix(text).removesuffix("\n") if calls else thought
+        elif match := _THOUGHT.match(text):
+            reasoning, text = match[1].strip(), text[match.end() :]
+        else:
+            reasoning = ""
+        ids = (f"turn-{turn['turn']}" + f"-{n}" * (n > 1) for n in range(1, len(calls) + 1))
+        return Reply(
+            reasoning,
+            text,
+            [(call_id, name, _arguments(value)) for call_id, (name, value) in zip(ids, calls, strict=True)],
+        )
+
+    def shown(self, turn: Mapping[str, Any]) -> str | None:
+        """Return what came back from a turn as the agent saw it, with the turns that it had left if it was shown them.
+
+        None if nothing came back: at the end, and between two replies of another tool's agent.
+        """
         observation = turn["observation"] or ""
+        if not observation and (self.imported or turn is self.turns[-1]):
+            return None
         if turn is self.turns[-1] or not (turn["flags"] or 0) & Flag.TURNS_LEFT:
             return observation
-        opening = orjson.loads(self.trajectory["messages"])[-1]["content"]
-        return observation + turns_left_as_in(opening, self.trajectory["horizon"] - turn["turn"])
+        return observation + turns_left_as_in(self.opening[-1]["content"], self.trajectory["horizon"] - turn["turn"])
 
 
 def conversations(
@@ -114,6 +166,14 @@ def conversations(
             yield ExportedConversation(
                 about, trajectory, turns.get(traj_id, []), calls.get(traj_id, []), tasks.get(key, {})
             )
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """Return the arguments of a call as an object. Others, which may be any text, are its field ``arguments``."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    return value if isinstance(value, dict) else {"arguments": value}
 
 
 def _by_trajectory(warehouse: Warehouse, text: str, ids: list[int]) -> dict[int, list[dict[str, Any]]]:

@@ -1,7 +1,7 @@
 """Logs for Inspect (inspect-ai): one JSON file a policy, a sample a conversation, an epoch an attempt.
 
 Written from the published fields of its log format, version 2. A finished script opened them with the real package
-(data/finished-studies.md).
+(data/finished-studies.md). Numbers and times that are unknown are absent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 
 from warehouse.files.layout import write_atomically
-from warehouse.upkeep.exchange.atif import TOOL
 from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 
@@ -24,7 +23,7 @@ def write_inspect(conversations: Iterable[ExportedConversation], folder: Path) -
     folder.mkdir(parents=True, exist_ok=True)
     by_policy: dict[str, list[ExportedConversation]] = {}
     for conversation in conversations:
-        by_policy.setdefault(conversation.trajectory["policy"], []).append(conversation)
+        by_policy.setdefault(conversation.trajectory["policy"] or "", []).append(conversation)
     paths = []
     for number, (policy, policy_conversations) in enumerate(sorted(by_policy.items()), 1):
         log = _log(policy, policy_conversations, number)
@@ -37,14 +36,13 @@ def write_inspect(conversations: Iterable[ExportedConversation], folder: Path) -
 
 def _log(policy: str, conversations: Sequence[ExportedConversation], number: int) -> dict[str, Any]:
     rows = [conversation.trajectory for conversation in conversations]
-    run = conversations[0].run
+    run, timed = conversations[0].run, conversations[0].timed
     started, completed = (
         min(row["started_at"] or row["logged_at"] for row in rows),
         max(row["logged_at"] for row in rows),
     )
     scores = [row["score"] for row in rows if row["admitted"] and row["score"] is not None]
     ids = sorted({_id(row) for row in rows})
-    usage = {policy: _usage(rows)}
     metrics = {"mean": _metric("mean", fmean(scores))} if scores else {}
     if len(scores) > 1:
         metrics["stderr"] = _metric("stderr", stdev(scores) / len(scores) ** 0.5)
@@ -63,7 +61,7 @@ def _log(policy: str, conversations: Sequence[ExportedConversation], number: int
                 "samples": len(ids),
                 "sample_ids": ids,
             },
-            "model": f"userrl/{policy}",
+            "model": policy,
             "config": {"epochs": max(row["attempt"] for row in rows) + 1, "message_limit": None},
             "metadata": {key: run[key] for key in ("recipe", "profile", "seed", "backend", "code_version")},
             "packages": {},
@@ -77,29 +75,31 @@ def _log(policy: str, conversations: Sequence[ExportedConversation], number: int
                 {"name": "score", "scorer": "score", "scored_samples": len(scores), "params": {}, "metrics": metrics}
             ],
         },
-        "stats": {"started_at": _time(started), "completed_at": _time(completed), "model_usage": usage},
+        "stats": {
+            **({"started_at": _time(started), "completed_at": _time(completed)} if timed else {}),
+            "model_usage": _usage(policy, rows),
+        },
         "samples": [_sample(conversation) for conversation in conversations],
     }
 
 
 def _sample(exported: ExportedConversation) -> dict[str, Any]:
     row = exported.trajectory
-    opening = orjson.loads(row["messages"] or "[]")
-    messages = [{"role": message["role"], "content": message["content"] or ""} for message in opening]
-    for turn in exported.turns:
-        messages += _turn(turn, row["policy"], exported.shown(turn))
-    final = next((turn["message"] or "" for turn in reversed(exported.turns)), "")
+    policy = row["policy"] or ""
+    opening = [{"role": message["role"], "content": message["content"] or ""} for message in exported.opening]
+    messages = [*opening, *(message for turn in exported.turns for message in _turn(exported, turn, policy))]
+    final = exported.reply(exported.turns[-1]).text if exported.turns else ""
     # A conversation that was imported from a file without times has none.
     seconds = [row[key] for key in ("policy_seconds", "env_seconds") if row[key] is not None]
     score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
     sample = {
         "id": _id(row),
         "epoch": row["attempt"] + 1,
-        "input": messages[: len(opening)] or "",
+        "input": opening or "",
         "target": "",
         "messages": messages,
         "output": {
-            "model": row["policy"] or "",
+            "model": policy,
             "choices": [{"message": {"role": "assistant", "content": final}, "stop_reason": "stop"}],
         },
         "scores": {"score": score} if row["score"] is not None else {},
@@ -116,37 +116,48 @@ def _sample(exported: ExportedConversation) -> dict[str, Any]:
         },
         "store": {},
         "events": [],
-        "model_usage": {row["policy"] or "": _usage([row])},
+        "model_usage": _usage(policy, [row]),
         "total_time": sum(seconds) if seconds else None,
         "uuid": str(row["traj_id"]),
         "attachments": {},
     }
-    if not row["admitted"]:
+    if not row["admitted"] and not (exported.imported and row["stop_reason"] != "error"):
         reason = row["reject_reason"] or "could not be scored"
         sample["error"] = {"message": reason, "traceback": reason, "traceback_ansi": reason}
     return sample
 
 
-def _turn(turn: dict[str, Any], policy: str, shown: str) -> list[dict[str, Any]]:
-    about = {"turn": turn["turn"], "reward": turn["reward"], "advantage": turn["advantage"]}
+def _turn(exported: ExportedConversation, turn: dict[str, Any], policy: str) -> list[dict[str, Any]]:
+    reply, observation = exported.reply(turn), exported.shown(turn)
+    parts = [{"type": "reasoning", "reasoning": reply.reasoning}, {"type": "text", "text": reply.text}]
     agent: dict[str, Any] = {
         "role": "assistant",
-        "content": turn["message"] or "",
+        "content": parts if reply.reasoning else reply.text,
         "source": "generate",
         "model": policy,
-        "metadata": about,
+        "metadata": {"turn": turn["turn"], "reward": turn["reward"], "advantage": turn["advantage"]},
     }
-    if turn["choice"] is None:
-        return [agent, {"role": "user", "content": shown}]
-    call = f"turn-{turn['turn']}"
-    arguments = {"choice": turn["choice"], "content": turn["content"]}
-    agent["tool_calls"] = [{"id": call, "function": TOOL, "arguments": arguments, "type": "function"}]
-    return [agent, {"role": "tool", "content": shown, "tool_call_id": call, "function": TOOL}]
+    answer: dict[str, Any] = {"role": "user", "content": observation}
+    if reply.calls:
+        agent["tool_calls"] = [
+            {"id": call_id, "function": name, "arguments": arguments, "type": "function"}
+            for call_id, name, arguments in reply.calls
+        ]
+        call_id, name, _ = reply.calls[0]
+        answer = {"role": "tool", "content": observation, "tool_call_id": call_id, "function": name}
+    return [agent] if observation is None else [agent, answer]
 
 
-def _usage(rows: Sequence[Any]) -> dict[str, int]:
-    tokens_read, tokens_written = (sum(row[key] or 0 for row in rows) for key in ("prompt_tokens", "completion_tokens"))
-    return {"input_tokens": tokens_read, "output_tokens": tokens_written, "total_tokens": tokens_read + tokens_written}
+def _usage(policy: str, rows: Sequence[Any]) -> dict[str, dict[str, int]]:
+    """Return the tokens of all rows by model; a number is absent if one of the rows does not have it."""
+    counts = {
+        name: [row[column] for row in rows]
+        for name, column in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
+    }
+    usage = {name: sum(values) for name, values in counts.items() if None not in values}
+    if len(usage) == len(counts):
+        usage["total_tokens"] = sum(usage.values())
+    return {policy: usage} if usage else {}
 
 
 def _metric(name: str, value: float) -> dict[str, Any]:
