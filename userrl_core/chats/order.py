@@ -46,7 +46,7 @@ def _with_content(message: Any) -> Any:
     """Return a message with its ``parts`` as content, if it has no content (AI SDK, OpenTelemetry)."""
     if (
         not isinstance(message, dict)
-        or message.get("content") not in (None, "")
+        or message.get("content") not in (None, "", [])
         or not isinstance(message.get("parts"), list)
     ):
         return message

@@ -28,7 +28,7 @@ def messages_of(row: Mapping[str, Any], where: str) -> list[Any]:
     turns, messages = row.get("conversations"), row.get("messages")
     if turns and messages:
         broken(where, "it has both 'messages' and 'conversations'. Keep one")
-    if isinstance(turns, list):
+    if isinstance(turns, list) and (turns or not messages):
         messages = _of_sharegpt(turns, where)
     elif not isinstance(messages, list):
         broken(where, "a chat needs a list 'messages', or a list 'conversations' in ShareGPT")

@@ -378,3 +378,20 @@ def test_results_of_bedrock_follow_in_the_order_of_the_calls() -> None:
     late = [{"toolResult": {"toolUseId": n, "content": [{"text": f"text {n}"}]}} for n in ("b", "a")]
     messages = [QUESTION, {"role": "assistant", "content": use}, {"role": "user", "content": late}]
     assert [message["content"] for message in model_messages(messages, "x")[2:]] == ["text a", "text b"]
+
+
+@pytest.mark.parametrize("empty", [[], None, ""])
+def test_an_empty_list_beside_a_chat_hides_no_message(tmp_path: Path, empty: object) -> None:
+    row = {"conversations": empty, "messages": ANSWERED, "score": 1}
+    (chat,) = read(written(tmp_path / "chats.jsonl", row))
+    assert (len(chat.turns), chat.score) == (1, 1.0)
+    assert len(read_chats(tmp_path / "chats.jsonl")[0]["messages"]) == 2
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"conversations": turns, "messages": empty, "score": 1}))
+    assert (len(chat.turns), chat.score) == (1, 1.0)
+
+
+def test_parts_beside_an_empty_content_are_read(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": [], "parts": [{"type": "text", "text": "Yes?"}]}
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": [QUESTION, reply]}))
+    assert chat.turns[0].message == "Yes?"
