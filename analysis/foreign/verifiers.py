@@ -1,11 +1,11 @@
 """Saved rollouts of verifiers: ``results.jsonl`` (a rollout per line) and ``traces.jsonl`` (an episode per line).
 
-A file ``metadata.json`` in the same folder names the model and the environment of ``results.jsonl``.
+A file ``metadata.json`` in the same folder names the model and the environment of ``results.jsonl``. An episode may have
+several traces; its own fields are stored with each of them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ from analysis.foreign.conversation import (
     scored,
 )
 from analysis.foreign.dialogue import Chat, divided, task_of_opening
-from userrl_core.chats.stream import items
+from userrl_core.chats.stream import MAX_BYTES, items, value_of
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
 from userrl_core.user_path import open_file
 
-METADATA_BYTES = 2**20
 STOPS: Mapping[str, str] = {
     "max_turns_reached": "horizon",
     "max_turns": "horizon",
@@ -54,25 +53,43 @@ CALL_USAGE = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "tota
 
 def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
     """Yield the rollouts of either file."""
-    about = _metadata(path)
+    about: Mapping[str, Any] | None = None
     for where, row in items(path):
         if "traces" in row:
-            env = mapping(row.get("env") or {}, where, "env")
-            for trace in sequence(row["traces"], where, "traces"):
-                yield _trace(where, mapping(trace, where, "a trace"), name_of(env.get("id")))
+            yield from _episode(where, row)
         elif "nodes" in row:
             yield _trace(where, row, "")
         else:
+            about = _metadata(path.parent / "metadata.json") if about is None else about
             yield _rollout(where, row, about)
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
-    try:
-        with open_file(path.parent / "metadata.json") as file:
-            value = json.loads(file.read(METADATA_BYTES))
-    except (OSError, ValueError, RecursionError):
+    """Return what is said of all rollouts; {} without such a file. Raises BrokenFile for one that cannot be read."""
+    if not path.exists() and not path.is_symlink():
         return {}
-    return value if isinstance(value, dict) else {}
+    try:
+        with open_file(path) as file:
+            text = file.read(MAX_BYTES)
+    except OSError as error:
+        broken(str(path), f"it cannot be read ({error.strerror or error}). Mend it, or move it away")
+    return mapping(value_of(text, str(path)), str(path), "it")
+
+
+def _episode(where: str, row: Mapping[str, Any]) -> Iterator[ForeignConversation]:
+    """Yield the traces of an episode. One without a trace is a conversation without messages, which has its fields."""
+    env = mapping(row.get("env") or {}, where, "env")
+    name, settings = name_of(env.get("id")), other_fields(env, ("id",))
+    episode = other_fields({**row, "env": settings}, ("traces",))
+    traces = [mapping(trace, where, "a trace") for trace in sequence(row["traces"], where, "traces")]
+    if not traces:
+        yield _trace(where, episode, name)
+    for trace in traces:
+        conversation = _trace(where, trace, name)
+        # The episode's task is its traces' own.
+        if about := {key: value for key, value in episode.items() if value != trace.get(key)}:
+            conversation.info["episode"] = about
+        yield conversation
 
 
 def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> ForeignConversation:

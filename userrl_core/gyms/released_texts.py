@@ -211,12 +211,14 @@ def published_root(texts: str | Path | None) -> Path:
 
 @lru_cache(maxsize=8)
 def rows_by_id(path: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the objects of a released JSON list by their ``id``; empty if the copy lacks the file or it is unreadable."""
+    """Return the objects of a released JSON list by their ``id``; empty if the copy lacks the file. Raises ConfigError."""
+    if not path.exists():
+        return {}
     try:
         with open_file(path) as file:
             rows = orjson.loads(file.read())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ConfigError("prompts.unreadable", f"{path} is not a readable JSON file ({error}).") from None
     return {str(row.get("id")): row for row in rows if isinstance(row, dict)}
 
 

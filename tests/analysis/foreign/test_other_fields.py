@@ -357,3 +357,57 @@ def test_what_cannot_be_recognised_is_named_with_its_remedy(tmp_path: Path, cont
 def test_a_log_without_a_conversation_is_named_by_its_path(tmp_path: Path) -> None:
     with raises("import.broken_file", f"{tmp_path / 'log.json'}: the file has no conversation"):
         read(written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": []}))
+
+
+TRACE = {"nodes": [{"message": SAID, "sampled": True}], "rewards": {"r": 1}, "task": {"key": "k"}}
+
+
+def test_fields_of_an_episode_are_stored_with_its_traces(tmp_path: Path) -> None:
+    env = {"id": "e", "args": {"x": 1}}
+    episode = {"env": env, "id": "ep9", "reward": 0.5, "task": {"key": "k"}, "errors": [], "traces": [TRACE, TRACE]}
+    chats = read(written(tmp_path / "traces.jsonl", episode))
+    assert [chat.gym for chat in chats] == ["e", "e"]
+    assert [chat.info["episode"] for chat in chats] == [{"env": {"args": {"x": 1}}, "id": "ep9", "reward": 0.5}] * 2
+
+
+def test_an_episode_without_a_trace_is_a_conversation_without_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    failed = {"env": {"id": "e"}, "task": {"key": "k"}, "errors": [{"type": "Timeout"}], "reward": 0, "traces": []}
+    path = written(tmp_path / "traces.jsonl", {"env": {"id": "e"}, "traces": [TRACE]}, failed)
+    _, chat = read(path)
+    assert (chat.gym, chat.task_id, chat.score, chat.reject_reason, chat.turns) == (
+        *("e", "k", None),
+        *("the rollout failed: Timeout", []),
+    )
+    (run,) = userrl.import_logs(path)
+    assert (run.policies[0].conversations, run.policies[0].scored) == (2, 1)
+    assert run.not_stored == {"field errors": 1, "field reward": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (b'{"env_id": "e"', "metadata.json: it is not JSON"),
+        (b"[]", "metadata.json: it is not a JSON object"),
+        (b"\xff", "metadata.json: it is not UTF-8 text"),
+        (None, "metadata.json: it cannot be read"),
+    ],
+)
+def test_metadata_beside_rollouts_that_cannot_be_read_is_refused(
+    tmp_path: Path, content: bytes | None, fact: str
+) -> None:
+    path = written(tmp_path / "results.jsonl", ROWS["verifiers"])
+    if content is None:
+        (tmp_path / "metadata.json").symlink_to(tmp_path / "absent")
+    else:
+        (tmp_path / "metadata.json").write_bytes(content)
+    with raises("import.broken_file", fact):
+        read(path)
+    assert len(read(written(tmp_path / "traces.jsonl", TRACE))) == 1  # says itself what it is
+
+
+def test_metadata_of_more_than_a_megabyte_is_read_whole(tmp_path: Path) -> None:
+    written(tmp_path / "metadata.json", {"notes": "x" * 2**20, "env_id": "e"})
+    assert read(written(tmp_path / "results.jsonl", ROWS["verifiers"]))[0].gym == "e"

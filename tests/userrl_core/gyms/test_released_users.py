@@ -18,7 +18,7 @@ from tests.userrl_core.gyms.released_copy import FILES, write_copy
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.published import released_tool
 from userrl_core.gyms.registry import released_module
-from userrl_core.gyms.released_texts import Source, hashes
+from userrl_core.gyms.released_texts import Source, hashes, rows_by_id
 from userrl_core.interact import InteractCall
 from userrl_core.judging.released import read_scores
 from userrl_core.records import Task
@@ -298,6 +298,13 @@ def test_a_call_quoted_in_the_thinking_is_not_read_as_tarls_scores(scores: dict[
 def test_other_marks_of_tarls_judge_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"score|object"):
         read_scores(text, 3)
+
+
+def test_released_rows_that_cannot_be_read_are_refused_and_absent_ones_are_none(tmp_path: Path) -> None:
+    assert rows_by_id(tmp_path / "absent.json") == {}
+    (tmp_path / "cut.json").write_text('[{"id": 1}')
+    with raises("prompts.unreadable", "cut.json is not a readable JSON file"):
+        rows_by_id(tmp_path / "cut.json")
 
 
 def test_the_copy_has_no_text_of_the_released_repositories() -> None:
