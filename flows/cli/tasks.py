@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -192,15 +193,21 @@ def import_tasks(
         return
     if len(sources) != 1:
         raise ConfigError("argument.conflict", "--gym reads one clone. Give --from once, or omit --gym.")
-    tasks = load_published(gym, sources[0])
-    path = imported_tasks(gym)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tasks = load_published(gym, sources[0])
+    path, notes = imported_tasks(gym), [str(warning.message) for warning in caught]
     write_tasks(path, tasks)
     counts: Counter[str] = Counter(task.split for task in tasks)
     if as_json:
-        typer.echo(plain_json({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))
+        typer.echo(
+            plain_json({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}, "notes": notes})
+        )
         return
     split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
     typer.echo(f"{len(tasks):,} {gym} tasks ({split}) in {path}.")
+    for note in notes:
+        typer.echo(plain(note))
     typer.echo(f"Next: userrl tasks validate {gym}; train on them with gyms.{gym}.published: imported in a recipe")
 
 

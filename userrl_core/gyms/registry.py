@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
@@ -289,6 +290,12 @@ def load_published(name: str, path: str | Path) -> list[Task]:
     if not published:
         raise TaskError(
             "task.none_left", f"The files in {root} hold no task of gym '{name}'. Copy them again from the release."
+        )
+    task_id, count = Counter(task.id for task in published).most_common(1)[0]
+    if count > 1:
+        raise TaskError(
+            "task.duplicate",
+            f"The files in {root} hold {count} tasks of gym '{name}' with the id '{task_id}'. Keep one of them.",
         )
     return published
 

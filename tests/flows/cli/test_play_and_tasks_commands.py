@@ -142,6 +142,15 @@ def test_import_prints_counts_and_the_tasks_are_listed_and_validated(tmp_path: P
     assert json.loads(checked.output) == [{"solved": 5}]
 
 
+def test_import_says_how_many_problems_it_skipped_and_why(tmp_path: Path) -> None:
+    rows = [{"problem": "What is 1 + 1?", "answer": "2"}, {"problem": "Half?", "answer": "1/2"}]
+    (tmp_path / "deepscaler.json").write_text(json.dumps(rows))
+    sentence = f"{tmp_path / 'deepscaler.json'}: 1 of 2 problems were skipped: 1 without a whole number as answer."
+    assert sentence in call("tasks", "import", "--from", str(tmp_path), "--gym", "math").output.splitlines()
+    done = call("tasks", "import", "--from", str(tmp_path), "--gym", "math", "--json")
+    assert (json.loads(done.output)["train"], json.loads(done.output)["notes"]) == (1, [sentence])
+
+
 def test_tasks_without_a_gold_are_counted_as_not_provable_and_never_as_solved(tmp_path: Path) -> None:
     root = persuade_sample(tmp_path / "released", row("a"), row("b"), row("c"))
     call("tasks", "import", "--from", str(root), "--gym", "persuade")

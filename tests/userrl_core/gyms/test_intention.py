@@ -215,6 +215,17 @@ def test_a_published_row_without_its_environment_entry_is_named(tmp_path: Path) 
         load_published("intention", root)
 
 
+def test_two_published_entries_with_one_id_are_refused_if_they_differ(tmp_path: Path) -> None:
+    root = write_sample(tmp_path, {})
+    path = root / "gyms/IntentionGym/intentiongym/data/all_intentions_train.json"
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps([*entries, entries[0]]))
+    assert [task.id for task in load_published("intention", root)] == ["a", "c"]
+    path.write_text(json.dumps([*entries, entries[0] | {"task": "Something else."}]))
+    with raises("task.duplicate", f"entry {len(entries)}", "id 'a'"):
+        load_published("intention", root)
+
+
 def test_a_sample_in_the_published_format_loads(tmp_path: Path) -> None:
     loaded = load_published("intention", write_sample(tmp_path, {}))
     assert [(t.id, t.split, t.source) for t in loaded] == [

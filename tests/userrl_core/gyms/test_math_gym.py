@@ -93,15 +93,25 @@ def test_of_published_problems_those_with_a_whole_number_as_answer_are_taken_eac
         {"problem": "What is 6 * 7?", "answer": "42"},
         {"problem": "How many?", "answer": "$-12{,}500$"},
         {"problem": "How many more?", "answer": 7},
+        {"problem": "And with a point?", "answer": 4.0},
         *(
             {"problem": f"No whole number: {text}", "answer": text}
             for text in ("\\frac{1}{2}", "3.5", "5 cm", "1,23", "")
         ),
     ]
     (tmp_path / "deepscaler.json").write_text(json.dumps(rows))
-    found = load_published("math", tmp_path)
-    assert [task.payload["answer"] for task in found] == [42, -12500, 7]
+    skipped = "6 of 10 problems were skipped: 1 repeated, 5 without a whole number as answer"
+    with pytest.warns(UserWarning, match=skipped):
+        found = load_published("math", tmp_path)
+    assert [task.payload["answer"] for task in found] == [42, -12500, 7, 4]
     assert all(validate(task).ok and task.split == "train" for task in found)
     (tmp_path / "deepscaler.json").write_text('[{"answer": "1"}]')
     with raises("task.invalid_field", "entry 0", "'problem'"):
+        load_published("math", tmp_path)
+
+
+def test_a_published_problem_with_two_answers_is_refused(tmp_path: Path) -> None:
+    rows = [{"problem": "What is 1 + 1?", "answer": answer} for answer in ("2", "3")]
+    (tmp_path / "deepscaler.json").write_text(json.dumps(rows))
+    with raises("task.duplicate", "entry 1", "the answer is 3", "earlier entry with this problem has 2"):
         load_published("math", tmp_path)

@@ -208,6 +208,11 @@ def test_a_bad_published_row_names_its_file_index_and_field(tmp_path: Path) -> N
         load_published("persuade", root)
 
 
+def test_published_tasks_that_share_an_id_are_refused(tmp_path: Path) -> None:
+    with raises("task.duplicate", "2 tasks of gym 'persuade' with the id 'a'"):
+        load_published("persuade", write_sample(tmp_path, row("a"), row("a", "Another claim."), row("c")))
+
+
 async def test_all_published_tasks_load_with_the_counts_of_table_2_and_can_be_trained_on_offline() -> None:
     published_tasks = load_published("persuade", published("userrl"))
     assert sum(t.split == "test" for t in published_tasks) == 42

@@ -17,6 +17,7 @@ from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
 
 ID = "hotel:2-7|flight:2-1"
+TRAINED = "hotel:2-8|flight:2-1"
 
 
 def make_aspect(letter: str, arguments: dict[str, str], preferences: list[list[str]]) -> dict[str, Any]:
@@ -89,11 +90,11 @@ def write_release(root: Path, entry: dict[str, Any] | None, rows: list[dict[str,
     folder = root / "data/travel22_multiturn_onechoice"
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows or [make_row()]), folder / "test.parquet")
-    pq.write_table(pa.Table.from_pylist([make_row()]), folder / "train.parquet")
+    pq.write_table(pa.Table.from_pylist([make_row(TRAINED)]), folder / "train.parquet")
     if entry is not None:
         place = root / "gyms/TravelGym/travelgym/data"
         place.mkdir(parents=True)
-        (place / "travelgym_data_22.json").write_text(json.dumps({ID: entry}))
+        (place / "travelgym_data_22.json").write_text(json.dumps({ID: entry, TRAINED: entry}))
     return root
 
 
@@ -155,6 +156,13 @@ def test_a_bad_option_entry_names_file_entry_and_field(tmp_path: Path, path: lis
     with raises("task.invalid_field", message) as caught:
         gyms.load_published("travel", write_release(tmp_path, changed_entry(path, value)))
     assert "travelgym_data_22.json, entry" in str(caught.value)
+
+
+def test_two_options_of_an_aspect_with_one_id_are_refused(tmp_path: Path):
+    entry = make_entry()
+    entry["hotel"]["options"]["wrong"].append({**entry["hotel"]["options"]["noise"][0], "name": "another"})
+    with raises("task.duplicate", "field 'hotel'", "two options have the id 'H14'"):
+        gyms.load_published("travel", write_release(tmp_path, entry))
 
 
 @pytest.mark.parametrize(

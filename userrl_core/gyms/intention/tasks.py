@@ -49,7 +49,7 @@ def load_published(root: Path) -> list[Task]:
     Raises TaskError.
     """
     splits = released_splits(root, ROWS, "id")
-    published, seen = [], set[str]()
+    published: dict[str, Task] = {}
     for name in ("all_intentions_train.json", "all_intentions_test.json"):
         path = root / FOLDER / name
         for index, row in enumerate(read_json(path, list)):
@@ -60,11 +60,12 @@ def load_published(root: Path) -> list[Task]:
                 "details": _published_details(row, path, index),
             }
             # The environment's files hold 687 further tasks without a released row (table 2 counts 380 and 40).
-            if key in splits and key not in seen:
-                seen.add(key)
-                published.append(Task("intention", key, splits[key], payload, source="published:userrl"))
-    check_names(splits, seen, "the table of released rows", str(root / FOLDER))
-    return published
+            if key in splits:
+                task = Task("intention", key, splits[key], payload, source="published:userrl")
+                if published.setdefault(key, task) != task:
+                    raise TaskError("task.duplicate", f"{path}, entry {index}: another entry has the id '{key}' too.")
+    check_names(splits, published, "the table of released rows", str(root / FOLDER))
+    return list(published.values())
 
 
 def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[dict[str, Any]]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.records import Task
@@ -43,19 +45,36 @@ def load_published(root: Path) -> list[Task]:
     """Return DeepScaleR's problems, or others in its format: a JSON list of ``problem`` and ``answer`` in
     ``root/deepscaler.json``.
 
-    Keeps only problems whose answer is a whole number, each problem once (TARL 4.1). All are training tasks. Raises TaskError
-    with file, index and field.
+    Keeps only problems whose answer is a whole number, each problem once (TARL 4.1), and warns of the others with their number.
+    All are training tasks. Raises TaskError with file, index and field, and for a problem with two answers.
     """
-    path, by_id = root / DEEPSCALER, dict[str, Task]()
-    for index, row in enumerate(read_json(path, list)):
+    path, by_id, skipped = root / DEEPSCALER, dict[str, Task](), Counter[str]()
+    rows = read_json(path, list)
+    for index, row in enumerate(rows):
         question = text_field(row, "problem", path, index).strip()
         answer = row.get("answer")
+        if isinstance(answer, float) and answer.is_integer():
+            answer = int(answer)
         text = str(answer).strip().strip("$").replace("{,}", ",") if isinstance(answer, (str, int)) else ""
         if isinstance(answer, bool) or not WHOLE.fullmatch(text):
+            skipped["without a whole number as answer"] += 1
             continue
         key = content_hash(["math", question])
-        payload = {"question": question, "answer": int(text.replace(",", ""))}
-        by_id.setdefault(key, Task("math", key, "train", payload, "published:deepscaler"))
+        task = Task(
+            "math", key, "train", {"question": question, "answer": int(text.replace(",", ""))}, "published:deepscaler"
+        )
+        if key in by_id:
+            skipped["repeated"] += 1
+        if by_id.setdefault(key, task) != task:
+            raise TaskError(
+                "task.duplicate",
+                f"{path}, entry {index}: the answer is {text}, and an earlier entry with this problem has "
+                f"{by_id[key].payload['answer']}. Keep the right one.",
+            )
+    if skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        sentence = f"{path}: {skipped.total():,} of {len(rows):,} problems were skipped: {reasons}."
+        warnings.warn(sentence, UserWarning, stacklevel=2)
     return list(by_id.values())
 
 

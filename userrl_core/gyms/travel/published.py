@@ -153,6 +153,8 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
         for option in options[kind]:
             if not isinstance(option, dict) or not isinstance(option.get("id"), str):
                 raise TaskError("task.invalid_field", f"{where}: an option of '{kind}' has no id.")
+            if option["id"] in by_id:
+                raise TaskError("task.duplicate", f"{where}: two options have the id '{option['id']}'.")
             # Type and reason are the judge's knowledge; the agent sees the other fields.
             visible = {key: value for key, value in option.items() if key not in ("type", "reason")}
             by_id[option["id"]] = visible
