@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
+from curricula.options import check_new_options
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
@@ -21,7 +22,6 @@ from userrl_core.gyms.registry import (
     not_installed,
     tasks,
 )
-from userrl_core.served.client import check_extra_body
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
@@ -58,6 +58,10 @@ def check_gym_options(recipe: Recipe) -> None:
             parse_config(kind, setup.config)
             parse_config(kind, {**setup.config, **setup.evaluation})
             check_task_options(gym, setup.tasks)
+    for planned in recipe.planned_stages:
+        for gym, options in planned.stage.tasks.items():
+            if _installed(gym) is not None:
+                check_task_options(gym, options)
 
 
 def to_install(recipe: Recipe) -> list[str]:
@@ -78,11 +82,14 @@ def check_users(recipe: Recipe) -> None:
         for user in (recipe.gym(gym).user, demonstrated, evaluated):
             if user is not None and (user.options if user.kind == "rule" else user.kind not in USER_KINDS):
                 make(gym, user=(user.kind, user.options))
-            if user is not None and user.kind == "openai":
-                check_extra_body(user.options.get("extra_body"))
-    for block in (recipe.judge, recipe.intervention):
-        if block is not None:
-            check_extra_body(block.options.get("extra_body"))
+    users = {f"gyms.{gym}.user": setup.user for gym, setup in recipe.gyms.items()}
+    blocks = {"demonstrations.user": recipe.demonstrations.user, "evaluate.user": recipe.evaluate.user, **users}
+    for label, user in blocks.items():
+        if user is not None:
+            check_new_options(user.kind, user.options, user.population, label)
+    for label, judge in {"judge": recipe.judge, "intervention": recipe.intervention}.items():
+        if judge is not None:
+            check_new_options("openai", judge.options, None, label)
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:

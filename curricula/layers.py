@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, PositiveInt
+
 from curricula.merge import Layer, Merged, Rank
+from curricula.validation import validated
 from curricula.yaml_files import HERE, find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, unchanged
+from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 
@@ -61,15 +65,19 @@ YOURS = "yours"
 """The source of values in a person's file without a source. The source of the extended recipe does not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A gym at the size of a profile.
+class SmallTokens(Settings):
+    """Maximum tokens of the opening (prompt), of one reply and of one turn (reply and answer)."""
 
-    tasks: its small tier. tokens: maximum tokens of the opening (prompt), of one reply and of one turn (reply and answer).
-    """
+    prompt: PositiveInt
+    reply: PositiveInt
+    turn: PositiveInt
 
-    tasks: Mapping[str, Any] = field(default_factory=dict)
-    tokens: Mapping[str, int] = field(default_factory=dict)
+
+class Small(Settings):
+    """A gym at the size of a profile. tasks: its small tier."""
+
+    tasks: dict[str, Any] = Field(default_factory=dict)
+    tokens: SmallTokens | None = None
 
 
 @dataclass(slots=True)
@@ -314,11 +322,8 @@ def _named_gyms(shipped: Sequence[_RecipeFile]) -> tuple[str, ...]:
 
 
 def _small(block: Any, where: str) -> dict[str, Small]:
-    small = {}
-    for gym, setup in _fields(block, where, "small").items():
-        fields = _fields(setup, where, f"small.{gym}")
-        small[str(gym)] = Small(fields.get("tasks", {}), fields.get("tokens", {}))
-    return small
+    setups = {str(gym): _fields(setup, where, f"small.{gym}") for gym, setup in _fields(block, where, "small").items()}
+    return {gym: validated(Small, setup, f"{where}, small.{gym}") for gym, setup in setups.items()}
 
 
 def _for_profile(parts: Sequence[_RecipeFile], name: str, rank: Rank) -> list[Layer]:

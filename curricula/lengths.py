@@ -51,15 +51,14 @@ def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
 
 def _fit_tokens(merged: Merged, small: Mapping[str, Small], gyms: Iterable[str], before: int, horizon: int) -> None:
     """Make room for every turn of the longest conversation, never less than the profile gives."""
-    token_limits = [small[gym].tokens for gym in gyms if gym in small and small[gym].tokens]
+    token_limits = [tokens for gym in gyms if gym in small and (tokens := small[gym].tokens) is not None]
     if not token_limits:
         longer = int(merged.get("algorithm.max_response_tokens", 8192)) * horizon // max(before, 1)
         _grow(merged, "algorithm.max_response_tokens", longer)
         return
-    prompt, reply, turn = (max(tokens[role] for tokens in token_limits) for role in ("prompt", "reply", "turn"))
-    _grow(merged, "algorithm.max_prompt_tokens", prompt)
-    _grow(merged, "algorithm.max_tokens", reply)
-    _grow(merged, "algorithm.max_response_tokens", turn * horizon)
+    _grow(merged, "algorithm.max_prompt_tokens", max(tokens.prompt for tokens in token_limits))
+    _grow(merged, "algorithm.max_tokens", max(tokens.reply for tokens in token_limits))
+    _grow(merged, "algorithm.max_response_tokens", max(tokens.turn for tokens in token_limits) * horizon)
     context = int(merged.get("algorithm.max_prompt_tokens", 0)) + int(merged.get("algorithm.max_response_tokens", 0))
     _grow(merged, "model.max_context", context)
     _grow(merged, "cold_start.cutoff", context)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from curricula.recipe import Origin, Recipe
 from curricula.unread import name_unread
 from curricula.validation import validated
 from curricula.yaml_files import check_size, stem
+from userrl_core.errors import UserRLError
 
 MACHINE = "this machine's CPU"
 """The origin of a value that depends on the machine."""
@@ -72,13 +74,14 @@ def draft(
         merged.add(layer)
     label = str(merged.values.get("name", name))
     merged.override(overrides or {})
-    sentences = _fit(files, merged, profile)
-    if merged.get("model.dtype") == AUTO:
-        merged.set("model.dtype", cpu_dtype(), MACHINE, Rank.PROFILE)
     resolved = files.resolved_profile is not None and (profile is None or stem(profile) == files.resolved_profile)
-    absent = {} if resolved else use_published(merged, data_folder, keys)
-    if not resolved:
-        verify_by_writes(merged)
+    with _naming_wrong_values(merged, label):
+        sentences = _fit(files, merged, profile)
+        if merged.get("model.dtype") == AUTO:
+            merged.set("model.dtype", cpu_dtype(), MACHINE, Rank.PROFILE)
+        absent = {} if resolved else use_published(merged, data_folder, keys)
+        if not resolved:
+            verify_by_writes(merged)
     merged.values["profile"] = stem(profile) if profile is not None else files.resolved_profile
     return Draft(merged, label, profile is not None, absent, tuple(sentences), files.resolved_profile is not None)
 
@@ -118,8 +121,9 @@ class Draft:
         trains: False leaves out whether the tasks of training can be solved within their horizons, which takes a second.
         Raises ConfigError for a value out of range or a refusal.
         """
-        if self.sized and count_epochs(self.merged, counted):
-            vars(self).pop("recipe", None)
+        with _naming_wrong_values(self.merged, self.label):
+            if self.sized and count_epochs(self.merged, counted):
+                vars(self).pop("recipe", None)
         check_gym_names(self.recipe)
         check_gym_options(self.recipe)
         check_users(self.recipe)
@@ -132,6 +136,18 @@ class Draft:
 def from_resolved(values: Mapping[str, Any]) -> Recipe:
     """Return the recipe described by `Recipe.resolved`. Raises ConfigError if it does not fit."""
     return validated(Recipe, values, "resolved recipe")
+
+
+@contextmanager
+def _naming_wrong_values(merged: Merged, label: str) -> Iterator[None]:
+    """Raise ConfigError, with the key, for a value that these steps cannot compute with. They come before the recipe is checked."""
+    try:
+        yield
+    except UserRLError:
+        raise
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        validated(Recipe, merged.values, f"recipe '{label}'")
+        raise
 
 
 def _fit(files: Sources, merged: Merged, profile: str | Path | None) -> list[str]:

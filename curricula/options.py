@@ -13,9 +13,11 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.population import population
 from userrl_core.gyms.released_texts import Prompts
 from userrl_core.key_names import names_a_key
-from userrl_core.served.client import ChatServer, is_address
+from userrl_core.served.client import ChatServer, check_extra_body, is_address
+from userrl_core.settings import refuse_truth_values
 from userrl_core.suggest import nearest
 
 INSTEAD = "set the key in the environment variable that api_key_env names (default: OPENAI_API_KEY)"
@@ -69,12 +71,34 @@ def _check_server(options: Mapping[str, Any]) -> None:
     if options.get("prompts", "ours") not in get_args(Prompts):
         raise ConfigError("user.bad_option", f"prompts must be {' or '.join(get_args(Prompts))}")
     try:
-        ChatServer(**{name: value for name, value in options.items() if name not in USER_OPTIONS})
+        _server(options)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(
             "user.bad_option", f"option {first['loc'][0]}: {first['msg'].removeprefix('Value error, ').lower()}"
         ) from None
+
+
+def _server(options: Mapping[str, Any]) -> ChatServer:
+    return ChatServer(**{name: value for name, value in options.items() if name not in USER_OPTIONS})
+
+
+def check_new_options(kind: str, options: Mapping[str, Any], ranges: Any, label: str) -> None:
+    """Raise ConfigError for options and for ranges of a population that earlier versions took.
+
+    They are not refused with the rest: a recipe that was stored before these rules still opens. label: the key of the block.
+    """
+    given: dict[str, Any] = {}
+    read: dict[str, Any] = {}
+    if kind == "openai":
+        check_extra_body(options.get("extra_body"))
+        given["options"], read["options"] = options, _server(options)
+    if isinstance(ranges, Mapping):
+        given["population"], read["population"] = ranges, population(ranges)
+    try:
+        refuse_truth_values(given, read)
+    except ValueError as error:
+        raise ConfigError("recipe.invalid_value", f"{label}.{error}.") from None
 
 
 def _names(value: Any) -> list[str]:

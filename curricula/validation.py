@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.served.retry import redact
+from userrl_core.settings import refuse_truth_values
 from userrl_core.suggest import nearest
 
 M = TypeVar("M", bound=BaseModel)
@@ -20,33 +21,11 @@ def validated(kind: type[M], values: Mapping[str, Any], label: str) -> M:
         model = kind.model_validate(dict(values))
     except ValidationError as error:
         raise _config_error(error, f"{label[0].upper()}{label[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
-
-    number = next(_truth_values(values, model), None)
-    if number is not None:
-        raise ConfigError(
-            "recipe.invalid_value",
-            f"{label[0].upper()}{label[1:]}: {number[1:]} is a truth value (true, yes or on in YAML). Give a number.",
-        )
+    try:
+        refuse_truth_values(values, model)
+    except ValueError as error:
+        raise ConfigError("recipe.invalid_value", f"{label[0].upper()}{label[1:]}: {error}.") from None
     return model
-
-
-def _truth_values(given: Any, read: Any, key: str = "") -> Iterator[str]:
-    """Yield the keys, each after a dot, whose given truth value was read as a number: pydantic takes true as 1."""
-    if isinstance(given, bool):
-        if isinstance(read, (int, float)) and not isinstance(read, bool):
-            yield key
-    elif isinstance(given, Mapping):
-        fields = (
-            {info.alias or name: getattr(read, name) for name, info in type(read).model_fields.items()}
-            if isinstance(read, BaseModel)
-            else read
-        )
-        if isinstance(fields, Mapping):
-            for name in (name for name in given if name in fields):
-                yield from _truth_values(given[name], fields[name], f"{key}.{name}")
-    elif isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
-        for index, (given_item, read_item) in enumerate(zip(given, read, strict=False)):
-            yield from _truth_values(given_item, read_item, f"{key}.{index}")
 
 
 def _config_error(error: ValidationError, sentence: str) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -44,3 +44,31 @@ class Settings(BaseModel):
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
         return copy
+
+
+def refuse_truth_values(given: Any, read: Any) -> None:
+    """Raise ValueError, with the key, for a given truth value that was read as a number: pydantic takes true as 1.
+
+    given: the values as a person wrote them. read: the model that was made of them.
+    """
+    if (key := next(_truth_values(given, read), None)) is not None:
+        raise ValueError(f"{key[1:]} is a truth value (true, yes or on in YAML); give a number")
+
+
+def _truth_values(given: Any, read: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys of these truth values, each after a dot."""
+    if isinstance(given, bool):
+        if isinstance(read, (int, float)) and not isinstance(read, bool):
+            yield key
+    elif isinstance(given, Mapping):
+        fields = (
+            {info.alias or name: getattr(read, name) for name, info in type(read).model_fields.items()}
+            if isinstance(read, BaseModel)
+            else read
+        )
+        if isinstance(fields, Mapping):
+            for name in (name for name in given if name in fields):
+                yield from _truth_values(given[name], fields[name], f"{key}.{name}")
+    elif isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
+        for index, (given_item, read_item) in enumerate(zip(given, read, strict=False)):
+            yield from _truth_values(given_item, read_item, f"{key}.{index}")

@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -367,6 +368,61 @@ def test_a_recipe_of_ones_own(write):
 def test_broken_files_are_refused_in_one_sentence(write, text, code, fact):
     with raises(code, fact):
         load(write(text), None)
+
+
+ONE_STAGE = [{"steps": 3, "horizon": 4, "mix": {"wish": 1}}]
+
+
+def openai(**options):
+    return {"kind": "openai", "options": {"model": "m", **options}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code", "fact"),
+    [
+        ("gyms.wish.user", {"population": {"hesitation": True}}, "recipe.invalid_value", "hesitation is a truth value"),
+        ("evaluate.user", {"population": {"patience": {"of": [3, True]}}}, "recipe.invalid_value", "patience.of.1 is"),
+        ("evaluate.user", {"population": {"patience": {"of": [math.inf]}}}, "user.bad_option", "patience: "),
+        ("gyms.wish.config", {"step_penalty": True}, "gym.bad_option", "step_penalty is a truth value"),
+        ("gyms.wish.evaluation", {"step_penalty": math.nan}, "gym.bad_option", "step_penalty"),
+        ("gyms.agentgym.tasks", {"first": True}, "task.bad_option", "first is a truth value"),
+        ("stages.*.tasks", {"wish": {"sizes": [True]}}, "task.bad_option", "not [True]"),
+        ("evaluate.user", openai(temperature=True), "recipe.invalid_value", "options.temperature is a truth"),
+        ("demonstrations.user", openai(timeout=math.inf), "user.bad_option", "option timeout"),
+        ("judge", {"model": "m", "options": {"retries": True}}, "recipe.invalid_value", "judge.options.retries is a truth"),
+    ],
+)  # fmt: skip
+def test_a_number_in_a_free_block_is_neither_a_truth_value_nor_infinite(key, value, code, fact):
+    with raises(code, fact):
+        curricula.load("equalized-r2g", "laptop", {key: value})
+
+
+@pytest.mark.parametrize("profile", ["laptop", "qwen3-8b"])
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"evaluate.horizon": "abc", "stages": ONE_STAGE}, "evaluate.horizon"),
+        ({"evaluate.horizon": math.nan, "stages": ONE_STAGE}, "evaluate.horizon"),
+        ({"algorithm.max_response_tokens": "abc", "stages": ONE_STAGE}, "algorithm.max_response_tokens"),
+        ({"demonstrations.top_k": "x"}, "demonstrations.top_k"),
+        ({"demonstrations.episodes": math.inf}, "demonstrations.episodes"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named_where_lengths_are_computed_with_it(profile, overrides, key):
+    with raises("recipe.invalid_value", key):
+        curricula.load("equalized-r2g", profile, overrides)
+
+
+def test_a_recipe_that_was_stored_with_a_truth_value_still_opens():
+    stored = curricula.load("equalized-r2g", "laptop").resolved()
+    stored["gyms"]["wish"]["user"]["population"] = {"hesitation": True}
+    assert curricula.from_resolved(stored).gym("wish").user.population == {"hesitation": True}
+
+
+def test_a_profile_with_a_misspelt_size_of_a_gym_is_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text("small: {travel: {taks: {tier: tiny}}}\n")
+    with raises("recipe.unknown_key", "small.travel", "did you mean 'tasks'"):
+        curricula.load("equalized-r2g", tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize("profiles", ["3", "{laptop-quick: 3}", "{laptop-quick: [1]}"])

@@ -18,6 +18,7 @@ from userrl_core.errors import ConfigError, GymError, TaskError
 from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.interact import CHOICES, InteractCall
 from userrl_core.records import ModelCall, Task
+from userrl_core.settings import refuse_truth_values
 
 
 class GymConfig(BaseModel):
@@ -293,11 +294,13 @@ def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymCon
                 "gym.bad_option", f"Gym '{gym_type.name}' has no option '{key}'. It has {', '.join(sorted(fields))}."
             )
     try:
-        return gym_type.config_type(**options)
+        config = gym_type.config_type(**options)
+        refuse_truth_values(options, config)
     except ValueError as error:
         raise ConfigError(
             "gym.bad_option", f"Gym '{gym_type.name}' cannot use these options: {_first_line(error)}"
         ) from error
+    return config
 
 
 def _first_line(error: ValueError) -> str:

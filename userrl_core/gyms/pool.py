@@ -39,7 +39,7 @@ def draw_tasks(pool: Sequence[Task], n: int, seed: int | str, name: str) -> list
 def check_sizes(sizes: Iterable[int], most: int, name: str) -> list[int]:
     """Return the sizes. name: of what has them. Raises ConfigError for none, and for one that is not from 1 to ``most``."""
     chosen = list(sizes)
-    unknown = [size for size in chosen if size not in range(1, most + 1)]
+    unknown = [size for size in chosen if isinstance(size, bool) or size not in range(1, most + 1)]
     if unknown or not chosen:
         raise ConfigError("task.bad_option", f"{name} 1 to {most}, not {unknown or 'none'}. Correct the option.")
     return chosen

@@ -14,19 +14,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash, derive_seed
+from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class OneOf(BaseModel):
+class OneOf(Settings):
     """A trait that has one of several values, all equally likely."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     of: tuple[Annotated[float, Field(ge=0.0)], ...] = Field(min_length=1)
     """The values."""
@@ -41,13 +40,11 @@ Move = Literal["tells", "forgets", "hesitates", "tangent", "unavailable", "incom
 """The user's reaction to one question."""
 
 
-class Population(BaseModel):
+class Population(Settings):
     """The ranges that the traits of a population's users are drawn from.
 
     All traits but patience are chances between 0 and 1.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     hesitation: Range = 0.0
     """Chance that the user hesitates and has to be asked again."""

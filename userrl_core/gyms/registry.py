@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
@@ -239,8 +240,13 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
 
 def check_task_options(name: str, options: Mapping[str, Any]) -> None:
     """Raise ConfigError for an option that the gym's list of tasks does not have. No task is made."""
+    signature = inspect.signature(part(name, "tasks").tasks)
     try:
-        inspect.signature(part(name, "tasks").tasks).bind("train", **options)
+        signature.bind("train", **options)
+        for option, value in options.items():
+            known = signature.parameters.get(option)
+            if isinstance(value, bool) and known is not None and re.search(r"\b(int|float)\b", str(known.annotation)):
+                raise TypeError(f"{option} is a truth value; give a number")
     except TypeError as error:
         raise _not_accepted(name, options, error) from error
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import AfterValidator, Field, NonNegativeInt, ValidationError
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.installed import checked
 from userrl_core.rewards.optional import OptionalTerms
+from userrl_core.settings import Settings
 
 Shaping = Literal["naive", "equalized", "r2g", "em"]
 """The papers' rules; packages may add others (`installed.py`)."""
@@ -18,10 +19,8 @@ Rounding = Literal["none", "released"]
 Filter = Literal["drop", "resample", "keep"]
 
 
-class CreditConfig(BaseModel):
+class CreditConfig(Settings):
     """Shaping, scoring and form of credit (UserRL section 3), and the filter of groups without a signal."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     shaping: Annotated[str, AfterValidator(lambda name: checked(name, get_args(Shaping)))] = "equalized"
     """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go), em
@@ -36,7 +35,7 @@ class CreditConfig(BaseModel):
     gamma: float = Field(default=0.8, ge=0.0, le=1.0)
     """Discount per turn, in [0, 1]; used by r2g, as shaping and as score."""
 
-    k: float = Field(default=2.0, gt=0.0, allow_inf_nan=False)
+    k: float = Field(default=2.0, gt=0.0)
     """Curvature of the em mapping, above 0."""
 
     form: Form = "released"

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from userrl_core.records import Trajectory
+from userrl_core.settings import Settings
 
 
-class OptionalTerms(BaseModel):
+class OptionalTerms(Settings):
     """Decay of late rewards, and a penalty for unsupported answers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     late_decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """Positive rewards of turn t are multiplied by this to the power t - 1; 1 is off."""
 
-    unsupported_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    unsupported_penalty: float = Field(default=0.0, ge=0.0)
     """Penalty subtracted from a rewarded answer that comes before enough preferences were elicited; 0 is off."""
 
     support: int = Field(default=1, ge=1)

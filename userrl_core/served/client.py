@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
 from userrl_core.key_names import fits_a_header
@@ -30,6 +30,7 @@ from userrl_core.served.prices import own_prices, price_of
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact, stated_failure
 from userrl_core.served.sent import Sent, watched
 from userrl_core.served.structured import fit, instruct, response_format
+from userrl_core.settings import Settings
 
 if TYPE_CHECKING:
     import ssl
@@ -73,10 +74,8 @@ def check_extra_body(extra: str | Mapping[str, Any] | None) -> None:
         )
 
 
-class ChatServer(BaseModel):
+class ChatServer(Settings):
     """The address of a served model and the settings of its calls. Hashable: equal settings share one client."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     model: str = "gpt-4o"
     """The model's name on the server (paper: gpt-4o)."""

@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, Field, NonNegativeFloat, ValidationError
 
 from userrl_core.errors import ConfigError
+from userrl_core.settings import refuse_truth_values
 
 FILE = Path(__file__).with_name("prices.yaml")
 MAKERS = ("openai", "anthropic", "google", "x-ai")
@@ -80,7 +81,9 @@ class _Table(BaseModel):
 def own_prices() -> tuple[str, dict[str, _Row]]:
     """Return the date and the rows of ``prices.yaml``. Raises ConfigError for a row without both prices."""
     try:
-        table = _Table.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+        values = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+        table = _Table.model_validate(values)
+        refuse_truth_values(values, table)
     except (OSError, ValueError, yaml.YAMLError) as error:
         rows = (
             {str(fault["loc"][1]) for fault in error.errors() if len(fault["loc"]) > 1}

@@ -25,7 +25,7 @@ class PlayRequest(BaseModel):
     that fewest people had. skill: the scripted agent's skill. turns: maximum number of turns. person: a pseudonym.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     gym: str
     side: Side = "agent"

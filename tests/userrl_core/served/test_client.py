@@ -616,7 +616,15 @@ def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", ["{input: 2}", "{input: 2, output: -1}", "{input: .nan, output: 1}", "3", "{in: 2, output: 1}"]
+    "row",
+    [
+        "{input: 2}",
+        "{input: 2, output: -1}",
+        "{input: .nan, output: 1}",
+        "{input: yes, output: 1}",
+        "3",
+        "{in: 2, output: 1}",
+    ],
 )
 async def test_a_row_of_own_prices_without_both_is_refused_before_a_call(
     row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
