@@ -18,10 +18,12 @@ import duckdb
 
 from analysis.measure.collapse import ValidationScores, fallen
 from analysis.measure.collapse_rule import MIN_FALL
+from curricula.validation import validated
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import branch_of
 from userrl_core.rewards.bias import WARN_ABOVE
+from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 from warehouse import Warehouse, open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -34,6 +36,13 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 EVERY_SECONDS = 10.0
 WINDOW = 3
 """Steps in the averaging window, so that a single odd step trips nothing."""
+
+
+class AlarmSetting(Settings):
+    """A recipe's setting of one alarm."""
+
+    action: Action
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +211,7 @@ def remedy(name: str) -> str:
 
 
 def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]]:
-    """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm or action."""
+    """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm, key or action, and for a bad threshold."""
     for name in alarms:
         if name not in RULES:
             raise ConfigError(
@@ -217,8 +226,8 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
         action = next((option for option in ACTIONS if option == chosen), None)
         if action is None:
             raise ConfigError("alarm.unknown", f"alarms.{name} is '{chosen}'. Use one of {', '.join(ACTIONS)}.")
-        threshold = float(setting.get("threshold", rule.threshold))
-        rules[name] = (replace(rule, threshold=threshold), action)
+        values = {"threshold": rule.threshold, **setting, "action": action}
+        rules[name] = (replace(rule, threshold=validated(AlarmSetting, values, f"alarms.{name}").threshold), action)
     return rules
 
 

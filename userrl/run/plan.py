@@ -19,13 +19,12 @@ from userrl.machine.hashes import path_hash
 from userrl.machine.home import check_writable, home, warehouse_dir
 from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
-from userrl.run.alarms import alarm_rules
 from userrl.run.ending import last_step
 from userrl.run.estimate import gpu_needs, warning
 from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
-from userrl.run.readiness import drafted_here, forecast, here, playing_verdict, verdict
+from userrl.run.readiness import checked_here, drafted_here, forecast, here, playing_verdict, verdict
 from userrl.run.request import Backend, RunBudget, TrainRequest
 from userrl.run.results import Result, TrainResult
 from userrl.run.run import (
@@ -39,7 +38,6 @@ from userrl.run.run import (
     known_start,
     run_fields,
 )
-from userrl.run.tasks import count_published
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.json_files import read_json
 from userrl_core.suggest import nearest
@@ -294,7 +292,6 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         _check_trackers(request.track)
     drafted = drafted_here(request.recipe, request.profile, request.overrides)
     recipe = drafted.recipe
-    alarm_rules(recipe.alarms)
     backend = recipe.hardware.backend if request.backend == "auto" else request.backend
     stages = _stages(recipe)
     selected = _between(stages, request.from_stage, request.until)
@@ -306,7 +303,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
-    recipe = drafted.checked(count_published, trains=only is None)
+    recipe = checked_here(drafted, trains=only is None)
     return RunPlan(request, recipe, backend, start, _stages(recipe), selected, other_families(recipe, start))
 
 

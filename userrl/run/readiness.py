@@ -31,6 +31,7 @@ from userrl.machine.slots import named, slots
 from userrl.run.estimate import FITTED, gpu_needs, hours, warning
 from userrl.run.request import Backend
 from userrl.run.tasks import (
+    check_only,
     check_own_file,
     count_published,
     demonstrated_gyms,
@@ -96,18 +97,30 @@ def resolve(
 ) -> Recipe:
     """Return a request's recipe for this machine, with its profile chosen and its epochs counted. Raises ConfigError."""
     drafted = drafted_here(recipe, profile, overrides)
-    return drafted.checked(count_published) if check else drafted.recipe
+    return checked_here(drafted) if check else drafted.recipe
 
 
 def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None) -> Draft:
     """Return the recipe before its gyms are queried, so that a verdict can come first. Raises ConfigError."""
-    return draft(
+    drafted = draft(
         recipe,
         choose_profile(recipe, profile, here),
         overrides,
         data_folder=published_data(),
         keys=[name for name, value in os.environ.items() if value],
     )
+    if drafted.recipe.alarms:
+        from userrl.run.alarms import alarm_rules  # imported here: it imports DuckDB
+
+        alarm_rules(drafted.recipe.alarms)
+    return drafted
+
+
+def checked_here(drafted: Draft, *, trains: bool = True) -> Recipe:
+    """Return the recipe after the checks that need its gyms or its tasks (`Draft.checked`). Raises ConfigError."""
+    recipe = drafted.checked(count_published, trains=trains)
+    check_only(recipe)
+    return recipe
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from userrl_core.judging.released import read_prompt
 from userrl_core.records import Task
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash, derive_seed, validation_of
+from userrl_core.suggest import nearest
 from userrl_core.training.jobs import User
 from userrl_core.user_path import user_path
 
@@ -34,22 +35,51 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     task options instead of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
     """
     setup = recipe.gym(gym)
-    if setup.published is None:
-        tasks = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
-    elif setup.published == FOLDER:
+    tasks = _playable(_tasks_of(recipe, gym, split, options), gym, split)
+    if setup.published == FOLDER and recipe.model.prompt_style == "released":
         folder = _data_folder(recipe)
-        every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
-        tasks = _playable([task for task in every if task.split == split], gym, split)
-        if recipe.model.prompt_style == "released":
-            tasks = [with_prompt(task, folder, {**setup.config, **setup.evaluation}) for task in tasks]
-    else:
-        resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
-        tasks = _playable([task for task in resplit if task.split == split], gym, split)
+        tasks = [with_prompt(task, folder, {**setup.config, **setup.evaluation}) for task in tasks]
     if not tasks:
         raise ConfigError(
             "task.none_left", f"Gym '{gym}' has no {split} task with these options. Check gyms.{gym} in the recipe."
         )
     return tasks
+
+
+def _tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
+    """Return the tasks of a gym's split, with those that were published without their data."""
+    setup = recipe.gym(gym)
+    if setup.published is None:
+        return list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+    if setup.published == FOLDER:
+        every: Iterable[Task] = published_tasks(gym, _data_folder(recipe), recipe.published, recipe.split.validation)
+    else:
+        every = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
+    return [task for task in every if task.split == split]
+
+
+def check_only(recipe: Recipe) -> None:
+    """Raise ConfigError for a name in ``gyms.NAME.only`` that no test task of the gym has, where its tasks can be read."""
+    for gym in evaluation_gyms(recipe):
+        if not (only := recipe.gym(gym).only):
+            continue
+        try:
+            tasks = _tasks_of(recipe, gym, "test")
+        except (UserRLError, ImportError):
+            continue  # the verdict or the stage says what is missing
+        kinds = sorted({kind for task in tasks for kind in _kinds(task)})
+        unknown = next((name for name in only if name not in kinds), None)
+        if tasks and unknown is not None:
+            raise ConfigError(
+                "task.none_left",
+                f"gyms.{gym}.only names '{unknown}'{nearest(unknown, kinds)}, and no test task belongs to it. "
+                f"Use some of {', '.join(kinds) or 'none: omit it'}.",
+            )
+
+
+def _kinds(task: Task) -> set[str]:
+    """Return the tier and the composition of a task."""
+    return {task.tier, str(task.payload.get("composition", ""))} - {""}
 
 
 def data_used(recipe: Recipe) -> dict[str, str]:
@@ -247,7 +277,7 @@ def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
     only = recipe.gym(gym).only
     if not only:
         return tasks
-    chosen = [task for task in tasks if task.tier in only or str(task.payload.get("composition", "")) in only]
+    chosen = [task for task in tasks if not _kinds(task).isdisjoint(only)]
     if not chosen:
         raise ConfigError(
             "task.none_left", f"gyms.{gym}.only is {', '.join(only)}, and no test task belongs to it. Omit it."

@@ -84,8 +84,7 @@ def show(
 
     Example: userrl recipe show equalized-r2g --set algorithm.lr=1e-4
     """
-    from userrl.run.readiness import drafted_here, forecast, here, verdict
-    from userrl.run.tasks import count_published
+    from userrl.run.readiness import checked_here, drafted_here, forecast, here, verdict
 
     requested_profile = None if profile == "none" else profile
     host = here()
@@ -95,7 +94,7 @@ def show(
         recipe = drafted.recipe
         answer = verdict(recipe, host)
         if answer.kind != "refused" or answer.reason not in ("environment", "judge"):
-            recipe = drafted.checked(count_published)
+            recipe = checked_here(drafted)
     if as_json:
         about = {"verdict": answer.kind, "reason": answer.reason, "sentence": answer.sentence}
         typer.echo(plain_json({**as_document(recipe), "here": about}, indent=2))

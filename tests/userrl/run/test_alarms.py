@@ -1,6 +1,7 @@
 """Collapse alarms over synthetic series and recorded curves, and what a recipe may say about them."""
 
 import csv
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.makers import raises
 from tests.places import TESTS
 from userrl.run.alarms import RULES, alarm_rules, tripped
+from userrl.run.readiness import resolve
 
 
 def collapse():
@@ -96,6 +98,22 @@ def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
         alarm_rules({"entropi": "warn"})
     with raises("alarm.unknown", "alarms.kl", "'explode'"):
         alarm_rules({"kl": "explode"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "fact"),
+    [
+        ({"action": "stop", "treshold": 0.5}, "recipe.unknown_key", "did you mean 'threshold'"),
+        ({"threshold": math.nan}, "recipe.invalid_value", "threshold"),
+        ({"threshold": True}, "recipe.invalid_value", "threshold is a truth value"),
+        ({"threshold": "abc"}, "recipe.invalid_value", "'abc'"),
+        ({"threshold": None}, "recipe.invalid_value", "threshold"),
+        ([0.5], "alarm.unknown", "[0.5]"),
+    ],
+)
+def test_an_alarm_with_a_misspelt_key_or_no_number_is_refused_when_the_recipe_is_resolved(setting, code, fact):
+    with raises(code, "larms.entropy", fact):
+        resolve("equalized-r2g", "laptop", {"alarms": {"entropy": setting}}, check=False)
 
 
 RECORDED = TESTS / "data" / "curves.csv"

@@ -22,14 +22,15 @@ from tests.flows.small import result, start
 from tests.makers import raises
 from tests.published import published
 from tests.userrl_core.gyms.released_copy import write_copy
-from userrl.run.readiness import verdict
+from userrl.run.readiness import resolve, verdict
 from userrl.run.suites import settings_of
 from userrl.run.tasks import rl_tasks, tasks_of, users_of
 from userrl.run.tasks import test_tasks as held_out
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import make
+from userrl_core.gyms import make, tasks
 from userrl_core.gyms.prompt import opening_messages
 from userrl_core.gyms.published import LISTED, PAPER_GYMS, ROWS, Edition, published_tasks
+from userrl_core.gyms.taskfile import write_tasks
 
 TEST = {"travel": 471, "turtle": 48, "function": 78, "tau": 165, "persuade": 42, "intention": 40, "telepathy": 41}
 TEST |= {"search": 125}
@@ -51,6 +52,20 @@ def load(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return curricula.load(recipe, profile, more, data_folder=folder, keys=())
+
+
+@pytest.mark.parametrize("sources", [{}, {"gyms.wish.published": "FILE"}])
+def test_a_name_in_only_that_no_test_task_has_is_refused_when_the_recipe_is_resolved(
+    sources: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    if sources:
+        write_tasks(tmp_path / "wish.jsonl", [task for split in ("train", "test") for task in tasks("wish", split)])
+        sources = {"gyms.wish.published": str(tmp_path / "wish.jsonl")}
+    changes = {"evaluate.gyms": ["wish"], **sources}
+    with raises("task.none_left", "gyms.wish.only names 'size-w'", "did you mean 'size-"):
+        resolve("equalized-r2g", "laptop", changes | {"gyms.wish.only": ["size-2", "size-w"]})
+    resolve("equalized-r2g", "laptop", changes | {"gyms.wish.only": ["size-2", "size-3"]})
 
 
 @pytest.mark.parametrize(("edition", "function"), [("released", 200), ("paper", 460)])
