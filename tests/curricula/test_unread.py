@@ -45,6 +45,20 @@ def named(recipe: str | Path, profile: str | None = "laptop", **overrides: Any) 
             "model.layers has no effect, because model.path names a checkpoint.",
         ),
         ({"cold_start__epochs": 7.0}, "cold_start.epochs has no effect, because cold_start.steps replaces it."),
+        (
+            {"cold_start__enabled": False, "cold_start__lr": 1e-4, "cold_start__steps": 9},
+            "cold_start.steps, cold_start.lr have no effect, because cold_start.enabled is false.",
+        ),
+        (
+            {"credit__form": "paper"},
+            "credit.form has no effect, because under credit.shaping equalized all forms give the same advantages.",
+        ),
+        (
+            {"stages": [], "schedule": None, "evaluate__every": 7, "evaluate__last": 2},
+            "evaluate.every, evaluate.last have no effect, because the recipe has no stages.",
+        ),
+        ({"published": "paper"}, "published has no effect, because data is ours."),
+        ({"data_folder": "/mine"}, "data_folder has no effect, because data is ours."),
     ],
 )
 def test_a_value_that_nothing_reads_is_named_with_the_reason(overrides: dict[str, Any], sentence: str) -> None:
@@ -54,7 +68,10 @@ def test_a_value_that_nothing_reads_is_named_with_the_reason(overrides: dict[str
 def test_a_value_that_is_read_or_is_the_default_is_not_named() -> None:
     assert named("ppo", algorithm__critic_lr=1e-3, algorithm__gae_lambda=0.9) == []
     assert named("equalized-r2g", demonstrations__temperature=0.0, demonstrations__skill=0.5) == []
-    assert named("em-r2g", credit__k=3.0) == []
+    assert named("em-r2g", credit__k=3.0, credit__form="paper", evaluate__every=7) == []
+    judge = {"model": "m", "prompts": "released"}
+    assert named("equalized-r2g", data_folder="/mine", judge=judge) == []
+    assert named("equalized-r2g", data_folder="/mine", published="paper", gyms__tau__published="published") == []
 
 
 def test_a_value_of_a_persons_file_is_named_too(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class RunPlan:
 
     @property
     def says(self) -> tuple[str, ...]:
-        """The messages before the start: the estimate, additional evaluations, and how many values were replaced."""
+        """The messages before the start: estimate, additional evaluations, untrained start, and how many values were replaced."""
         replaced = self.recipe.replaced
         also = [
             f"also evaluated, because the model was trained on it: {gym}"
@@ -143,7 +143,12 @@ class RunPlan:
         listed = (
             f"{len(replaced)} values of the recipe were replaced ({by}); the report and `userrl recipe show` list them."
         )
-        return (*filter(None, [self.estimate]), *also, *([listed] if replaced else []))
+        untrained = (
+            "cold_start.enabled is false: stage distill only gives the new model's tokenizer its text, and stage sft writes the "
+            "model untrained."
+        )
+        skips = self.from_scratch and "sft" in self.selected and not self.recipe.cold_start.enabled
+        return (*filter(None, [self.estimate]), *also, *([untrained] if skips else []), *([listed] if replaced else []))
 
     def describe(self) -> str:
         """Return the resolved recipe's stage table as text."""

@@ -138,7 +138,9 @@ class SftConfig(Settings):
     """The supervised cold start on demonstrations (UserRL section 4.1; defaults from its appendix E)."""
 
     enabled: bool = True
-    """False starts reinforcement learning from the untrained model."""
+    """False starts reinforcement learning from the untrained model. Demonstrations of a model from scratch are made in any
+    case, because its tokenizer is trained on them.
+    """
 
     data: str | None = None
     """File of conversations to use instead of distilled demonstrations: ShareGPT, or chats of messages; JSON or JSON lines."""

@@ -232,6 +232,19 @@ def test_a_plan_resolves_its_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert called == ["sources", "validated"]
 
 
+def test_a_run_from_scratch_without_a_cold_start_says_what_its_first_stages_are_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    without = {"cold_start.enabled": False}
+    sentence = "cold_start.enabled is false: stage distill only gives"
+    plan = plan_run(TrainRequest(profile="laptop-quick", overrides=without, wandb="off"))
+    assert plan.stages[:2] == ("distill", "sft")
+    assert any(text.startswith(sentence) for text in plan.says)
+    plan = plan_run(TrainRequest(profile="laptop-quick", wandb="off"))
+    assert not any(text.startswith(sentence) for text in plan.says)
+
+
 def test_a_run_says_first_how_long_it_takes_then_in_one_line_what_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
