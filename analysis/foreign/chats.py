@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ def read_chats(path: Path) -> Iterator[ForeignConversation]:
 
 def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> ForeignConversation:
     chat = divided(messages, where)
-    value = row["score"] if row.get("score") is not None else row.get("reward")
-    score, reason = scored(value, where, "score")
+    field = "score" if row.get("score") is not None else "reward"
+    score, reason = scored(row.get(field), where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
     conversation = ForeignConversation(
         where,
@@ -44,16 +45,16 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
         score=score,
         policy=name_of(row.get("model")),
         reject_reason=reason,
-        prompt_tokens=_tokens(usage, ("prompt_tokens", "input_tokens"), where),
-        completion_tokens=_tokens(usage, ("completion_tokens", "output_tokens"), where),
+        prompt_tokens=_tokens(usage, ("prompt_tokens", "input_tokens"), where, chat.unread),
+        completion_tokens=_tokens(usage, ("completion_tokens", "output_tokens"), where, chat.unread),
         unread=chat.unread,
         silent=chat.silent,
     )
-    conversation.keep(other_fields(row, ROW - {"reward"} if row.get("score") is not None else ROW))
+    conversation.keep(other_fields(row, ROW - {"reward"} | {field}), **{field: row.get(field)})
     conversation.count(usage, USAGE, "usage.")
     conversation.add_sum_of_calls()
     return conversation
 
 
-def _tokens(usage: Mapping[str, Any], keys: tuple[str, str], where: str) -> int | None:
-    return next((count(usage[key], where, f"usage.{key}") for key in keys if usage.get(key) is not None), None)
+def _tokens(usage: Mapping[str, Any], keys: tuple[str, str], where: str, unread: Counter[str]) -> int | None:
+    return next((count(usage[key], where, f"usage.{key}", unread) for key in keys if usage.get(key) is not None), None)

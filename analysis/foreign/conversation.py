@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from userrl_core.chats.message import ROLES
-from userrl_core.chats.values import number
+from userrl_core.chats.values import NO_VALUE, number
 
 MESSAGE = "message"
 """The choice of a turn without a tool call."""
@@ -106,10 +106,13 @@ class ForeignConversation:
         """The stop reason; ``success`` for a full score."""
         return "success" if self.score is not None and self.score >= SUCCESS_SCORE - 1e-6 else self.stop_reason
 
-    def keep(self, others: Mapping[str, Any]) -> None:
-        """Store the fields of the conversation's row that have no column, as they are."""
-        if others:
-            self.info["row"] = dict(others)
+    def keep(self, others: Mapping[str, Any], **scores: Any) -> None:
+        """Store the fields of the conversation's row that have no column, as they are. scores: the score that the file
+        gives, by its field. It is stored too if the conversation has none, whatever took it away.
+        """
+        rejected = given(scores, scores) if self.score is None else {}
+        if others or rejected:
+            self.info["row"] = {**others, **rejected}
 
     def count(self, values: Mapping[str, Any], read: Collection[str], prefix: str) -> None:
         """Count the fields of an inner object that are not read. prefix: the object's name and a dot."""
@@ -123,14 +126,24 @@ class ForeignConversation:
 
 def other_fields(values: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
     """Return the fields with a value that are not among those that a reader reads by name."""
-    return {key: value for key, value in values.items() if key not in read and value not in (None, "", [], {})}
+    return {key: value for key, value in values.items() if key not in read and value not in NO_VALUE}
+
+
+def given(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return the fields of these names that have a value. 0 and false are values."""
+    return {key: values[key] for key in keys if values.get(key) not in NO_VALUE}
+
+
+def reward_number(value: Any, where: str, name: str) -> float | None:
+    """Return a reward as `number` does. True and false, which tests give, are 1 and 0."""
+    return number(float(value) if isinstance(value, bool) else value, where, name)
 
 
 def scored(value: Any, where: str, name: str, failure: str | None = None) -> tuple[float | None, str | None]:
     """Return a score, and else the reason why there is none. failure: the reason why the attempt has no score, whatever
     the file says. Raises ConfigError.
     """
-    score = number(value, where, name)
+    score = reward_number(value, where, name)
     if failure is not None:
         return None, failure
     if score is not None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, other_fields, scored
+from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, given, other_fields, scored
 from analysis.foreign.dialogue import divided
 from userrl_core.chats.stream import Archive, JsonStream
 from userrl_core.chats.values import broken, compact_json, count, mapping, name_of, number, sequence
@@ -131,12 +131,13 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     reason = "error" if error else ENDED
     if isinstance(limit, dict):
         reason = LIMITS.get(name_of(limit.get("type")), "error")
-    epoch = count(row.get("epoch"), where, "epoch")
+    epoch = count(row.get("epoch"), where, "epoch", chat.unread)
+    seconds = row["working_time"] if row.get("working_time") is not None else row.get("total_time")
     conversation = ForeignConversation(
         where,
         about.gym,
         name_of(row["id"]),
-        {key: value for key, value in (("input", task_input), ("target", row.get("target"))) if value},
+        given({"input": task_input, "target": row.get("target")}, ("input", "target")),
         chat.opening,
         chat.turns,
         score=score,
@@ -145,7 +146,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         user=about.user,
         stop_reason=reason,
         reject_reason=None if score is not None else _failure(error) or unscored,
-        seconds=number(row.get("working_time") or row.get("total_time"), where, "working_time"),
+        seconds=number(seconds, where, "working_time", chat.unread),
         info={"scores": scores} if scores else {},
         unread=chat.unread,
         silent=chat.silent,
@@ -175,17 +176,17 @@ def _score(entry: Any, where: str) -> tuple[float | None, str | None]:
 
 
 def _usage(conversation: ForeignConversation, usage: Mapping[str, Any], about: _Evaluation) -> None:
-    where = conversation.where
+    where, unread = conversation.where, conversation.unread
     for model, item in usage.items():
         entry = mapping(item, where, "model_usage")
         conversation.count(entry, USAGE, "model_usage.")
         read = [
-            count(entry.get(key), where, f"model_usage.{key}")
+            count(entry.get(key), where, f"model_usage.{key}", unread)
             for key in ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
         ]
         prompt = None if read[0] is None else sum(part or 0 for part in read)
-        completion = count(entry.get("output_tokens"), where, "model_usage.output_tokens")
-        price = number(entry.get("total_cost"), where, "model_usage.total_cost")
+        completion = count(entry.get("output_tokens"), where, "model_usage.output_tokens", unread)
+        price = number(entry.get("total_cost"), where, "model_usage.total_cost", unread)
         role = "policy" if model == about.model else "user" if model == about.user else "judge"
         conversation.calls.append(ForeignCall(role, model, prompt, completion, None, price))
         if role == "policy":

@@ -46,12 +46,12 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             chat.opening,
             chat.turns,
             score=reward,
-            attempt=count(row.get("_ng_rollout_index"), where, "_ng_rollout_index") if task else None,
+            attempt=count(row.get("_ng_rollout_index"), where, "_ng_rollout_index", chat.unread) if task else None,
             policy=name_of(response.get("model")) or name_of(params.get("model")),
             stop_reason="length" if response.get("incomplete_details") else ENDED,
             reject_reason=reason,
-            prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens"),
-            completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens"),
+            prompt_tokens=count(usage.get("input_tokens"), where, "usage.input_tokens", chat.unread),
+            completion_tokens=count(usage.get("output_tokens"), where, "usage.output_tokens", chat.unread),
             unread=chat.unread,
             silent=chat.silent,
         )
@@ -59,7 +59,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             "responses_create_params": other_fields(params, ("input", "instructions", "model")),
             "response": other_fields(response, ("output", "model", "usage")),
         }
-        conversation.keep(other_fields(row | inner, ROW))
+        conversation.keep(other_fields(row | inner, ROW if task else ("reward",)), reward=row.get("reward"))
         conversation.count(usage, ("input_tokens", "output_tokens", "total_tokens"), "usage.")
         for item in (*(task_input if isinstance(task_input, list) else ()), *(response.get("output") or ())):
             conversation.count(item, ITEM, "item.")

@@ -28,7 +28,7 @@ ENDINGS: Mapping[str, str] = {
 }
 """Our stop reasons for tau2's termination reasons; every other one is `ENDED`, or ``error`` if it is one."""
 
-BENCH = ("task_id", "trial", "reward", "info", "traj")
+BENCH = ("task_id", "trial", "reward", "traj")
 SIMULATION = ("task_id", "trial", "seed", "messages", "reward_info", "termination_reason")
 """The fields of a result of tau-bench and of a simulation of tau2 that are read by name. The others are stored as they are."""
 MESSAGE = ("usage", "cost", "generation_time_seconds")
@@ -54,7 +54,7 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             chat.opening,
             chat.turns,
             score=reward,
-            attempt=count(row.get("trial"), where, "trial"),
+            attempt=count(row.get("trial"), where, "trial", chat.unread),
             stop_reason="error" if failure else ENDED,
             reject_reason=reason,
             info={key: info[key] for key in ("reward_info", "source") if info.get(key) is not None},
@@ -62,8 +62,8 @@ def read_tau_bench(path: Path) -> Iterator[ForeignConversation]:
             silent=chat.silent,
         )
         others = other_fields(info, ("task", "error", "reward_info", "source", "user_cost"))
-        conversation.keep(other_fields(row, BENCH) | ({"info": others} if others else {}))
-        cost = number(info.get("user_cost"), where, "info.user_cost")
+        conversation.keep(other_fields(row | {"info": others}, BENCH), reward=row.get("reward"))
+        cost = number(info.get("user_cost"), where, "info.user_cost", chat.unread)
         if cost is not None:
             conversation.calls.append(ForeignCall("user", "", price=cost))
         yield conversation
@@ -183,10 +183,10 @@ def _simulation(
         chat.opening,
         chat.turns,
         score=reward,
-        attempt=count(row.get("trial"), where, "trial"),
+        attempt=count(row.get("trial"), where, "trial", chat.unread),
         policy=about.agent,
         user=about.user,
-        seed=count(row.get("seed"), where, "seed", maximum=2**63 - 1),
+        seed=count(row.get("seed"), where, "seed", chat.unread, maximum=2**63 - 1),
         stop_reason=ENDINGS.get(ending, "error" if _not_the_agent(ending) else ENDED),
         reject_reason=reason if failure or reason is None else f"{reason} ({ending or 'no reason given'})",
         info={"termination_reason": ending, **({"reward_info": result} if result else {})},
@@ -208,7 +208,7 @@ def _parts(message: Any, where: str) -> list[Any]:
 
 def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[str, Any], about: _About) -> None:
     """Store tokens and cost by message; a role's cost without messages that have one is stored once."""
-    where, turn, priced = conversation.where, -1, set()
+    where, unread, turn, priced = conversation.where, conversation.unread, -1, set()
     for message in messages:
         role = message["role"]
         turn += role == "assistant"
@@ -216,10 +216,10 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
             continue
         usage = mapping(message.get("usage") or {}, where, "usage")
         conversation.count(usage, USAGE, "usage.")
-        prompt = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
-        completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens")
-        seconds = number(message.get("generation_time_seconds"), where, "generation_time_seconds")
-        price = number(message.get("cost"), where, "cost")
+        prompt = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens", unread)
+        completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens", unread)
+        seconds = number(message.get("generation_time_seconds"), where, "generation_time_seconds", unread)
+        price = number(message.get("cost"), where, "cost", unread)
         if role == "assistant":
             at = conversation.turns[turn]
             at.prompt_tokens, at.completion_tokens, at.seconds = prompt, completion, seconds
@@ -233,6 +233,6 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
             ForeignCall(side, about.agent if side == "policy" else about.user, prompt, completion, seconds, price)
         )
     for side, key, model in (("policy", "agent_cost", about.agent), ("user", "user_cost", about.user)):
-        cost = number(row.get(key), where, key)
+        cost = number(row.get(key), where, key, unread)
         if cost is not None and side not in priced:
             conversation.calls.append(ForeignCall(side, model, price=cost))

@@ -15,7 +15,9 @@ from analysis.foreign.conversation import (
     NOT_A_NUMBER,
     ForeignCall,
     ForeignConversation,
+    given,
     other_fields,
+    reward_number,
     scored,
 )
 from analysis.foreign.dialogue import Chat, divided, task_of_opening
@@ -42,7 +44,6 @@ ROLLOUT = (
         "reward",
         "token_usage",
         "stop_condition",
-        "is_truncated",
     ),
     *("metrics", "info", "trajectory"),
 )
@@ -108,21 +109,21 @@ def _rollout(where: str, row: Mapping[str, Any], about: Mapping[str, Any]) -> Fo
         where,
         name_of(row.get("task")) or name_of(about.get("env_id")) or "verifiers",
         name_of(example) or task_of_opening(chat.opening),
-        {key: row[key] for key in ("prompt", "answer") if row.get(key)},
+        given(row, ("prompt", "answer")),
         chat.opening,
         chat.turns,
         score=reward,
         policy=name_of(about.get("model")),
         stop_reason="error" if error else STOPS.get(stop, truncated),
         reject_reason=reason,
-        prompt_tokens=count(usage.get("input_tokens"), where, "token_usage.input_tokens"),
-        completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens"),
-        info={key: row[key] for key in ("metrics", "stop_condition", "info") if row.get(key)},
+        prompt_tokens=count(usage.get("input_tokens"), where, "token_usage.input_tokens", chat.unread),
+        completion_tokens=count(usage.get("output_tokens"), where, "token_usage.output_tokens", chat.unread),
+        info=given(row, ("metrics", "stop_condition", "info")),
         unread=chat.unread,
         silent=chat.silent,
         file={"metadata": about} if about else {},
     )
-    conversation.keep(other_fields(row, ROLLOUT))
+    conversation.keep(other_fields(row, ROLLOUT), reward=row.get("reward"))
     conversation.count(usage, ("input_tokens", "output_tokens"), "token_usage.")
     conversation.unread.update(["field trajectory"] * bool(row.get("trajectory")))
     conversation.add_sum_of_calls()
@@ -138,7 +139,7 @@ def _turn_rewards(chat: Chat, steps: Any, where: str) -> None:
     """Store the rewards of the steps with the turns, where every turn has a step with a reward."""
     if not isinstance(steps, list) or len(steps) != len(chat.turns):
         return
-    rewards = [number(step.get("reward"), where, "reward") if isinstance(step, dict) else None for step in steps]
+    rewards = [reward_number(step.get("reward"), where, "reward") if isinstance(step, dict) else None for step in steps]
     if all(reward is not None for reward in rewards):
         for turn, reward in zip(chat.turns, rewards, strict=True):
             turn.reward = reward
@@ -176,7 +177,7 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         policy=_model(row, where),
         stop_reason=STOPS.get(stop, "error" if errors and score is None else ENDED),
         reject_reason=None if score is not None else _failure(errors[-1]) if errors else unknown,
-        info={key: row[key] for key in ("rewards", "metrics", "stop_condition") if row.get(key)},
+        info=given(row, ("rewards", "metrics", "stop_condition")),
         unread=chat.unread,
         silent=chat.silent,
     )
@@ -211,9 +212,10 @@ def _main_branch(nodes: list[dict[str, Any]], where: str) -> list[int]:
 
 def _weighted(reward: Any, where: str) -> float | None:
     if reward is None or isinstance(reward, (int, float, str)):
-        return number(reward, where, "a reward")
+        return reward_number(reward, where, "a reward")
     entry = mapping(reward, where, "a reward")
-    score, weight = number(entry.get("score"), where, "a reward"), number(entry.get("weight", 1.0), where, "a weight")
+    score = reward_number(entry.get("score"), where, "a reward")
+    weight = number(entry.get("weight", 1.0), where, "a weight")
     return None if score is None or weight is None else score * weight
 
 
@@ -230,19 +232,20 @@ def _model(row: Mapping[str, Any], where: str) -> str:
 def _calls(conversation: ForeignConversation, calls: list[Any], node_indices: list[int]) -> None:
     """Store each model call with the turn of its node. node_indices: the node of each turn."""
     where, turn_of = conversation.where, {node_index: turn for turn, node_index in enumerate(node_indices)}
+    unread = conversation.unread
     for item in calls:
         call = mapping(item, where, "a call")
         usage = mapping(call.get("usage") or {}, where, "usage")
         conversation.count(call, ("node", "model", "usage", "time"), "call.")
         conversation.count(usage, CALL_USAGE, "usage.")
-        read = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens")
-        cached = count(usage.get("cached_input_tokens"), where, "usage.cached_input_tokens")
+        read = count(usage.get("prompt_tokens"), where, "usage.prompt_tokens", unread)
+        cached = count(usage.get("cached_input_tokens"), where, "usage.cached_input_tokens", unread)
         prompt = None if read is None else read + (cached or 0)
-        completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens")
+        completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens", unread)
         span = mapping(call.get("time") or {}, where, "time")
-        start, end = (number(span.get(key), where, f"time.{key}") for key in ("start", "end"))
+        start, end = (number(span.get(key), where, f"time.{key}", unread) for key in ("start", "end"))
         seconds = end - start if start is not None and end else None
-        price = number(usage.get("cost"), where, "usage.cost")
+        price = number(usage.get("cost"), where, "usage.cost", unread)
         stored = ForeignCall("policy", name_of(call.get("model")), prompt, completion, seconds, price)
         turn = turn_of.get(call["node"]) if isinstance(call.get("node"), int) else None
         if turn is None:

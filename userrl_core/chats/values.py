@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 from userrl_core.errors import ConfigError
 
+NO_VALUE: tuple[Any, ...] = (None, "", [], {})
+"""The values of a field that says nothing."""
 NOT_FINITE = frozenset(sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
 """Numbers that are not finite, as other tools write them as text."""
 
@@ -44,24 +47,31 @@ def sequence(value: Any, where: str, name: str) -> list[Any]:
     return value
 
 
-def number(value: Any, where: str, name: str) -> float | None:
-    """Return a finite number, or raise ConfigError. None for null and for a number that is not finite (`scored` tells
-    them apart).
+def number(value: Any, where: str, name: str, unread: Counter[str] | None = None) -> float | None:
+    """Return a finite number, or raise ConfigError, also for true and false. None for null and for a number that is not
+    finite, which is counted in ``unread``.
     """
-    if value is None or (isinstance(value, str) and value.strip().lower() in NOT_FINITE):
+    if value is None:
         return None
-    if not isinstance(value, (int, float)):
+    infinite = isinstance(value, str) and value.strip().lower() in NOT_FINITE
+    if not infinite and (isinstance(value, bool) or not isinstance(value, (int, float))):
         broken(where, f"{name} is not a number")
     try:
-        result = float(value)
+        result = math.nan if infinite else float(value)
     except OverflowError:
-        return None
-    return result if math.isfinite(result) else None
+        result = math.inf
+    if math.isfinite(result):
+        return result
+    if unread is not None:
+        unread[f"field {name}"] += 1
+    return None
 
 
-def count(value: Any, where: str, name: str, *, maximum: int = 2**31 - 1) -> int | None:
-    """Return a whole number from 0 to ``maximum``, None for null, or raise ConfigError."""
-    result = number(value, where, name)
+def count(
+    value: Any, where: str, name: str, unread: Counter[str] | None = None, *, maximum: int = 2**31 - 1
+) -> int | None:
+    """Return a whole number from 0 to ``maximum``, None as `number` does, or raise ConfigError."""
+    result = number(value, where, name, unread)
     if result is None:
         return None
     if not result.is_integer() or not 0 <= int(value) <= maximum:

@@ -411,3 +411,78 @@ def test_metadata_beside_rollouts_that_cannot_be_read_is_refused(
 def test_metadata_of_more_than_a_megabyte_is_read_whole(tmp_path: Path) -> None:
     written(tmp_path / "metadata.json", {"notes": "x" * 2**20, "env_id": "e"})
     assert read(written(tmp_path / "results.jsonl", ROWS["verifiers"]))[0].gym == "e"
+
+
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        (ROWS["verifiers"] | {"reward": 0.7, "error": "timeout", "is_truncated": True}, {"is_truncated": True}),
+        (ROWS["tau-bench"] | {"reward": 0.7, "error": "timeout"}, {}),
+        (
+            ROWS["nemo-gym"] | {"reward": 0.7, "_ng_failure_class": "timeout", "_ng_rollout_index": 3},
+            {"_ng_rollout_index": 3},
+        ),
+    ],
+)
+def test_the_reward_of_a_failed_attempt_is_stored_beside_it(
+    tmp_path: Path, row: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    (chat,) = read(written(tmp_path / "log.jsonl", row))
+    assert (chat.score, (chat.reject_reason or "")[-7:]) == (None, "timeout")
+    assert chat.info["row"].items() >= {"reward": 0.7, **kept}.items()
+
+
+def test_a_score_of_a_chat_that_has_none_is_stored_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": TALK, "score": float("nan"), "reward": 0.5}))
+    assert read(tmp_path / "chats.jsonl")[0].info["row"]["reward"] == 0.5
+    assert str(read(tmp_path / "chats.jsonl")[0].info["row"]["score"]) == "nan"
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    (run,) = userrl.import_logs(written(tmp_path / "empty.jsonl", {"messages": [], "score": 0.5}))
+    assert run.not_stored == {"field score": 1}
+
+
+def test_an_answer_of_zero_and_seconds_of_zero_are_values(tmp_path: Path) -> None:
+    (chat,) = read(written(tmp_path / "results.jsonl", ROWS["verifiers"] | {"answer": 0, "info": 0}))
+    assert (chat.payload["answer"], chat.info["info"]) == (0, 0)
+    sample = SAMPLE | {"target": 0, "working_time": 0, "total_time": 9}
+    (chat,) = read(written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": [sample]}))
+    assert (chat.payload["target"], chat.seconds) == (0, 0.0)
+
+
+def in_formats(value: Any) -> dict[str, Any]:
+    """Return a file of each format that has a value where a count, a cost or a time is expected."""
+    call = {"node": 0, "usage": {"prompt_tokens": value, "cost": value}, "time": {"start": value}}
+    said = SAID | {"usage": {"prompt_tokens": value}, "cost": value}
+    usage = {"m": {"input_tokens": value, "total_cost": value}}
+    return {
+        "chats": ROWS["chats"] | {"usage": {"prompt_tokens": value}},
+        "tau-bench": ROWS["tau-bench"] | {"trial": value, "info": {"user_cost": value}},
+        "verifiers": ROWS["verifiers"] | {"token_usage": {"input_tokens": value}},
+        "traces": ROWS["traces"] | {"calls": [call]},
+        "nemo-gym": ROWS["nemo-gym"] | {"response": {"output": [SAID], "usage": {"output_tokens": value}}},
+        "tau2": {"info": {}, "tasks": [], "simulations": [{"task_id": "1", "seed": value, "messages": [said]}]},
+        "inspect": {"eval": {"model": "m"}, "samples": [SAMPLE | {"epoch": value, "model_usage": usage}]},
+    }
+
+
+NOT_FINITE = {
+    "chats": {"usage.prompt_tokens"},
+    "tau-bench": {"trial", "info.user_cost"},
+    "verifiers": {"token_usage.input_tokens"},
+    "traces": {"usage.prompt_tokens", "usage.cost", "time.start"},
+    "nemo-gym": {"usage.output_tokens"},
+    "tau2": {"seed", "usage.prompt_tokens", "cost"},
+    "inspect": {"epoch", "model_usage.input_tokens", "model_usage.total_cost"},
+}
+
+
+@pytest.mark.parametrize("format", NOT_FINITE)
+def test_a_count_or_cost_that_is_not_finite_is_counted_and_a_truth_value_is_refused(
+    tmp_path: Path, format: str
+) -> None:
+    for value in (float("nan"), "NaN", 10**400):
+        (chat,) = read(written(tmp_path / "log.json", in_formats(value)[format]))
+        fields = {name.removeprefix("field ") for name in +chat.unread}
+        assert NOT_FINITE[format] == fields - {"events", "output"}
+    with raises("import.broken_file", "is not a number"):
+        read(written(tmp_path / "log.json", in_formats(True)[format]))
