@@ -66,10 +66,11 @@ def _keep_other_fields(
 ) -> None:
     """Store further fields of the agent's message with its first turn, and count those of another message."""
     others = {key: value for key, value in source.items() if key not in read and not is_read(key, value)}
+    marks = {key: source[key] for key in MARKS if source.get(key) is not None}
     if not turns:
-        chat.unread.update(f"field {key}" for key in others)
+        chat.unread.update(f"field {key}" for key in (*others, *marks))
         return
-    others |= {key: source[key] for key in (*MARKS, "name") if source.get(key) is not None}
+    others |= marks | ({"name": source["name"]} if source.get("name") is not None else {})
     if others:
         turns[0].info["message"] = others
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from userrl_core.chats.order import CALLS, RESULTS, arranged, as_call, kind_of
-from userrl_core.chats.values import broken, compact_json, mapping, name_of, sequence
+from userrl_core.chats.values import NO_VALUE, broken, compact_json, mapping, name_of, sequence
 from userrl_core.interact import parse_text, render_any_call
 from userrl_core.records import Message
 
@@ -31,10 +31,11 @@ READ = frozenset(
 ) | {"id", "type"}
 """The fields of a message that are read, and the ids that only connect messages."""
 IDS = ("type", "id", "call_id", "tool_use_id", "toolUseId", "toolCallId", "index")
+NAMES = ("name", "toolName")
 ARGUMENTS = ("arguments", "args", "input")
-CALL = frozenset((*IDS, *ARGUMENTS, "function", "custom", "name", "toolName"))
+CALL = frozenset((*IDS, *NAMES, *ARGUMENTS, "function", "custom"))
 OUTPUTS = ("content", "output", "result", "response")
-RESULT = frozenset((*IDS, *OUTPUTS, "name", "toolName"))
+RESULT = frozenset((*IDS, *NAMES, *OUTPUTS))
 """The fields of parts, of calls and of tool results that are read, and the ids that only connect them."""
 WORDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content"),
@@ -42,7 +43,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }
 """The keys of a part's words, by its kind. Other kinds have `text` or `refusal`."""
 TEXTS = frozenset((*REASONING, "refusal", "name"))
-"""Fields that are read where they are text."""
+"""Fields that are read where they are text. A recording (``audio``) is read where it is an object."""
 
 
 @dataclass(slots=True)
@@ -101,19 +102,33 @@ def text_of(content: Any) -> str:
 
 def called(call: Any, where: str) -> tuple[str, str]:
     """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
+    return _called(call, where)[0]
+
+
+def _called(call: Any, where: str) -> tuple[tuple[str, str], Counter[str]]:
+    """Return a call's name and arguments, and the number of its fields, by name, that are not read.
+
+    They are fields of its function or of the call itself. Another name, and arguments besides the first ones, are not read.
+    """
     call = mapping(as_call(call), where, "a tool call")
-    function = call.get("function") or call.get("custom")
-    holder = function if isinstance(function, dict) else call
-    name = function if isinstance(function, str) else holder.get("name", holder.get("toolName"))
-    if not isinstance(name, str):
+    function = call.get("function")
+    bodies = [body for body in (function, call.get("custom"), call) if isinstance(body, dict)]
+    fields = [(key, body[key]) for body in bodies for key in (*NAMES, *ARGUMENTS) if body.get(key) is not None]
+    named = [("function", function)] * isinstance(function, str) + [item for item in fields if item[0] in NAMES]
+    if not named or not isinstance(name := named[0][1], str):
         broken(where, "a tool call has no name")
-    arguments: Any = next((holder[key] for key in ARGUMENTS if holder.get(key) is not None), {})
-    return name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)
+    given = [item for item in fields if item[0] in ARGUMENTS]
+    arguments: Any = next((value for _, value in given if value not in NO_VALUE), given[0][1] if given else {})
+    unread = Counter(key for key, value in (*named, *given) if value not in (*NO_VALUE, name, arguments))
+    for body in bodies:
+        unread += _others(body, CALL)
+    return (name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)), unread
 
 
 def is_read(key: str, value: Any) -> bool:
     """Return whether a field of a message is read, or has no value."""
-    return value in (None, "", [], {}) or (key in READ and (key not in TEXTS or isinstance(value, str)))
+    kind = str if key in TEXTS else dict if key == "audio" else object
+    return value in NO_VALUE or (key in READ and isinstance(value, kind))
 
 
 def model_messages(messages: Sequence[Any], where: str, unread: Counter[str] | None = None) -> list[Message]:
@@ -177,7 +192,8 @@ def _unread(message: Mapping[str, Any], role: str) -> Iterator[str]:
     """Yield the fields with a value that are not read. Nothing but replies can be trained on."""
     for key, value in message.items():
         misplaced_mark = key in MARKS and role != "assistant" and value
-        if misplaced_mark or not is_read(key, value):
+        path = key == "audio" and isinstance(value, str)  # of our own chats
+        if misplaced_mark or not (path or is_read(key, value)):
             yield key
 
 
@@ -225,7 +241,8 @@ def _read_part(message: ChatMessage, part: Any) -> None:
         )
         key = next((key for key in WORDS.get(kind, ("text", "refusal")) if isinstance(part.get(key), str)), None)
         if kind == "json" and key is None:  # a result of Bedrock or of the AI SDK
-            _add(message, compact_json(part.get("json", part.get("value"))))
+            key = "json" if "json" in part else "value"
+            _add(message, compact_json(part.get(key)))
         elif key is None:
             message.unread[kind] += 1
             _add(message, f"[{kind}]")
@@ -241,14 +258,13 @@ def _read_part(message: ChatMessage, part: Any) -> None:
 
 
 def _add_call(message: ChatMessage, call: Any, where: str) -> None:
-    message.calls.append(called(call, where))
-    if isinstance(call, dict):
-        function = call.get("function")
-        message.fields += _others(call, CALL) + _others(function if isinstance(function, dict) else {}, CALL)
+    name_and_arguments, unread = _called(call, where)
+    message.calls.append(name_and_arguments)
+    message.fields += unread
 
 
 def _others(values: Mapping[str, Any], read: Collection[str]) -> Counter[str]:
-    return Counter(key for key, value in values.items() if key not in read and value not in (None, "", [], {}))
+    return Counter(key for key, value in values.items() if key not in read and value not in NO_VALUE)
 
 
 def _add(message: ChatMessage, text: str) -> None:

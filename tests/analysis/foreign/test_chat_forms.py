@@ -14,7 +14,7 @@ import userrl
 from flows.cli.looking.imports import import_
 from tests.analysis.foreign.test_formats import read, written
 from tests.makers import raises
-from userrl_core.chats.message import model_messages
+from userrl_core.chats.message import model_messages, read_message
 from userrl_core.distill import read_chats
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.sharegpt import read_conversations
@@ -389,3 +389,55 @@ def test_an_empty_list_beside_a_chat_hides_no_message(tmp_path: Path, empty: obj
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]
     (chat,) = read(written(tmp_path / "chats.jsonl", {"conversations": turns, "messages": empty, "score": 1}))
     assert (len(chat.turns), chat.score) == (1, 1.0)
+
+
+def test_a_field_of_what_is_said_before_a_call_is_carried_to_the_message_of_both(tmp_path: Path) -> None:
+    call = json.dumps({"name": "f", "arguments": {}})
+    turns: list[dict[str, Any]] = [
+        {"from": "human", "value": "Hi"},
+        {"from": "gpt", "value": "Let me see.", "reward": 0.5, "id": "x7", "at": 1},
+        {"from": "function_call", "value": call, "at": 2},
+    ]
+    path = written(tmp_path / "chats.jsonl", {"conversations": turns})
+    (turn,) = read(path)[0].turns
+    assert turn.info["message"] == {"reward": 0.5, "at": [1, 2]}
+    unread: Counter[str] = Counter()
+    read_chats(path, unread)
+    assert unread == {"reward": 1, "at": 1}
+
+
+@pytest.mark.parametrize("audio", ["rec.wav", [{"id": "a"}]])
+def test_a_recording_that_is_no_object_is_stored_or_counted(tmp_path: Path, audio: Any) -> None:
+    path = written(
+        tmp_path / "chats.jsonl", {"messages": [QUESTION | {"audio": audio}, {**ANSWERED[1], "audio": audio}]}
+    )
+    (chat,) = read(path)
+    assert (chat.unread, chat.turns[0].info["message"]) == ({"field audio": 1}, {"audio": audio})
+    unread: Counter[str] = Counter()
+    chats = read_chats(path, unread)
+    path_is_kept = [message.get("audio") for message in chats[0]["messages"]] == [audio, audio]
+    assert path_is_kept or unread == {"audio": 2}
+
+
+def test_a_mark_of_another_message_is_counted_by_import(tmp_path: Path) -> None:
+    path = written(tmp_path / "chats.jsonl", {"messages": [QUESTION | {"weight": 0}, *ANSWERED[1:]]})
+    assert read(path)[0].unread == {"field weight": 1}
+
+
+@pytest.mark.parametrize(
+    ("call", "read_as", "fields"),
+    [
+        ({"function": {"name": "f"}, "arguments": {"q": 1}}, ("f", '{"q":1}'), {}),
+        ({"function": {"arguments": {"q": 1}}, "name": "f"}, ("f", '{"q":1}'), {}),
+        ({"name": "f", "arguments": {}, "input": {"q": 1}}, ("f", '{"q":1}'), {}),
+        ({"name": "f", "arguments": {"q": 1}, "args": {"q": 2}}, ("f", '{"q":1}'), {"args": 1}),
+        ({"function": {"name": "f"}, "name": "g"}, ("f", "{}"), {"name": 1}),
+        ({"function": "f", "name": "g", "input": {"q": 1}}, ("f", '{"q":1}'), {"name": 1}),
+        ('{"name": "f", "arguments": {}, "strict": true}', ("f", "{}"), {"strict": 1}),
+    ],
+)
+def test_arguments_of_a_call_are_found_wherever_they_are_and_second_ones_counted(
+    call: Any, read_as: tuple[str, str], fields: dict[str, int]
+) -> None:
+    (message,) = read_message({"role": "assistant", "tool_calls": [call]}, "x")
+    assert (message.calls, message.fields) == ([read_as], fields)
