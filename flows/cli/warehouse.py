@@ -138,9 +138,12 @@ def export(
     alive = ProgressLine().alive("exporting")
     if form is not None:
         with alive:
-            count = _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
+            count, left_out = _conversations(
+                _root(root), Path(target), form, run_name, None if phase == "all" else phase, policy
+            )
         sentence = f"Wrote {count:,} conversations to {target}."
-        typer.echo(plain_json({"conversations": count, "target": target}) if as_json else sentence)
+        written = {"conversations": count, "target": target, "without_consent": left_out}
+        typer.echo(plain_json(written) if as_json else sentence + _left_out(left_out))
         if form == "inspect" and not as_json:
             typer.echo(f"Next: inspect view --log-dir {shlex.quote(target)}")
         return
@@ -153,7 +156,8 @@ def export(
     if as_json:
         typer.echo(plain_json(asdict(done)))
         return
-    typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
+    sentence = f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}."
+    typer.echo(sentence + _left_out(done.without_consent))
     objects = quoted(f"{target}/**/turns/*/*.parquet")
     typer.echo(f"Next: duckdb -c {shlex.quote(f'SELECT count(*) FROM {objects}')}")
 
@@ -197,8 +201,15 @@ def import_conversations(
         typer.echo(plain(f"{run}: {count:,} conversations"))
 
 
-def _conversations(root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None) -> int:
-    """Write the conversations to the target, and return their number."""
+def _left_out(count: int) -> str:
+    """Return the sentence on conversations that are in no export; "" for none."""
+    return f" Left out {count:,} conversations of people who did not consent." if count else ""
+
+
+def _conversations(
+    root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None
+) -> tuple[int, int]:
+    """Write the conversations to the target. Return their number, and the number of those without consent."""
     from userrl.machine.output_files import writing
     from userrl_core.errors import ConfigError
     from userrl_core.suggest import nearest
@@ -218,13 +229,17 @@ def _conversations(root: Path, target: Path, form: str, run: str, phase: str | N
                 f"There is no format '{form}'{nearest(form, writers)}. Use one of {', '.join(writers)}.",
             )
         exported = list(conversations.conversations(warehouse, run, phase=phase, policy=policy))
+        left_out = conversations.without_consent(warehouse, run, phase=phase, policy=policy)
         if not exported:
             raise ConfigError(
-                "run.no_conversations", f"Run {run} has no such conversation. --phase all takes those of every phase."
+                "run.no_conversations",
+                f"{left_out:,} conversations of people who did not consent are in no export."
+                if left_out
+                else f"Run {run} has no such conversation. --phase all takes those of every phase.",
             )
         with writing(target):
             writers[form](exported, target)
-    return len(exported)
+    return len(exported), left_out
 
 
 def _options(texts: list[str] | None) -> dict[str, str]:

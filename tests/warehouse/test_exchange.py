@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from analysis.foreign.formats import conversations as conversations_of
+from flows.cli.main import app
 from tests.makers import raises
 from tests.places import TESTS
 from tests.warehouse.kills import kill_at
@@ -345,3 +348,116 @@ def test_a_call_of_a_gym_is_in_no_text_of_an_export(tmp_path: Path) -> None:
     (step,) = trajectory(exported)["steps"][1:]
     assert (step["message"], step["reasoning_content"], len(step["tool_calls"])) == ("I ask.", "A room?", 1)
     assert step["timestamp"]
+
+
+def imported_log(root: Path) -> None:
+    """Import a log of Inspect, which says something of all its samples, and has events that are not stored."""
+    chats = conversations_of(TESTS / "data" / "foreign" / "inspect.json", "inspect")
+    store(root, "import-x", chats, format="inspect", name="log")
+
+
+@pytest.mark.parametrize("write", [write_messages, write_parquet])
+def test_what_was_said_of_an_imported_file_is_exported_and_read_back(tmp_path: Path, write) -> None:  # type: ignore[no-untyped-def]
+    imported_log(tmp_path / "one")
+    with open_warehouse(tmp_path / "one") as one:
+        exported = list(conversations(one, "import-x"))
+        assert [bool(item.file) for item in exported] == [True, False]
+        write(exported, tmp_path / "file")
+        bring_in(tmp_path / "two", read_conversations(tmp_path / "file"))
+        text = "SELECT kind, fields FROM events ORDER BY kind"
+        with open_warehouse(tmp_path / "two") as two:
+            assert two.sql(text).fetchall() == one.sql(text).fetchall()
+            assert [row["kind"] for row in two.rows(text)] == ["about_file", "not_stored"]
+
+
+def edited(value: dict[str, Any], place: str, field: str, new: object) -> dict[str, Any]:
+    for key in place.split(".") if place else []:
+        value = value[int(key) if key.isdigit() else key]
+    value[field] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    ("place", "field", "new", "fact"),
+    [
+        ("", "score", 0.75, "its score is not the score in userrl.trajectory"),
+        ("", "note", "x", "the line has the field 'note'"),
+        ("messages.1", "content", "x", "its messages are not those in userrl"),
+        ("messages.0", "content", "", "its messages are not those in userrl"),
+        ("userrl", "note", 0, "userrl has the field 'note'"),
+        ("userrl.run", "note", "x", "the run has the field 'note'"),
+        ("userrl.trajectory", "note", "x", "the trajectory has the field 'note'"),
+        ("userrl.turns.0", "note", "x", "a turn has the field 'note'"),
+        ("userrl.turns.0", "task_id", "t9", "task_id of a turn is not its trajectory's"),
+        ("userrl.calls.0", "note", "x", "a model call has the field 'note'"),
+        ("userrl.task", "note", "x", "the task has the field 'note'"),
+        ("userrl", "file", {"note": {"a": 1}}, "userrl.file has the field 'note'"),
+        ("userrl", "file", {"not_stored": {"field a": "x"}}, "not_stored.field a is not a number"),
+    ],
+)
+def test_a_field_of_an_export_that_is_not_read_or_contradicts_another_is_refused(
+    root: Path, tmp_path: Path, place: str, field: str, new: object, fact: str
+) -> None:
+    write_messages(of(root, "evaluate")[:1], tmp_path / "file")
+    line = json.loads((tmp_path / "file").read_text())
+    edited(line, place, field, new)
+    (tmp_path / "file").write_text(json.dumps(line))
+    with raises("import.broken_file", fact):
+        list(read_conversations(tmp_path / "file"))
+
+
+def test_a_column_of_an_exported_parquet_file_that_is_not_read_or_contradicts_another_is_refused(
+    root: Path, tmp_path: Path
+) -> None:
+    write_parquet(of(root, "evaluate"), tmp_path / "file")
+    table = pq.read_table(tmp_path / "file")
+    with_note = table.append_column("note", pa.array(["x"] * 6))
+    rescored = table.set_column(table.column_names.index("score"), "score", pa.array([0.5] * 6))
+    for changed, fact in (
+        (with_note, "the file has the field 'note'"),
+        (rescored, "row 1: its score is not the score"),
+    ):
+        pq.write_table(changed, tmp_path / "changed")
+        with raises("import.broken_file", fact):
+            list(read_conversations(tmp_path / "changed"))
+
+
+def test_an_export_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It ends with an empty message, calls every reply the user's, and says nothing of the imported file."""
+    imported_log(tmp_path / "one")
+    with open_warehouse(tmp_path / "one") as one:
+        write_messages(conversations(one, "import-x"), tmp_path / "file")
+    lines = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
+    for line in lines:
+        del line["userrl"]["file"]
+        line["messages"] = [
+            message | {"role": "user"} if message["role"] == "tool" else message for message in line["messages"]
+        ]
+        line["messages"].append({"role": "user", "content": ""})
+    (tmp_path / "file").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert bring_in(tmp_path / "two", read_conversations(tmp_path / "file")) == {"import-x": 2}
+
+
+def test_an_export_says_how_many_people_did_not_consent(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for policy in ("RL", "human", "human"):
+            play(log, [1.0], phase="evaluate", policy=policy)
+    words = [
+        "warehouse",
+        "export",
+        str(tmp_path / "out"),
+        "--format",
+        "messages",
+        "--run",
+        "r1",
+        "--warehouse",
+        str(tmp_path),
+    ]
+    done = CliRunner().invoke(app, words)
+    assert "Wrote 1 conversations" in done.output
+    assert "Left out 2 conversations of people who did not consent." in done.output
+    done = CliRunner().invoke(app, [*words, "--policy", "human"])
+    assert (done.exit_code, "2 conversations of people who did not consent are in no export." in done.output) == (
+        1,
+        True,
+    )

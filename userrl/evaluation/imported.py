@@ -35,6 +35,10 @@ def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tupl
     root = warehouse_dir()
     finish(root)
     if format == OURS:
+        if name:
+            raise ConfigError(
+                "argument.conflict", "The runs of an export of userrl keep their names. Leave out --name."
+            )
         digest = file_hash(path)
         before = already(root, digest)
         counts = bring_in(root, read_conversations(path), digest=digest)

@@ -40,11 +40,12 @@ _NAME = re.compile(r"w(\d+)-(\d+)-(\d+)\.parquet$")
 
 @dataclass(slots=True)
 class Export:
-    """The result of one export."""
+    """The result of one export. without_consent: conversations of people that are not in it."""
 
     objects: int = 0
     rows: int = 0
     bytes: int = 0
+    without_consent: int = 0
 
 
 def export(root: Path, target: str, *, options: dict[str, Any] | None = None, object_rows: int = OBJECT_ROWS) -> Export:
@@ -63,6 +64,8 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
         for table in schema.LOGGED:
             _table(warehouse, table, files, base, object_rows, result, consented)
         _runs(warehouse, files, base, result)
+        people = "run_id = 'people' AND 'human' IN (policy, user_name) AND traj_id NOT IN (FROM consented())"
+        result.without_consent = warehouse.rows(f"SELECT count(*) AS n FROM trajectories WHERE {people}")[0]["n"]
     return result
 
 

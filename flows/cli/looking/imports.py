@@ -20,7 +20,9 @@ def import_(
             help="auto, tau2, tau-bench, inspect, verifiers, nemo-gym, openai-chat, sharegpt or userrl (our own exports)."
         ),
     ] = "auto",
-    name: Annotated[str, typer.Option(help="The run's name. By default the file's name.")] = "",
+    name: Annotated[
+        str, typer.Option(help="The run's name. By default the file's name. Runs of our own exports keep theirs.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Import conversations of another tool as a run of kind imported.

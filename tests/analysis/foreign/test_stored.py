@@ -182,6 +182,8 @@ def test_latest_does_not_mean_a_copy_of_a_trained_run(tmp_path: Path, home: Path
         play(log, [1.0], phase="evaluate")
     with open_warehouse(tmp_path / "other") as warehouse:
         write_messages(conversations(warehouse, "trained"), tmp_path / "trained.jsonl")
+    with raises("argument.conflict", "keep their names. Leave out --name."):
+        userrl.import_logs(tmp_path / "trained.jsonl", name="mine")
     userrl.import_logs(tmp_path / "trained.jsonl")
     assert rows("SELECT run_id, kind, recipe FROM runs") == [
         {"run_id": "trained", "kind": "imported", "recipe": "errand"}

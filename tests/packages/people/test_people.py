@@ -309,7 +309,7 @@ def test_a_conversation_without_consent_is_in_no_export(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         exported = [each.trajectory for each in conversations(warehouse, "people", phase="play")]
     assert {each["traj_id"] for each in exported if each["user_name"] == "human"} == {given.traj_id}
-    export(tmp_path / "warehouse", str(tmp_path / "out"))
+    assert export(tmp_path / "warehouse", str(tmp_path / "out")).without_consent == 2
     for table in ("trajectories", "turns", "model_calls", "events"):
         found = duckdb.sql(f"FROM read_parquet('{tmp_path}/out/*/{table}/run=people/*.parquet')")
         texts = str(found.fetchall())

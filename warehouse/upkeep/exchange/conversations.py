@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from userrl_core.records import Flag
 from userrl_core.replaced_file import replacing
 from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query.warehouse import Warehouse
+from warehouse.upkeep.exchange.imported import FIELD_OF
 
 RUN_COLUMNS = (
     "kind",
@@ -45,6 +46,10 @@ RUN_COLUMNS = (
 )
 AT_ONCE = 500
 """Trajectories whose turns are fetched in one query."""
+CONSENTED = (
+    """((policy IS DISTINCT FROM 'human' AND user_name IS DISTINCT FROM 'human') OR traj_id IN (FROM consented()))"""
+)
+SELECTED = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
 _THOUGHT = re.compile(r"\s*(?:<think>)?(.*?)</think>\s*", re.DOTALL)
 
 
@@ -62,7 +67,8 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class ExportedConversation:
     """One conversation. run, trajectory, turns and calls: rows of the tables. task: the row of `tasks` where it was
-    logged, else empty.
+    logged, else empty. file: what the run's events say of the file that it was imported from, by kind; with the first
+    conversation of an export only.
     """
 
     run: Mapping[str, Any]
@@ -70,6 +76,7 @@ class ExportedConversation:
     turns: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     task: Mapping[str, Any]
+    file: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def imported(self) -> bool:
@@ -140,12 +147,19 @@ def conversations(
     A person's conversation without consent is left out.
     """
     row = find_run(warehouse.root, run)
-    where = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
-    where += " AND ((policy IS DISTINCT FROM 'human' AND user_name IS DISTINCT FROM 'human') OR traj_id IN (FROM consented()))"
     relation = warehouse.sql(
-        f"SELECT * FROM trajectories WHERE {where} ORDER BY traj_id", run=row["run_id"], phase=phase, policy=policy
+        f"SELECT * FROM trajectories WHERE {SELECTED} AND {CONSENTED} ORDER BY traj_id",
+        run=row["run_id"],
+        phase=phase,
+        policy=policy,
     )
     rows = relation.pl().to_dicts()
+    events = warehouse.rows("SELECT kind, fields FROM events WHERE run_id = $run ORDER BY seq", run=row["run_id"])
+    file = {
+        event["kind"]: json.loads(event["fields"])[FIELD_OF[event["kind"]]]
+        for event in events
+        if event["kind"] in FIELD_OF
+    }
     tasks = {
         (task["gym"], task["task_id"], task["version"]): task
         for task in warehouse.sql("SELECT * FROM tasks WHERE run_id = $run", run=row["run_id"]).pl().to_dicts()
@@ -164,8 +178,22 @@ def conversations(
             key = (trajectory["gym"], trajectory["task_id"], trajectory["task_version"])
             traj_id = trajectory["traj_id"]
             yield ExportedConversation(
-                about, trajectory, turns.get(traj_id, []), calls.get(traj_id, []), tasks.get(key, {})
+                about, trajectory, turns.get(traj_id, []), calls.get(traj_id, []), tasks.get(key, {}), file
             )
+            file = {}
+
+
+def without_consent(
+    warehouse: Warehouse, run: str, *, phase: str | None = "evaluate", policy: str | None = None
+) -> int:
+    """Return the number of conversations that `conversations` leaves out, because a person did not consent."""
+    (row,) = warehouse.rows(
+        f"SELECT count(*) AS n FROM trajectories WHERE {SELECTED} AND NOT {CONSENTED}",
+        run=find_run(warehouse.root, run)["run_id"],
+        phase=phase,
+        policy=policy,
+    )
+    return int(row["n"])
 
 
 def _arguments(value: Any) -> dict[str, Any]:

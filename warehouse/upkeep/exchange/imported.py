@@ -25,6 +25,8 @@ NOT_STORED = "not_stored"
 """The event with the number of parts and fields of the file, by name, that have no stored form, and of values that are keys."""
 ABOUT_FILE = "about_file"
 """The event with what the file says of all its conversations."""
+FIELD_OF: Mapping[str, str] = {NOT_STORED: "counts", ABOUT_FILE: "facts"}
+"""The field of each event that describes an imported file."""
 
 
 def imported_run(root: Path, run_id: str) -> dict[str, Any] | None:

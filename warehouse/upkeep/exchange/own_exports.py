@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from userrl_core.chats.stream import items, value_of
-from userrl_core.chats.values import BrokenFile, broken, mapping, sequence
+from userrl_core.chats.values import NO_VALUE, BrokenFile, broken, count, mapping, sequence
 from userrl_core.errors import ConfigError
 from userrl_core.user_path import open_file
 from warehouse import schema
@@ -22,12 +22,16 @@ from warehouse.files.encode import fitting
 from warehouse.files.layout import claim, run_dir, run_folders
 from warehouse.files.runs import IMPORTED, read_run, register_copy
 from warehouse.upkeep.exchange.conversations import RUN_COLUMNS, ExportedConversation
+from warehouse.upkeep.exchange.imported import FIELD_OF, NOT_STORED
 from warehouse.upkeep.exchange.staging import staging
 from warehouse.write.turn_log import PLACE, TurnLog
 from warehouse.write.wal import SEGMENT_ROWS
 
 OWN = ("traj_id", "run_id", "incarnation", "writer", "seq", "logged_at")
 """Columns that a row gets anew."""
+LINE = ("messages", "score", "userrl")
+COLUMNS = (*LINE, "run_id", "gym", "task_id", "policy", "rewards")
+"""The fields of a line and the columns of a Parquet file. Those besides ``userrl`` repeat it for other tools."""
 ORIGIN = "imported-from"
 """The file of a run's folder with the hash of the imported file."""
 AT_ONCE = 64
@@ -59,15 +63,18 @@ def _packed(path: Path) -> Iterator[tuple[str, Any]]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            if "userrl" not in file.schema_arrow.names:
+            names = file.schema_arrow.names
+            if "userrl" not in names:
                 broken(
                     str(path), "userrl did not write this Parquet file. Save its rows as JSON lines, and import those"
                 )
-            for batch in file.iter_batches(AT_ONCE, columns=["userrl"]):
-                for text in batch.column(0).to_pylist():
+            _only(COLUMNS, dict.fromkeys(names, True), str(path), "the file")
+            read = [name for name in LINE if name in names]
+            for batch in file.iter_batches(AT_ONCE, columns=read):
+                for row in batch.to_pylist():
                     number += 1
                     where = f"{path}, row {number}"
-                    yield where, {"userrl": value_of(text.encode(), where)}
+                    yield where, {**row, "userrl": value_of(row["userrl"].encode(), where)}
     except BrokenFile:
         raise
     except (pa.ArrowException, OSError, ValueError, AttributeError, IndexError) as error:
@@ -78,6 +85,8 @@ def _packed(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _conversation(where: str, value: Mapping[str, Any]) -> ExportedConversation:
     parts = mapping(value.get("userrl"), where, "userrl")
+    _only(LINE, value, where, "the line")
+    _only([field.name for field in fields(ExportedConversation)], parts, where, "userrl")
     run, trajectory = (mapping(parts.get(name), where, name) for name in ("run", "trajectory"))
     turns, calls = (
         [mapping(row, where, f"a row of {name}") for row in sequence(parts.get(name), where, name)]
@@ -88,7 +97,57 @@ def _conversation(where: str, value: Mapping[str, Any]) -> ExportedConversation:
         broken(where, "it is not a conversation that userrl wrote")
     if [turn.get("turn") for turn in turns] != list(range(1, len(turns) + 1)):
         broken(where, "its turns are not numbered from 1")
-    return ExportedConversation(run, trajectory, turns, calls, mapping(parts.get("task") or {}, where, "task"))
+    task, file = (mapping(parts.get(name) or {}, where, name) for name in ("task", "file"))
+    for table, name, rows in (
+        ("runs", "the run", [run]),
+        ("trajectories", "the trajectory", [trajectory]),
+        ("turns", "a turn", turns),
+        ("model_calls", "a model call", calls),
+        ("tasks", "the task", [task]),
+    ):
+        for row in rows:
+            _only(schema.types(table), row, where, name)
+    for name, rows in (("a turn", turns), ("a model call", calls)):
+        for row in rows:
+            for column in ("run_id", "traj_id", *PLACE):
+                if row.get(column) not in (None, trajectory.get(column)):
+                    broken(where, f"{column} of {name} is not its trajectory's")
+    conversation = ExportedConversation(run, trajectory, turns, calls, task, _about_file(where, file))
+    if "score" in value and value["score"] != trajectory.get("score"):
+        broken(where, "its score is not the score in userrl.trajectory, which is stored. Change both")
+    if not _is_chat_of(value.get("messages"), conversation):
+        broken(where, "its messages are not those in userrl, which are stored. Change both")
+    return conversation
+
+
+def _only(known: Collection[str], values: Mapping[str, Any], where: str, name: str) -> None:
+    """Raise BrokenFile for a field with a value that is not read."""
+    if unknown := next((key for key, value in values.items() if key not in known and value not in NO_VALUE), None):
+        broken(where, f"{name} has the field '{unknown}', which no export of userrl has. Remove it")
+
+
+def _about_file(where: str, file: Mapping[str, Any]) -> Mapping[str, Any]:
+    _only(FIELD_OF, file, where, "userrl.file")
+    for kind, values in file.items():
+        for key, value in mapping(values, where, kind).items():
+            if kind == NOT_STORED and count(value, where, f"{kind}.{key}", maximum=2**63 - 1) is None:
+                broken(where, f"{kind}.{key} is not a number")
+    return file
+
+
+def _is_chat_of(messages: Any, conversation: ExportedConversation) -> bool:
+    """Return whether messages are the chat of the rows, or are not given.
+
+    Earlier exports have an empty message at the end, the role user after calls, and no turns left.
+    """
+    if messages is None:
+        return True
+    try:
+        stored = [message["content"] for message in conversation.messages if message["content"]]
+        written = [message["content"] for message in messages if message["content"]]
+        return len(stored) == len(written) and all(map(str.startswith, stored, written))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return False
 
 
 def bring_in(root: Path, items: Iterable[LocatedConversation], *, digest: str = "") -> dict[str, int]:
@@ -171,6 +230,8 @@ def _write(log: TurnLog, where: str, item: ExportedConversation) -> None:
         payload = json.loads(item.task.get("payload") or "{}")
     except (TypeError, ValueError, RecursionError):
         broken(where, "its task is not JSON")
+    for kind, values in item.file.items():
+        log.event(kind, **{FIELD_OF[kind]: values})
     traj_id = log.imported(trajectory, turns, calls, mapping(payload, where, "the task"))
     if credited and all(shaped is not None and value is not None for shaped, value in credited):
         shaped, advantages = zip(*credited, strict=True)
