@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from analysis.reverify import Reverified, judges
 from analysis.reverify import reverify as scored_again
 from curricula.load import from_resolved
+from curricula.options import check_new_options
 from curricula.spec import User
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
@@ -138,7 +139,9 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
             "argument.missing",
             "Nothing is changed. Give another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.",
         )
-    stored_run, judge = find(request.run), None if request.judge is None else request.judge.as_argument()
+    if (user := request.judge) is not None:
+        check_new_options(user.kind, user.options, user.population, "judge")
+    stored_run, judge = find(request.run), None if user is None else user.as_argument()
     stored: list[Trajectory] = list(stored_conversations(stored_run.id, request.phase, request.gyms or None))
     if not stored:
         raise ConfigError(

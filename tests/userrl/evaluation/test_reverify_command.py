@@ -58,6 +58,12 @@ def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
         ({"change": ["high"]}, "argument.malformed", "'high'"),
         ({"change": ["tau.check_outputs=true"]}, "argument.unknown_value", "gym 'tau'"),
         ({"change": ["intention.hihg=1"]}, "gym.bad_option", "'hihg'"),
+        ({"change": ["intention.high=true"]}, "gym.bad_option", "high is a truth value"),
+        (
+            {"judge": '{"kind": "openai", "options": {"retries": true}}'},
+            "recipe.invalid_value",
+            "judge.options.retries is a truth",
+        ),
         ({"judge": "rule", "phase": "train"}, "run.no_conversations", "phase train"),
     ],
 )
