@@ -37,7 +37,9 @@ def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
     The last error has the nearest known name. lacking: names that pass anyway.
     """
     gym_names = names()
-    for gym in _named(recipe):
+    named, with_tasks = _named(recipe), (gym for planned in recipe.planned_stages for gym in planned.stage.tasks)
+    others = sorted({*recipe.split.held_out, *with_tasks} - {*named, *LACKING})
+    for gym in (*named, *others):
         if gym in clashes():
             raise ConfigError("gym.bad_package", clashes()[gym])
         if gym in gym_names or gym in lacking:

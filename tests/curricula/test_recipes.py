@@ -300,6 +300,10 @@ def test_a_gym_without_training_tasks_is_refused_when_a_recipe_is_loaded():
 def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
     with raises("gym.no_such_gym", "'travle'", "did you mean 'travel'"):
         curricula.load("equalized-r2g", "laptop-quick", {"stages.*.mix": {"travle": 1}})
+    for key, value in (("split.held_out", ["travle"]), ("stages.*.tasks", {"travle": {"tier": "tiny"}})):
+        with raises("gym.no_such_gym", "'travle'"):
+            curricula.load("equalized-r2g", "laptop-quick", {key: value})
+    assert load(overrides={"split.held_out": ["webshop", "webarena"]}).split.held_out == ("webshop", "webarena")
 
 
 @pytest.mark.parametrize(
