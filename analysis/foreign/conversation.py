@@ -115,7 +115,12 @@ class ForeignConversation:
             self.info["row"] = {**others, **rejected}
 
     def count(self, values: Mapping[str, Any], read: Collection[str], prefix: str) -> None:
-        """Count the fields of an inner object that are not read. prefix: the object's name and a dot."""
+        """Count the fields of an inner object that are not read. prefix: the object's name and a dot.
+
+        A total of tokens is read only beside its parts.
+        """
+        if given(values, read).keys() == {"total_tokens"}:
+            read = ()
         self.unread.update(f"field {prefix}{key}" for key in other_fields(values, read))
 
     def add_sum_of_calls(self) -> None:

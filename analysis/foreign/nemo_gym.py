@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, ForeignConversation, other_fields, scored
+from analysis.foreign.conversation import ENDED, ForeignConversation, given, other_fields, scored
 from analysis.foreign.dialogue import divided, task_of_opening
 from userrl_core.chats.message import text_of
 from userrl_core.chats.stream import items
@@ -30,7 +30,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
         opening = _messages(
             [{"role": "user", "content": task_input}] if isinstance(task_input, str) else task_input, where, "input"
         )
-        if isinstance(params.get("instructions"), str):
+        if params.get("instructions"):
             opening.insert(0, {"role": "system", "content": params["instructions"]})
         output = _messages(response.get("output"), where, "response.output")
         chat = divided([*opening, *output], where, prompt=len(opening))
@@ -55,8 +55,9 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             unread=chat.unread,
             silent=chat.silent,
         )
+        requested = {} if params.get("model") == conversation.policy else given(params, ("model",))
         inner = {
-            "responses_create_params": other_fields(params, ("input", "instructions", "model")),
+            "responses_create_params": other_fields(params, ("input", "instructions", "model")) | requested,
             "response": other_fields(response, ("output", "model", "usage")),
         }
         conversation.keep(other_fields(row | inner, ROW if task else ("reward",)), reward=row.get("reward"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, other_fields, scored
+from analysis.foreign.conversation import ENDED, ForeignCall, ForeignConversation, given, other_fields, scored
 from analysis.foreign.dialogue import divided
 from userrl_core.chats.stream import JsonStream, items
 from userrl_core.chats.values import broken, count, mapping, name_of, number, sequence
@@ -213,6 +213,7 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
         role = message["role"]
         turn += role == "assistant"
         if role not in ("assistant", "user"):
+            conversation.count(given(message, MESSAGE), (), "")
             continue
         usage = mapping(message.get("usage") or {}, where, "usage")
         conversation.count(usage, USAGE, "usage.")
@@ -223,7 +224,7 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
         if role == "assistant":
             at = conversation.turns[turn]
             at.prompt_tokens, at.completion_tokens, at.seconds = prompt, completion, seconds
-        if prompt is None and completion is None and price is None:
+        if prompt is None and completion is None and price is None and (role == "assistant" or seconds is None):
             continue
         side = "policy" if role == "assistant" else "user"
         if price is not None:

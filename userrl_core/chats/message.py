@@ -100,31 +100,6 @@ def text_of(content: Any) -> str:
     return "\n".join(message.text for message in _of_parts("", _parts(content), "") if message.text)
 
 
-def called(call: Any, where: str) -> tuple[str, str]:
-    """Return the name and the arguments (JSON text) of a tool call in any of the formats' forms."""
-    return _called(call, where)[0]
-
-
-def _called(call: Any, where: str) -> tuple[tuple[str, str], Counter[str]]:
-    """Return a call's name and arguments, and the number of its fields, by name, that are not read.
-
-    They are fields of its function or of the call itself. Another name, and arguments besides the first ones, are not read.
-    """
-    call = mapping(as_call(call), where, "a tool call")
-    function = call.get("function")
-    bodies = [body for body in (function, call.get("custom"), call) if isinstance(body, dict)]
-    fields = [(key, body[key]) for body in bodies for key in (*NAMES, *ARGUMENTS) if body.get(key) is not None]
-    named = [("function", function)] * isinstance(function, str) + [item for item in fields if item[0] in NAMES]
-    if not named or not isinstance(name := named[0][1], str):
-        broken(where, "a tool call has no name")
-    given = [item for item in fields if item[0] in ARGUMENTS]
-    arguments: Any = next((value for _, value in given if value not in NO_VALUE), given[0][1] if given else {})
-    unread = Counter(key for key, value in (*named, *given) if value not in (*NO_VALUE, name, arguments))
-    for body in bodies:
-        unread += _others(body, CALL)
-    return (name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)), unread
-
-
 def is_read(key: str, value: Any) -> bool:
     """Return whether a field of a message is read, or has no value."""
     kind = str if key in TEXTS else dict if key == "audio" else object
@@ -257,8 +232,28 @@ def _read_part(message: ChatMessage, part: Any) -> None:
         _add(message, compact_json(part))
 
 
+def _read_call(call: Any, where: str) -> tuple[tuple[str, str], Counter[str]]:
+    """Return a call's name and arguments (JSON text) in any of the formats' forms, and its fields that are not read.
+
+    They are fields of its function or of the call itself. Another name, and arguments besides the first ones, are not read.
+    """
+    call = mapping(as_call(call), where, "a tool call")
+    function = call.get("function")
+    bodies = [body for body in (function, call.get("custom"), call) if isinstance(body, dict)]
+    fields = [(key, body[key]) for body in bodies for key in (*NAMES, *ARGUMENTS) if body.get(key) is not None]
+    names = [("function", function)] * isinstance(function, str) + [item for item in fields if item[0] in NAMES]
+    if not names or not isinstance(name := names[0][1], str):
+        broken(where, "a tool call has no name")
+    values = [item for item in fields if item[0] in ARGUMENTS]
+    arguments: Any = next((value for _, value in values if value not in NO_VALUE), values[0][1] if values else {})
+    unread = Counter(key for key, value in (*names, *values) if value not in (*NO_VALUE, name, arguments))
+    for body in bodies:
+        unread += _others(body, CALL)
+    return (name, (arguments or "{}") if isinstance(arguments, str) else compact_json(arguments)), unread
+
+
 def _add_call(message: ChatMessage, call: Any, where: str) -> None:
-    name_and_arguments, unread = _called(call, where)
+    name_and_arguments, unread = _read_call(call, where)
     message.calls.append(name_and_arguments)
     message.fields += unread
 

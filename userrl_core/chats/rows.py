@@ -73,25 +73,23 @@ def _of_sharegpt(turns: list[Any], where: str) -> list[Any]:
         message |= {"role": SPEAKERS[speaker], "content": turn["value"]}
         if speaker == "function_call":
             message |= _with_calls(turn["value"], where)
-            before = turns[index - 1] if index else {}
-            spoken = "role" not in before and before.get("from") in ("gpt", "assistant")
-            if spoken and _marks(messages[-1]) == _marks(message):
+            previous = turns[index - 1] if index else {}
+            follows_text = "role" not in previous and previous.get("from") in ("gpt", "assistant")
+            if follows_text and _marks(messages[-1]) == _marks(message):
                 message = _joined(messages.pop(), message)
         messages.append(message)
     return messages
 
 
-def _joined(spoken: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+def _joined(text: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     """Return what the agent says and its call as one message. A field of which they have two values has the list of both."""
-    message = {**spoken, **call}
-    for key in spoken.keys() & call.keys() - {"role", "content"}:
-        if spoken[key] != call[key]:
+    message = {**text, **call}
+    for key in text.keys() & call.keys() - {"role", "content"}:
+        if text[key] != call[key]:
             message[key] = [
-                value
-                for part in (spoken, call)
-                for value in (part[key] if isinstance(part[key], list) else [part[key]])
+                value for part in (text, call) for value in (part[key] if isinstance(part[key], list) else [part[key]])
             ]
-    message["content"] = "\n".join([spoken["content"], *[call["content"]] * bool(call["content"])])
+    message["content"] = "\n".join([text["content"], *[call["content"]] * bool(call["content"])])
     return message
 
 

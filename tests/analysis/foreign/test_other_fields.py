@@ -486,3 +486,25 @@ def test_a_count_or_cost_that_is_not_finite_is_counted_and_a_truth_value_is_refu
         assert NOT_FINITE[format] == fields - {"events", "output"}
     with raises("import.broken_file", "is not a number"):
         read(written(tmp_path / "log.json", in_formats(True)[format]))
+
+
+def test_a_total_without_its_parts_is_counted(tmp_path: Path) -> None:
+    row = ROWS["chats"] | {"usage": {"total_tokens": 9}}
+    assert read(written(tmp_path / "chats.jsonl", row))[0].unread == {"field usage.total_tokens": 1}
+
+
+def test_costs_of_a_tool_are_counted_and_seconds_of_a_user_are_stored(tmp_path: Path) -> None:
+    call = SAID | {"tool_calls": [{"id": "c", "name": "f", "arguments": {}}]}
+    messages = [call, {"role": "tool", "id": "c", "content": "x", "cost": 1}, ASKED | {"generation_time_seconds": 0.5}]
+    simulation = {"task_id": "1", "messages": messages}
+    (chat,) = read(written(tmp_path / "log.json", {"info": {}, "tasks": [], "simulations": [simulation]}))
+    assert chat.unread == {"field cost": 1}
+    assert [(item.role, item.seconds) for item in chat.turns[0].calls] == [("user", 0.5)]
+
+
+def test_instructions_of_any_form_and_another_requested_model_are_kept(tmp_path: Path) -> None:
+    params = {"input": "Hi", "instructions": [{"type": "input_text", "text": "Be kind."}], "model": "asked"}
+    row = {"responses_create_params": params, "response": {"output": [SAID], "model": "answered"}, "reward": 1}
+    (chat,) = read(written(tmp_path / "log.jsonl", row))
+    assert chat.opening[0] == {"role": "system", "content": "Be kind."}
+    assert (chat.policy, chat.info["row"]["responses_create_params"]) == ("answered", {"model": "asked"})
