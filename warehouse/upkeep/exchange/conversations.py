@@ -154,12 +154,12 @@ def conversations(
         policy=policy,
     )
     rows = relation.pl().to_dicts()
-    events = warehouse.rows("SELECT kind, fields FROM events WHERE run_id = $run ORDER BY seq", run=row["run_id"])
-    file = {
-        event["kind"]: json.loads(event["fields"])[FIELD_OF[event["kind"]]]
-        for event in events
-        if event["kind"] in FIELD_OF
-    }
+    events = warehouse.rows(
+        "SELECT kind, fields FROM events WHERE run_id = $run AND list_contains($kinds, kind) ORDER BY seq",
+        run=row["run_id"],
+        kinds=list(FIELD_OF),
+    )
+    file = {event["kind"]: json.loads(event["fields"])[FIELD_OF[event["kind"]]] for event in events}
     tasks = {
         (task["gym"], task["task_id"], task["version"]): task
         for task in warehouse.sql("SELECT * FROM tasks WHERE run_id = $run", run=row["run_id"]).pl().to_dicts()

@@ -1,7 +1,7 @@
 """Logs for Inspect (inspect-ai): one JSON file a policy, a sample a conversation, an epoch an attempt.
 
 Written from the published fields of its log format, version 2. A finished script opened them with the real package
-(data/finished-studies.md). Numbers and times that are unknown are absent.
+(data/finished-studies.md). Unknown numbers are absent, and unknown times are "".
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _log(policy: str, conversations: Sequence[ExportedConversation], number: int
             ],
         },
         "stats": {
-            **({"started_at": _time(started), "completed_at": _time(completed)} if timed else {}),
+            "started_at": _time(started) if timed else "",
+            "completed_at": _time(completed) if timed else "",
             "model_usage": _usage(policy, rows),
         },
         "samples": [_sample(conversation) for conversation in conversations],

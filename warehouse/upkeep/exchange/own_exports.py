@@ -7,6 +7,7 @@ conversation by conversation. Either all of its runs are stored, or none.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -248,4 +249,7 @@ def _fitted(types: Mapping[str, str], values: Mapping[str, Any], where: str, nam
     if misfits:
         column = next((name for name in types if values.get(name) is not None and row[name] != values[name]), "a value")
         broken(where, f"{column} of a {name} does not fit its column")
+    for column, value in row.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            broken(where, f"{column} of a {name} is not a finite number")
     return row
