@@ -99,8 +99,8 @@ def _observe(chat: Chat, replies: list[tuple[str, str]]) -> None:
 
 
 def _speaker(role: str, source: Mapping[str, Any]) -> str:
-    """Return the role, and a user's name; the name of a tool is in its call."""
-    return " ".join([role, *_name(source).values()]) if role == "user" else role
+    """Return the role and the name; the name of a tool is in its call."""
+    return role if role in ("tool", "function") else " ".join([role, *_name(source).values()])
 
 
 def _name(source: Mapping[str, Any]) -> dict[str, str]:

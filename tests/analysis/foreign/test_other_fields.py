@@ -508,3 +508,14 @@ def test_instructions_of_any_form_and_another_requested_model_are_kept(tmp_path:
     (chat,) = read(written(tmp_path / "log.jsonl", row))
     assert chat.opening[0] == {"role": "system", "content": "Be kind."}
     assert (chat.policy, chat.info["row"]["responses_create_params"]) == ("answered", {"model": "asked"})
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"), [("system", "system night"), ("developer", "developer night"), ("tool", "x")]
+)
+def test_the_name_of_a_later_message_is_shown_and_a_tool_s_is_in_its_call(
+    tmp_path: Path, role: str, shown: str
+) -> None:
+    messages = [*TALK, {"role": role, "name": "night", "content": "x"}]
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": messages}))
+    assert chat.turns[0].observation.removesuffix(": x") == shown
