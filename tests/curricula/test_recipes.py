@@ -386,7 +386,7 @@ def openai(**options):
     [
         ("gyms.wish.user", {"population": {"hesitation": True}}, "recipe.invalid_value", "hesitation is a truth value"),
         ("evaluate.user", {"population": {"patience": {"of": [3, True]}}}, "recipe.invalid_value", "patience.of.1 is"),
-        ("evaluate.user", {"population": {"patience": {"of": [math.inf]}}}, "user.bad_option", "patience: "),
+        ("evaluate.user", {"population": {"patience": {"of": [math.inf]}}}, "user.bad_option", "be a finite number"),
         ("gyms.wish.config", {"step_penalty": True}, "gym.bad_option", "step_penalty is a truth value"),
         ("gyms.wish.evaluation", {"step_penalty": math.nan}, "gym.bad_option", "step_penalty"),
         ("gyms.agentgym.tasks", {"first": True}, "task.bad_option", "first is a truth value"),

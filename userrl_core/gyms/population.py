@@ -136,7 +136,7 @@ def population(value: str | Mapping[str, Any] | Population) -> Population:
     try:
         return Population(**{**POPULATIONS[name], **ranges})
     except ValidationError as error:
-        first = error.errors()[0]
+        first = max(error.errors(), key=lambda problem: len(problem["loc"]))  # of the form that the value fits most
         key = str(first["loc"][0]) + ": " if first["loc"] else ""
         raise ConfigError(
             "user.bad_option", f"Not a population: {key}{first['msg'].removeprefix('Value error, ')}."
