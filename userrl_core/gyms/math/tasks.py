@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from userrl_core.errors import ConfigError, TaskError
+from userrl_core.errors import ConfigError
 from userrl_core.gyms.pool import draw_tasks
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.records import Task
@@ -46,9 +46,9 @@ def load_published(root: Path) -> list[Task]:
     ``root/deepscaler.json``.
 
     Keeps only problems whose answer is a whole number, each problem once (TARL 4.1), and warns of the others with their number.
-    All are training tasks. Raises TaskError with file, index and field, and for a problem with two answers.
+    Of a problem with several answers no entry is kept. All are training tasks. Raises TaskError with file, index and field.
     """
-    path, by_id, skipped = root / DEEPSCALER, dict[str, Task](), Counter[str]()
+    path, entries, skipped = root / DEEPSCALER, dict[str, list[int]](), Counter[str]()
     rows = read_json(path, list)
     for index, row in enumerate(rows):
         question = text_field(row, "problem", path, index).strip()
@@ -59,23 +59,27 @@ def load_published(root: Path) -> list[Task]:
         if isinstance(answer, bool) or not WHOLE.fullmatch(text):
             skipped["without a whole number as answer"] += 1
             continue
-        key = content_hash(["math", question])
-        task = Task(
-            "math", key, "train", {"question": question, "answer": int(text.replace(",", ""))}, "published:deepscaler"
-        )
-        if key in by_id:
-            skipped["repeated"] += 1
-        if by_id.setdefault(key, task) != task:
-            raise TaskError(
-                "task.duplicate",
-                f"{path}, entry {index}: the answer is {text}, and an earlier entry with this problem has "
-                f"{by_id[key].payload['answer']}. Keep the right one.",
-            )
+        entries.setdefault(question, []).append(int(text.replace(",", "")))
+    kept = {question: answers[0] for question, answers in entries.items() if len({*answers}) == 1}
+    for question, answers in entries.items():
+        if question not in kept:
+            skipped["with several answers"] += len(answers)
+        elif len(answers) > 1:
+            skipped["repeated"] += len(answers) - 1
     if skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
         sentence = f"{path}: {skipped.total():,} of {len(rows):,} problems were skipped: {reasons}."
         warnings.warn(sentence, UserWarning, stacklevel=2)
-    return list(by_id.values())
+    return [
+        Task(
+            "math",
+            content_hash(["math", question]),
+            "train",
+            {"question": question, "answer": answer},
+            "published:deepscaler",
+        )
+        for question, answer in kept.items()
+    ]
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
