@@ -180,6 +180,14 @@ def no_test_of(module: str, wanted: str) -> bool:
     return whole is not None and f"not {whole[1]}" in wanted
 
 
+@pytest.fixture(autouse=True)
+def _no_package_stays_hidden() -> Iterator[None]:
+    """Show packages again that a stage in this process has hidden (`userrl.worker.main.UNUSED`)."""
+    yield
+    for name in [name for name, module in sys.modules.items() if module is None]:
+        del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def _prepared_process() -> Iterator[None]:
     with prepared_process.server():

@@ -4,8 +4,8 @@
     python -m lab.studies.run STUDY FAMILY --list                    # the runs that are planned, with their ids
 
 Each arm and seed is an ordinary run of the home in $USERRL_HOME. Runs with rows are skipped, and interrupted ones continue.
-Several processes with different seeds may run at once. With a seed that is not the plan's, such as 0, on which settings are
-chosen, rows are printed and not stored.
+Several processes with different seeds may run at once, each on one core if $USERRL_THREADS is 1. With a seed that is not the
+plan's, such as 0, on which settings are chosen, rows are printed and not stored.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from userrl.run.results import TrainResult
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, test_tasks, users_of
 from userrl.stages.here import train_here
+from userrl.stages.workers import Workers
 from userrl.worker.device import local_policy
 from userrl_core.errors import TrainingError, UserRLError
 from userrl_core.processes import ProcessDied
@@ -74,19 +75,20 @@ def main() -> int:
     file, registered = DATA / plan["data"], plan_hash(path)
     stored = {tuple(row[name] for name in KEY) for row in read_rows(file) if row["plan"] in plans(path)}
     failed = False
-    for cell, request in runs(plan, arguments.family, arguments.seeds):
-        if arguments.listed:
-            print(*cell.values(), plan_run(request).run_id)
-        elif tuple(cell.values()) not in stored:
-            try:
-                rows = [{**cell, "plan": registered, **row} for row in measured(plan, request)]
-            except (UserRLError, ProcessDied) as error:
-                print(f"failed: {cell}: {error}", file=sys.stderr, flush=True)
-                failed = True
-                continue
-            print(*rows, sep="\n", flush=True)
-            if cell["seed"] >= plan["first_seed"]:
-                add_rows(file, (*KEY, "plan", *(["budget"] if "budget" in rows[0] else [])), *rows)
+    with Workers() as workers:
+        for cell, request in runs(plan, arguments.family, arguments.seeds):
+            if arguments.listed:
+                print(*cell.values(), plan_run(request).run_id)
+            elif tuple(cell.values()) not in stored:
+                try:
+                    rows = [{**cell, "plan": registered, **row} for row in measured(plan, request, workers)]
+                except (UserRLError, ProcessDied) as error:
+                    print(f"failed: {cell}: {error}", file=sys.stderr, flush=True)
+                    failed = True
+                    continue
+                print(*rows, sep="\n", flush=True)
+                if cell["seed"] >= plan["first_seed"]:
+                    add_rows(file, (*KEY, "plan", *(["budget"] if "budget" in rows[0] else [])), *rows)
     return int(failed)
 
 
@@ -130,10 +132,10 @@ def runs(plan: Mapping[str, Any], family: str, seeds: str | None = None) -> Iter
                 )
 
 
-def measured(plan: Mapping[str, Any], request: TrainRequest) -> list[dict[str, Any]]:
+def measured(plan: Mapping[str, Any], request: TrainRequest, workers: Workers) -> list[dict[str, Any]]:
     """Train one run, and return its rows: one for each budget of turns, or one with the score at each budget of tokens."""
     run_plan = plan_run(request)
-    report = train_here(run_plan)
+    report = train_here(run_plan, workers=workers)
     before = time.process_time()
     if budgets := plan.get("turn_budgets"):
         result = StageJob.read(find(report.run).stage(run_plan.selected[-1]) / "job.json").finished()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from userrl.machine.home import runs_dir
@@ -23,14 +24,16 @@ def train_here(
     *,
     say: Callable[..., None] = lambda *args: None,
     progress: Callable[[str, dict[str, Any]], None] = lambda stage, line: None,
+    workers: Workers | None = None,
 ) -> RunReport:
     """Train a plan and return its report. Finished stages are reused, and a killed run continues.
 
-    progress: called with the stage's name and every progress line. say: called with log lines as for `logging`. Raises
-    TrainingError or CheckpointError with one sentence.
+    progress: called with the stage's name and every progress line. say: called with log lines as for `logging`. workers: those of
+    several runs, which then import torch once. Raises TrainingError or CheckpointError with one sentence.
     """
     with plan.begin(say=say) as run, run.at_work():
-        return run_all(plan, run, lambda job, share, workers: _do(run, job, share, workers, say, progress), say=say)
+        perform = partial(_do, run, say=say, progress=progress)
+        return run_all(plan, run, perform, say=say, workers=workers)
 
 
 def finished(plan: RunPlan) -> Run | None:
@@ -50,6 +53,7 @@ def _do(
     job: StageJob,
     share: Share | None,
     workers: Workers,
+    *,
     say: Callable[..., None],
     progress: Callable[[str, dict[str, Any]], None],
 ) -> Result:

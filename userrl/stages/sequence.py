@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -30,12 +31,15 @@ def run_all(
     *,
     say: Callable[..., None] = lambda *args: None,
     done: Callable[[], None] = lambda: None,
+    workers: Workers | None = None,
 ) -> RunReport:
     """Run every selected stage of a locked run, and return its report.
 
     perform: does one job and returns its result. say: called with log lines as for `logging`. done: called after every stage.
+    workers: those of several runs; None: of this run alone.
     """
-    with served_users(plan.recipe, say) as serve_users, Workers() as workers:
+    started = Workers() if workers is None else contextlib.nullcontext(workers)
+    with served_users(plan.recipe, say) as serve_users, started as workers:
         return StageSequence(plan, run, serve_users, workers, perform, say, done).all()
 
 
