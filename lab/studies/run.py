@@ -146,7 +146,7 @@ def measured(plan: Mapping[str, Any], request: TrainRequest, workers: Workers) -
             by_step = dict(warehouse.sql(VALIDATED, run=report.run).fetchall())
             scores = [at_budgets(by_step, plan["budgets"], plan["tokens"])]
         [(tokens, conversations)] = warehouse.sql(TRAINED, run=report.run).fetchall()
-    if tokens < plan["tokens"]:
+    if (tokens or 0) < plan["tokens"]:
         raise TrainingError("process.died", f"Run {report.run} ended after {tokens} of {plan['tokens']} tokens.")
     seconds = sum(report.cpu_seconds.values()) + time.process_time() - before
     common = {

@@ -106,6 +106,8 @@ def test_budgets_that_no_demonstration_has_are_one_token_of_the_lean_template() 
     tokenizer = train_tokenizer(["errand red sixteen"], 330, "lean", words)
     assert [len(tokenizer(f" {word}")["input_ids"]) for word in words] == [1] * len(words)  # with its space
     assert [len(tokenizer(text)["input_ids"]) for text in ("red sixteen", "errand red")] == [2, 3]
+    for text in ("red one", "one red two", "red fourteen", "red ones", "red\ntwo", "Which one?"):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert len(set(words)) == len(words)
 
 

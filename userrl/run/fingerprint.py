@@ -133,8 +133,8 @@ def _as_of_today(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     stored = row.get("gym_settings")
     try:
-        return {**row, "gym_settings": _gym_settings(row["gym"], json.loads(stored))} if stored else row
-    except ConfigError:
+        return {**row, "gym_settings": _gym_settings(str(row.get("gym")), json.loads(stored))} if stored else row
+    except (ConfigError, ValueError):
         return row
 
 

@@ -65,9 +65,10 @@ def check_only(recipe: Recipe) -> None:
             continue
         try:
             tasks = _tasks_of(recipe, gym, "test")
+            others = _tasks_of(recipe, gym, "test", {})  # a name may be of tasks that the options leave out
         except (UserRLError, ImportError):
             continue  # the verdict or the stage says what is missing
-        kinds = sorted({kind for task in tasks for kind in _kinds(task)})
+        kinds = sorted({kind for task in (*tasks, *others) for kind in _kinds(task)})
         unknown = next((name for name in only if name not in kinds), None)
         if tasks and unknown is not None:
             raise ConfigError(

@@ -245,7 +245,8 @@ def check_task_options(name: str, options: Mapping[str, Any]) -> None:
         signature.bind("train", **options)
         for option, value in options.items():
             known = signature.parameters.get(option)
-            if isinstance(value, bool) and known is not None and re.search(r"\b(int|float)\b", str(known.annotation)):
+            kinds = set(re.findall(r"\w+", str(known.annotation))) if known is not None else set()
+            if isinstance(value, bool) and kinds & {"int", "float"} and "bool" not in kinds:
                 raise TypeError(f"{option} is a truth value; give a number")
     except TypeError as error:
         raise _not_accepted(name, options, error) from error

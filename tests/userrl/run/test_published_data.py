@@ -66,6 +66,7 @@ def test_a_name_in_only_that_no_test_task_has_is_refused_when_the_recipe_is_reso
     with raises("task.none_left", "gyms.wish.only names 'size-w'", "did you mean 'size-"):
         resolve("equalized-r2g", "laptop", changes | {"gyms.wish.only": ["size-2", "size-w"]})
     resolve("equalized-r2g", "laptop", changes | {"gyms.wish.only": ["size-2", "size-3"]})
+    resolve("equalized-r2g", "laptop", {"gyms.wish.only": ["size-2", "size-3"], "gyms.wish.tasks": {"sizes": [2]}})
 
 
 @pytest.mark.parametrize(("edition", "function"), [("released", 200), ("paper", 460)])

@@ -130,10 +130,11 @@ def _words(corpus: list[str], vocab_size: int, words: Sequence[str]) -> Tokenize
     fixed = re.compile("|".join(re.escape(text) for text in (*heads, tail, START, END)))
     counts = Counter(word for text in corpus for word in re.findall(r"[A-Za-z]{2,}", fixed.sub("\n", text)))
     room = vocab_size - tokenizer.get_vocab_size()
-    ranked = [*words, *sorted(counts.keys() - set(words), key=lambda word: (-counts[word], word))][:room]
-    tokenizer.add_tokens(
-        [AddedToken(word, single_word=True, lstrip=word in words, normalized=False) for word in sorted(ranked)]
-    )
+    # Without their space, decoding would lose it. They match inside of words too, where they do no harm.
+    tokenizer.add_tokens([AddedToken(f" {word}", normalized=False) for word in sorted(words)[:room]])
+    room = max(vocab_size - tokenizer.get_vocab_size(), 0)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))[:room]
+    tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=False) for word in sorted(ranked)])
     return tokenizer
 
 
