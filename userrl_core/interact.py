@@ -101,19 +101,6 @@ def render_any_call(name: str, arguments: str) -> str:
     return f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {value}}}\n</tool_call>'
 
 
-def hermes_calls(text: str) -> list[tuple[str, Any]]:
-    """Return name and arguments of the calls of any tool in a Hermes text, as `render_any_call` writes them."""
-    calls = []
-    for block in _CALL.findall(text):
-        try:
-            call = json.loads(block)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(call, dict) and isinstance(call.get("name"), str):
-            calls.append((call["name"], call.get("arguments")))
-    return calls
-
-
 @lru_cache(1024)
 def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.places import TESTS
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, play
 from userrl_core.errors import ConfigError
+from userrl_core.records import Flag
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.layout import run_folders
 from warehouse.upkeep.check import check
@@ -342,6 +344,27 @@ def test_an_import_is_exported_with_its_own_calls_and_plain_replies(tmp_path: Pa
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "arguments", "reasoning"),
+    [
+        ("Look.", {"t": "a</tool_call>b"}, ""),
+        ("I use <tool_call> tags", {"a": 1}, ""),
+        ("", {"a": 1}, "Hm."),
+        ("", {"t": "\ud800\n"}, ""),
+    ],
+)
+def test_tags_in_the_text_or_in_arguments_end_no_call_of_an_import(
+    tmp_path: Path, content: str, arguments: dict[str, Any], reasoning: str
+) -> None:
+    calls = [{"name": "f", "arguments": json.dumps(arguments)}, {"name": "g", "arguments": '{"t": "</tool_call>"}'}]
+    reply = {"role": "assistant", "content": content, "reasoning": reasoning, "tool_calls": calls}
+    (exported,) = imported_chat(tmp_path, messages=[CHAT[0], reply])
+    step = trajectory(exported)["steps"][1]
+    assert (step["message"], step.get("reasoning_content", "")) == (content, reasoning)
+    read_calls = [(call["function_name"], call["arguments"]) for call in step["tool_calls"]]
+    assert read_calls == [("f", arguments), ("g", {"t": "</tool_call>"})]
+
+
 def test_what_an_import_does_not_say_is_in_no_export(tmp_path: Path) -> None:
     (exported,) = imported_chat(tmp_path)
     (path,) = write_inspect([exported], tmp_path / "logs")
@@ -417,6 +440,9 @@ def edited(value: dict[str, Any], place: str, field: str, new: object) -> dict[s
         ("", "note", "x", "the line has the field 'note'"),
         ("messages.1", "content", "x", "its messages are not those in userrl"),
         ("messages.0", "content", "", "its messages are not those in userrl"),
+        ("messages.1", "content", "<b>0", "its messages are not those in userrl"),
+        ("messages.2", "content", "observation", "its messages are not those in userrl"),
+        ("messages.2", "role", "system", "its messages are not those in userrl"),
         ("userrl", "note", 0, "userrl has the field 'note'"),
         ("userrl.run", "note", "x", "the run has the field 'note'"),
         ("userrl.trajectory", "note", "x", "the trajectory has the field 'note'"),
@@ -455,6 +481,15 @@ def test_a_column_of_an_exported_parquet_file_that_is_not_read_or_contradicts_an
             list(read_conversations(tmp_path / "changed"))
 
 
+def test_the_index_that_pandas_adds_to_an_exported_parquet_file_is_no_unknown_column(
+    root: Path, tmp_path: Path
+) -> None:
+    write_parquet(of(root, "evaluate"), tmp_path / "file")
+    table = pq.read_table(tmp_path / "file").append_column("__index_level_0__", pa.array(range(6)))
+    pq.write_table(table, tmp_path / "file")
+    assert len(list(read_conversations(tmp_path / "file"))) == 6
+
+
 def test_an_export_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     """It ends with an empty message, calls every reply the user's, and says nothing of the imported file."""
     imported_log(tmp_path / "one")
@@ -469,6 +504,39 @@ def test_an_export_of_an_earlier_version_is_read(tmp_path: Path) -> None:
         line["messages"].append({"role": "user", "content": ""})
     (tmp_path / "file").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert bring_in(tmp_path / "two", read_conversations(tmp_path / "file")) == {"import-x": 2}
+
+
+@pytest.mark.parametrize(
+    ("observations", "is_read"),
+    [
+        (["", "then", "end"], True),
+        ([" two", "then one", "end"], True),
+        ([" two", "then", "end"], False),
+        (["", "the", "end"], False),
+        (["", "then", "en"], False),
+    ],
+)
+def test_an_export_of_an_earlier_version_has_the_turns_left_everywhere_or_nowhere(
+    root: Path, tmp_path: Path, observations: list[str], is_read: bool
+) -> None:
+    (exported, *_) = of(root, "evaluate")
+    turns = [
+        {**exported.turns[0], "turn": number, "observation": observation, "flags": Flag.TURNS_LEFT}
+        for number, observation in enumerate(("", "then", "end"), 1)
+    ]
+    trajectory_row = {**exported.trajectory, "horizon": 3}
+    write_messages([replace(exported, trajectory=trajectory_row, turns=turns, calls=[])], tmp_path / "file")
+    line = json.loads((tmp_path / "file").read_text())
+    replies = line["messages"][2::2]
+    assert [message["content"] for message in replies] == [" two", "then one", "end"]
+    for message, observation in zip(replies, observations, strict=True):
+        message["content"] = observation
+    (tmp_path / "file").write_text(json.dumps(line))
+    if is_read:
+        assert bring_in(tmp_path / "two", read_conversations(tmp_path / "file")) == {"r1": 1}
+    else:
+        with raises("import.broken_file", "its messages are not those in userrl"):
+            list(read_conversations(tmp_path / "file"))
 
 
 def test_an_export_says_how_many_people_did_not_consent(tmp_path: Path) -> None:

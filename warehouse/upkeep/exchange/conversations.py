@@ -18,9 +18,10 @@ import orjson
 import polars as pl
 
 from userrl_core.gyms.prompt import turns_left_as_in
-from userrl_core.interact import TOOL_NAME, hermes_calls
+from userrl_core.interact import TOOL_NAME, render_any_call
 from userrl_core.records import Flag
 from userrl_core.replaced_file import replacing
+from warehouse.files.encode import cleaned
 from warehouse.files.runs import IMPORTED, find_run
 from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import FIELD_OF
@@ -106,13 +107,15 @@ class ExportedConversation:
 
     def reply(self, turn: Mapping[str, Any]) -> Reply:
         """Return the parts of a turn's reply. A call of a gym is one of our tool, and the first of a reply counts."""
-        message, thought = turn["message"] or "", turn["thought"] or ""
+        text, thought, content = (turn[column] or "" for column in ("message", "thought", "content"))
         calls: list[tuple[str, Any]] = []
-        if not self.imported and turn["choice"] is not None:
+        if self.imported and content != text:
+            choice = turn["choice"] or ""
+            text, _, later = text.partition(cleaned(render_any_call(choice, content)))
+            text, calls = text.removesuffix("\n"), [(choice, content), *_rendered_calls(later)]
+        elif not self.imported and turn["choice"] is not None:
             calls = [(TOOL_NAME, {"choice": turn["choice"], "content": turn["content"]})]
-        elif self.imported and turn["content"] != turn["message"]:
-            calls = [(turn["choice"] or "", turn["content"]), *hermes_calls(message)[1:]]
-        text = message.partition("<tool_call>")[0].removesuffix("\n") if calls else message
+            text = text.partition("<tool_call>")[0].removesuffix("\n")
         if self.imported:
             reasoning = thought.removesuffix(text).removesuffix("\n") if calls else thought
         elif match := _THOUGHT.match(text):
@@ -194,6 +197,15 @@ def without_consent(
         policy=policy,
     )
     return int(row["n"])
+
+
+def _rendered_calls(text: str) -> list[tuple[str, Any]]:
+    """Return name and arguments of calls that `render_any_call` wrote: the second of three lines is JSON. [] for others."""
+    try:
+        calls = [json.loads(line) for line in text.split("\n")[2::3]]
+        return [(call["name"], call["arguments"]) for call in calls]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return []
 
 
 def _arguments(value: Any) -> dict[str, Any]:

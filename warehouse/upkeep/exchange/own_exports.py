@@ -31,8 +31,10 @@ from warehouse.write.wal import SEGMENT_ROWS
 OWN = ("traj_id", "run_id", "incarnation", "writer", "seq", "logged_at")
 """Columns that a row gets anew."""
 LINE = ("messages", "score", "userrl")
-COLUMNS = (*LINE, "run_id", "gym", "task_id", "policy", "rewards")
-"""The fields of a line and the columns of a Parquet file. Those besides ``userrl`` repeat it for other tools."""
+COLUMNS = (*LINE, "run_id", "gym", "task_id", "policy", "rewards", "__index_level_0__")
+"""The fields of a line and the columns of a Parquet file. Those besides ``userrl`` repeat it for other tools, and the last
+one is the index that pandas adds.
+"""
 ORIGIN = "imported-from"
 """The file of a run's folder with the hash of the imported file."""
 AT_ONCE = 64
@@ -139,14 +141,21 @@ def _about_file(where: str, file: Mapping[str, Any]) -> Mapping[str, Any]:
 def _is_chat_of(messages: Any, conversation: ExportedConversation) -> bool:
     """Return whether messages are the chat of the rows, or are not given.
 
-    Earlier exports have an empty message at the end, the role user after calls, and no turns left.
+    Earlier exports have a message of the user after every reply, also an empty one, and some have no turns left.
     """
     if messages is None:
         return True
     try:
-        stored = [message["content"] for message in conversation.messages if message["content"]]
-        written = [message["content"] for message in messages if message["content"]]
-        return len(stored) == len(written) and all(map(str.startswith, stored, written))
+        chats = [conversation.messages]
+        for turns_left in (True, False):
+            chat = conversation.opening
+            for turn in conversation.turns:
+                observation = conversation.shown(turn) if turns_left else turn["observation"]
+                chat.append({"role": "assistant", "content": turn["message"] or ""})
+                chat.append({"role": "user", "content": observation or ""})
+            chats.append(chat)
+        written = [(message["role"], message["content"]) for message in messages]
+        return written in [[(message["role"], message["content"]) for message in chat] for chat in chats]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return False
 
