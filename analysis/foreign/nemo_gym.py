@@ -30,8 +30,9 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
         opening = _messages(
             [{"role": "user", "content": task_input}] if isinstance(task_input, str) else task_input, where, "input"
         )
-        if params.get("instructions"):
-            opening.insert(0, {"role": "system", "content": params["instructions"]})
+        instructions = given(params, ("instructions",))
+        if isinstance(instructions.get("instructions"), str | list):
+            opening.insert(0, {"role": "system", "content": instructions.pop("instructions")})
         output = _messages(response.get("output"), where, "response.output")
         chat = divided([*opening, *output], where, prompt=len(opening))
         usage = mapping(response.get("usage") or {}, where, "response.usage")
@@ -61,6 +62,7 @@ def read_nemo_gym(path: Path) -> Iterator[ForeignConversation]:
             "response": other_fields(response, ("output", "model", "usage")),
         }
         conversation.keep(other_fields(row | inner, ROW if task else ("reward",)), reward=row.get("reward"))
+        conversation.count(instructions, (), "responses_create_params.")
         conversation.count(usage, ("input_tokens", "output_tokens", "total_tokens"), "usage.")
         for item in (*(task_input if isinstance(task_input, list) else ()), *(response.get("output") or ())):
             conversation.count(item, ITEM, "item.")

@@ -56,7 +56,7 @@ def read_verifiers(path: Path) -> Iterator[ForeignConversation]:
     """Yield the rollouts of either file."""
     about: Mapping[str, Any] | None = None
     for where, row in items(path):
-        if "traces" in row:
+        if row.get("traces") is not None:
             yield from _episode(where, row)
         elif "nodes" in row:
             yield _trace(where, row, "")

@@ -238,14 +238,18 @@ def _read_call(call: Any, where: str) -> tuple[tuple[str, str], Counter[str]]:
     They are fields of its function or of the call itself. Another name, and arguments besides the first ones, are not read.
     """
     call = mapping(as_call(call), where, "a tool call")
-    function = call.get("function")
-    bodies = [body for body in (function, call.get("custom"), call) if isinstance(body, dict)]
+    function, custom = call.get("function"), call.get("custom")
+    bodies = [body for body in (function, custom, call) if isinstance(body, dict)]
     fields = [(key, body[key]) for body in bodies for key in (*NAMES, *ARGUMENTS) if body.get(key) is not None]
     names = [("function", function)] * isinstance(function, str) + [item for item in fields if item[0] in NAMES]
-    if not names or not isinstance(name := names[0][1], str):
+    names += [("custom", custom)] * isinstance(custom, str)
+    name = next((name for _, name in names if name not in NO_VALUE), names[0][1] if names else None)
+    if not isinstance(name, str):
         broken(where, "a tool call has no name")
     values = [item for item in fields if item[0] in ARGUMENTS]
-    arguments: Any = next((value for _, value in values if value not in NO_VALUE), values[0][1] if values else {})
+    arguments: Any = values[0][1] if values else {}
+    if arguments in NO_VALUE:
+        arguments = next((value for _, value in values if value and isinstance(value, dict | str)), arguments)
     unread = Counter(key for key, value in (*names, *values) if value not in (*NO_VALUE, name, arguments))
     for body in bodies:
         unread += _others(body, CALL)

@@ -406,8 +406,12 @@ def test_a_field_of_what_is_said_before_a_call_is_carried_to_the_message_of_both
     assert unread == {"reward": 1, "at": 1}
 
 
-@pytest.mark.parametrize("audio", ["rec.wav", [{"id": "a"}]])
-def test_a_recording_that_is_no_object_is_stored_or_counted(tmp_path: Path, audio: Any) -> None:
+@pytest.mark.parametrize(
+    ("audio", "read_as", "counted"), [("rec.wav", "rec.wav", {}), ([{"id": "a"}], None, {"audio": 2})]
+)
+def test_a_recording_that_is_no_object_is_stored_or_counted(
+    tmp_path: Path, audio: Any, read_as: str | None, counted: dict[str, int]
+) -> None:
     path = written(
         tmp_path / "chats.jsonl", {"messages": [QUESTION | {"audio": audio}, {**ANSWERED[1], "audio": audio}]}
     )
@@ -415,8 +419,8 @@ def test_a_recording_that_is_no_object_is_stored_or_counted(tmp_path: Path, audi
     assert (chat.unread, chat.turns[0].info["message"]) == ({"field audio": 1}, {"audio": audio})
     unread: Counter[str] = Counter()
     chats = read_chats(path, unread)
-    path_is_kept = [message.get("audio") for message in chats[0]["messages"]] == [audio, audio]
-    assert path_is_kept or unread == {"audio": 2}
+    assert [message.get("audio") for message in chats[0]["messages"]] == [read_as, read_as]
+    assert unread == counted
 
 
 def test_a_mark_of_another_message_is_counted_by_import(tmp_path: Path) -> None:
@@ -433,6 +437,10 @@ def test_a_mark_of_another_message_is_counted_by_import(tmp_path: Path) -> None:
         ({"name": "f", "arguments": {"q": 1}, "args": {"q": 2}}, ("f", '{"q":1}'), {"args": 1}),
         ({"function": {"name": "f"}, "name": "g"}, ("f", "{}"), {"name": 1}),
         ({"function": "f", "name": "g", "input": {"q": 1}}, ("f", '{"q":1}'), {"name": 1}),
+        ({"custom": "f", "input": "x"}, ("f", "x"), {}),
+        ({"function": {"name": "f"}, "custom": "g"}, ("f", "{}"), {"custom": 1}),
+        ({"function": {"name": ""}, "name": "g"}, ("g", "{}"), {}),
+        ({"function": {"name": "f", "arguments": {}}, "input": 0}, ("f", "{}"), {"input": 1}),
         ('{"name": "f", "arguments": {}, "strict": true}', ("f", "{}"), {"strict": 1}),
     ],
 )

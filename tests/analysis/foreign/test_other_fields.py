@@ -317,6 +317,37 @@ def test_the_metadata_beside_rollouts_of_verifiers_is_stored(tmp_path: Path, mon
     assert facts == {"metadata": {"model": "m", "env_id": "e", "sampling_args": {"n": 2}}}
 
 
+def test_the_metadata_is_stored_also_if_the_file_ends_with_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "metadata.json", {"model": "m"})
+    path = written(tmp_path / "results.jsonl", ROWS["verifiers"], ROWS["traces"])
+    assert about_file(tmp_path / "home", path, monkeypatch) == {"metadata": {"model": "m"}}
+
+
+def test_an_episode_whose_traces_are_null_is_refused(tmp_path: Path) -> None:
+    with raises("import.broken_file", "a rollout of verifiers needs 'prompt' and 'completion'"):
+        read(written(tmp_path / "traces.jsonl", {"traces": None}))
+
+
+@pytest.mark.parametrize(
+    ("instructions", "opening", "unread"),
+    [
+        ("Be brief.", [{"role": "system", "content": "Be brief."}], {}),
+        (5, [], {"field responses_create_params.instructions": 1}),
+        ({"a": 1}, [], {"field responses_create_params.instructions": 1}),
+        ("", [], {}),
+    ],
+)
+def test_instructions_of_nemo_gym_are_a_system_message_or_counted(
+    tmp_path: Path, instructions: Any, opening: list[dict[str, str]], unread: dict[str, int]
+) -> None:
+    row = ROWS["nemo-gym"] | {"responses_create_params": {"input": "Hi", "instructions": instructions}}
+    (chat,) = read(written(tmp_path / "rollouts.jsonl", row))
+    assert chat.opening == [*opening, {"role": "user", "content": "Hi"}]
+    assert chat.unread == unread
+
+
 @pytest.mark.parametrize(
     ("value", "score", "reason"),
     [

@@ -78,7 +78,7 @@ def _write(log: TurnLog, conversations: Iterable[ForeignConversation], format: s
             )
         except (RecursionError, TypeError):
             broken(item.where, "it is nested too deeply")
-        facts = item.file
+        facts = item.file or facts
     if facts:  # complete only now
         log.event(ABOUT_FILE, facts=_storable(facts, unread))
     if unread:
