@@ -65,7 +65,7 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
             yield f"| {name} | `{arm}` | {cells(below(plan, scores, some, arm), plan['margin'])} |"
     for measure in ("score", ERROR, *plan["further"]):
         yield from ("", *by_budget(plan, played(rows, measure), families, measure))
-    yield from ("", *conversations(plan, rows, families))
+    yield from ("", *by_arm(plan, rows, families))
     yield from ("", "![Score by turns allowed: the arms, and each specialist at its own budget](scores.svg)")
 
 
@@ -90,16 +90,22 @@ def by_budget(plan: Mapping[str, Any], values: Played, families: Sequence[str], 
             yield f"| {family} | `{first}` less `{second}` | {' | '.join(differences)} |"
 
 
-def conversations(plan: Mapping[str, Any], rows: Rows, families: Sequence[str]) -> Iterator[str]:
-    """Yield the table of training conversations by arm, as means over seeds: equal tokens are not equal conversations."""
-    yield f"| family, conversations of RL | {' | '.join(f'`{arm}`' for arm in plan['arms'])} |"
-    yield "| --- |" + " ---: |" * len(plan["arms"])
+def by_arm(plan: Mapping[str, Any], rows: Rows, families: Sequence[str]) -> Iterator[str]:
+    """Yield the table of what differs between arms besides their scores, as means over seeds.
+
+    Equal tokens are not equal conversations. The cold start is validated with the most turns.
+    """
+    yield f"| family | mean | {' | '.join(f'`{arm}`' for arm in plan['arms'])} |"
+    yield "| --- | --- |" + " ---: |" * len(plan["arms"])
     for family in families:
-        of_arm = [
-            [row["conversations"] for row in rows if (row["family"], row["arm"]) == (family, arm)]
-            for arm in plan["arms"]
-        ]
-        yield f"| {family} | {' | '.join(f'{fmean(counts):,.0f}' if counts else NULL for counts in of_arm)} |"
+        for column, name, form in (
+            ("cold_start", "score of the cold start", ".3f"),
+            ("conversations", "conversations of RL", ",.0f"),
+        ):
+            of_arm = [
+                [row[column] for row in rows if (row["family"], row["arm"]) == (family, arm)] for arm in plan["arms"]
+            ]
+            yield f"| {family} | {name} | {' | '.join(format(fmean(some), form) if some else NULL for some in of_arm)} |"
 
 
 def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:

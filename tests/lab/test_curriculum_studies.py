@@ -27,7 +27,7 @@ def played(arm: str, budget: int, *scores: float, family: str = "wish", cut: flo
     """Rows of an arm at a budget, from seed 1 on."""
     return [
         {"family": family, "arm": arm, "budget": budget, "seed": 1 + n, "score": score, "thresholded": cut, "turns": budget / 2,
-         "conversations": 1000 * (1 + n)}
+         "conversations": 1000 * (1 + n), "cold_start": n / 10}
         for n, score in enumerate(scores)
     ]  # fmt: skip
 
@@ -111,7 +111,10 @@ def test_the_tables_of_turn_budgets_are_those_of_a_made_table() -> None:
         "| wish | `turns-16` | – | 8.000 | – |",
         "| wish | `shown` less `turns-16` | – | 0.000 [0.000, 0.000] | – |",
     ]
-    assert spent.splitlines()[2:] == ["| wish | 1,500 | 2,000 | 2,000 |"]
+    assert spent.splitlines()[2:] == [
+        "| wish | score of the cold start | 0.050 | 0.100 | 0.100 |",
+        "| wish | conversations of RL | 1,500 | 2,000 | 2,000 |",
+    ]
     exact = [row | {"thresholded": row["score"]} for row in WISH]
     assert "\n".join(turn_budgets.tables(BUDGETS, exact)).split("\n\n")[3].count("\n") == 1
 
