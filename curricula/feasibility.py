@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
-from curricula.options import check_new_options
+from curricula.options import check_drafted_options
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
@@ -88,10 +88,10 @@ def check_users(recipe: Recipe) -> None:
     blocks = {"demonstrations.user": recipe.demonstrations.user, "evaluate.user": recipe.evaluate.user, **users}
     for label, user in blocks.items():
         if user is not None:
-            check_new_options(user.kind, user.options, user.population, label)
+            check_drafted_options(user.kind, user.options, user.population, label)
     for label, judge in {"judge": recipe.judge, "intervention": recipe.intervention}.items():
         if judge is not None:
-            check_new_options("openai", judge.options, None, label)
+            check_drafted_options("openai", judge.options, None, label)
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:

@@ -83,20 +83,20 @@ def _server(options: Mapping[str, Any]) -> ChatServer:
     return ChatServer(**{name: value for name, value in options.items() if name not in USER_OPTIONS})
 
 
-def check_new_options(kind: str, options: Mapping[str, Any], ranges: Any, label: str) -> None:
+def check_drafted_options(kind: str, options: Mapping[str, Any], ranges: Any, label: str) -> None:
     """Raise ConfigError for options and for ranges of a population that earlier versions took.
 
-    They are not refused with the rest: a recipe that was stored before these rules still opens. label: the key of the block.
+    A stored recipe is not asked, so that those of before these rules open. label: the key of the block.
     """
-    given: dict[str, Any] = {}
-    read: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     if kind == "openai":
         check_extra_body(options.get("extra_body"))
-        given["options"], read["options"] = options, _server(options)
+        values["options"], models["options"] = options, _server(options)
     if isinstance(ranges, Mapping):
-        given["population"], read["population"] = ranges, population(ranges)
+        values["population"], models["population"] = ranges, population(ranges)
     try:
-        refuse_truth_values(given, read)
+        refuse_truth_values(values, models)
     except ValueError as error:
         raise ConfigError("recipe.invalid_value", f"{label}.{error}.") from None
 

@@ -22,13 +22,13 @@ def name_unread(recipe: Recipe, merged: Merged, *, resolved: bool) -> Iterator[s
     theirs too, so that only overrides are a person's.
     """
     for is_unread, block, fields, reason in _groups(recipe):
-        settings = getattr(recipe, block) if block else recipe
+        settings, path = (getattr(recipe, block), f"{block}.") if block else (recipe, "")
         keys = [
-            key
+            path + field
             for field in fields.split()
             if is_unread
             and getattr(settings, field) != type(settings).model_fields[field].get_default(call_default_factory=True)
-            and merged.rank(key := f"{block}.{field}".lstrip(".")) in PERSON[-1 if resolved else 0 :]
+            and merged.rank(path + field) in PERSON[-1 if resolved else 0 :]
         ]
         if keys:
             yield f"{', '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect, because {reason}."

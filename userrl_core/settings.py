@@ -46,29 +46,29 @@ class Settings(BaseModel):
         return copy
 
 
-def refuse_truth_values(given: Any, read: Any) -> None:
-    """Raise ValueError, with the key, for a given truth value that was read as a number: pydantic takes true as 1.
+def refuse_truth_values(values: Any, model: Any) -> None:
+    """Raise ValueError, with the key, for a truth value that became a number: pydantic takes true as 1.
 
-    given: the values as a person wrote them. read: the model that was made of them.
+    values: as a person wrote them. model: what pydantic made of them.
     """
-    if (key := next(_truth_values(given, read), None)) is not None:
+    if (key := next(_truth_values(values, model), None)) is not None:
         raise ValueError(f"{key[1:]} is a truth value (true, yes or on in YAML); give a number")
 
 
-def _truth_values(given: Any, read: Any, key: str = "") -> Iterator[str]:
+def _truth_values(value: Any, model: Any, key: str = "") -> Iterator[str]:
     """Yield the keys of these truth values, each after a dot."""
-    if isinstance(given, bool):
-        if isinstance(read, (int, float)) and not isinstance(read, bool):
+    if isinstance(value, bool):
+        if isinstance(model, (int, float)) and not isinstance(model, bool):
             yield key
-    elif isinstance(given, Mapping):
+    elif isinstance(value, Mapping):
         fields = (
-            {info.alias or name: getattr(read, name) for name, info in type(read).model_fields.items()}
-            if isinstance(read, BaseModel)
-            else read
+            {info.alias or name: getattr(model, name) for name, info in type(model).model_fields.items()}
+            if isinstance(model, BaseModel)
+            else model
         )
         if isinstance(fields, Mapping):
-            for name in (name for name in given if name in fields):
-                yield from _truth_values(given[name], fields[name], f"{key}.{name}")
-    elif isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
-        for index, (given_item, read_item) in enumerate(zip(given, read, strict=False)):
-            yield from _truth_values(given_item, read_item, f"{key}.{index}")
+            for name in (name for name in value if name in fields):
+                yield from _truth_values(value[name], fields[name], f"{key}.{name}")
+    elif isinstance(value, (list, tuple)) and isinstance(model, (list, tuple)):
+        for index, pair in enumerate(zip(value, model, strict=False)):
+            yield from _truth_values(*pair, f"{key}.{index}")

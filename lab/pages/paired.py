@@ -45,6 +45,12 @@ def with_runs(plan: Mapping[str, Any], rows: Rows) -> tuple[list[str], str]:
     return families, f"Families without runs: {', '.join(without) or 'none'}."
 
 
+def together(families: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return what an endpoint is given for, with its families: ``all`` where there are several, then each one."""
+    every = [("all", list(families))] if len(families) > 1 else []
+    return [*every, *((family, [family]) for family in families)]
+
+
 def mean_of(values: Sequence[BySeed]) -> dict[int, float]:
     """Return the mean of several values of each seed, for the seeds that have all of them."""
     seeds = set.intersection(*(set(by_seed) for by_seed in values)) if values else set()

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.pages.paired import BySeed, Rows, cells, difference, line, mean_of, mean_text, read_study, rewrite, with_runs
+from lab.pages.paired import (
+    BySeed,
+    Rows,
+    cells,
+    difference,
+    line,
+    mean_of,
+    mean_text,
+    read_study,
+    rewrite,
+    together,
+    with_runs,
+)
 from userrl.reports.figures import Panel
 
 
@@ -50,7 +62,7 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
     for when, at in (("at the end", end), ("over the run", plan["budgets"])):
         yield f"| families | sampler less `{uniform}`, {when} | difference [95 %] | seeds | verdict |"
         yield "| --- | --- | ---: | ---: | --- |"
-        for name, some in [("all", families), *((family, [family]) for family in families)]:
+        for name, some in together(families):
             for sampler in others:
                 interval = difference(over(plan, rows, some, sampler, at), over(plan, rows, some, uniform, at))
                 yield f"| {name} | `{sampler}` | {cells(interval, plan['margin'])} |"

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.measure.interval import Interval
-from lab.pages.paired import Rows, cells, difference, line, mean_of, mean_text, read_study, rewrite, with_runs
+from lab.pages.paired import Rows, cells, difference, line, mean_of, mean_text, read_study, rewrite, together, with_runs
 from userrl.reports.figures import Panel
 from userrl_core.number_format import NULL, with_limits
 
@@ -60,7 +60,7 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
     yield ""
     yield "| families | arm | score less the specialist's, mean over budgets [95 %] | seeds | verdict |"
     yield "| --- | --- | ---: | ---: | --- |"
-    for name, some in [("all", families), *((family, [family]) for family in families)]:
+    for name, some in together(families):
         for arm in plan["arms"]:
             yield f"| {name} | `{arm}` | {cells(below(plan, scores, some, arm), plan['margin'])} |"
     for measure in ("score", ERROR, *plan["further"]):

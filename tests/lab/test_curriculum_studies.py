@@ -61,6 +61,13 @@ def test_a_difference_is_paired_by_seed_with_students_limits() -> None:
     assert paired.difference({1: 0.5}, {2: 0.5}) is None
 
 
+def test_families_are_taken_together_where_there_are_several() -> None:
+    assert paired.together(["wish"]) == [("wish", ["wish"])]
+    assert paired.together(["wish", "errand"]) == [
+        ("all", ["wish", "errand"]), ("wish", ["wish"]), ("errand", ["errand"]),
+    ]  # fmt: skip
+
+
 def test_a_mean_over_budgets_has_the_seeds_that_all_of_them_have() -> None:
     assert paired.mean_of([{1: 0.2, 2: 0.4, 3: 0.6}, {2: 0.8, 3: 0.2}]) == {
         2: pytest.approx(0.6),
@@ -92,7 +99,7 @@ def test_the_tables_of_turn_budgets_are_those_of_a_made_table() -> None:
     families, primary, scores, errors, turns, spent, _ = "\n".join(turn_budgets.tables(BUDGETS, WISH)).split("\n\n")
     rows = ["`shown` | +0.100 [+0.100, +0.100] | 2 | higher", "`turns-4` | – | 0 | –", "`turns-16` | – | 0 | –"]
     assert families == "Families without runs: errand."
-    assert primary.splitlines()[2:] == [f"| {name} | {row} |" for name in ("all", "wish") for row in rows]
+    assert primary.splitlines()[2:] == [f"| wish | {row} |" for row in rows]
     assert scores.splitlines() == [
         "| family | score | 4 | 16 | 28 |",
         "| --- | --- | ---: | ---: | ---: |",
@@ -140,14 +147,13 @@ def test_a_sampler_is_compared_over_families_and_schedules_by_seed() -> None:
     ]  # fmt: skip
     lines = list(task_curricula.tables(CURRICULA, rows))[2:]
     # Seed 1: (.2 + 0) / 2, seed 2: (.4 + 0) / 2; the half width is 12.7062 x .05.
-    assert lines[2:4] == [
-        "| all | `learnability` | +0.150 [−0.485, +0.785] | 2 | undecided |",
-        "| wish | `learnability` | +0.150 [−0.485, +0.785] | 2 | undecided |",
-    ]
-    assert lines[7] == "| all | `learnability` | +0.175 [−0.143, +0.493] | 2 | undecided |"
+    assert lines[2] == "| wish | `learnability` | +0.150 [−0.485, +0.785] | 2 | undecided |"
+    assert lines[6] == "| wish | `learnability` | +0.175 [−0.143, +0.493] | 2 | undecided |"
     assert lines[-4:-2] == ["| wish | `uniform` | 0.400 | 0.600 |", "| wish | `learnability` | 0.700 | 0.600 |"]
     half = [row for row in rows if (row["arm"], row["seed"]) != ("uniform-either", 2)]
-    assert list(task_curricula.tables(CURRICULA, half))[4] == "| all | `learnability` | +0.100 [–, –] | 1 | undecided |"
+    assert (
+        list(task_curricula.tables(CURRICULA, half))[4] == "| wish | `learnability` | +0.100 [–, –] | 1 | undecided |"
+    )
 
 
 def conversation(turns: int, stop_reason: Any, told: int) -> Trajectory:

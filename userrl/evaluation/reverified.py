@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from analysis.reverify import Reverified, judges
 from analysis.reverify import reverify as scored_again
 from curricula.load import from_resolved
-from curricula.options import check_new_options
+from curricula.options import check_drafted_options
 from curricula.spec import User
 from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
@@ -140,7 +140,7 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
             "Nothing is changed. Give another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.",
         )
     if (user := request.judge) is not None:
-        check_new_options(user.kind, user.options, user.population, "judge")
+        check_drafted_options(user.kind, user.options, user.population, "judge")
     stored_run, judge = find(request.run), None if user is None else user.as_argument()
     stored: list[Trajectory] = list(stored_conversations(stored_run.id, request.phase, request.gyms or None))
     if not stored:

@@ -39,10 +39,10 @@ WINDOW = 3
 
 
 class AlarmSetting(Settings):
-    """A recipe's setting of one alarm."""
+    """A recipe's setting of one alarm. `alarm_rules` checks the action."""
 
-    action: Action
-    threshold: float
+    action: object = "warn"
+    threshold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def remedy(name: str) -> str:
 
 
 def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]]:
-    """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm, key or action, and for a bad threshold."""
+    """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm or action."""
     for name in alarms:
         if name not in RULES:
             raise ConfigError(
@@ -226,9 +226,19 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
         action = next((option for option in ACTIONS if option == chosen), None)
         if action is None:
             raise ConfigError("alarm.unknown", f"alarms.{name} is '{chosen}'. Use one of {', '.join(ACTIONS)}.")
-        values = {"threshold": rule.threshold, **setting, "action": action}
-        rules[name] = (replace(rule, threshold=validated(AlarmSetting, values, f"alarms.{name}").threshold), action)
+        rules[name] = (replace(rule, threshold=float(setting.get("threshold", rule.threshold))), action)
     return rules
+
+
+def check_alarms(alarms: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an alarm that `alarm_rules` refuses, for a key that it does not read, and for a bad threshold.
+
+    A recipe that was stored before the last two rules is read by `alarm_rules` alone.
+    """
+    for name, setting in alarms.items():
+        if isinstance(setting, Mapping):
+            validated(AlarmSetting, setting, f"alarms.{name}")
+    alarm_rules(alarms)
 
 
 def window_means(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:

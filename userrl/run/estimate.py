@@ -31,8 +31,8 @@ START, TURN, ROUND = 23.0, 9e-5, 8e-3
 """CPU-seconds of a run's processes, of a played turn (gym and turn log), and of a round of all conversations of a step."""
 PRETRAINED_RATES = {"float32": (0.66e11, 1.24e11), "bfloat16": (0.9e11, 1.75e11)}
 """Operations a second of a pretrained model of 135 M parameters on two cores, for playing and for training. bfloat16 was
-measured on a run of 28 minutes (Xeon with AMX; an earlier run, of one gym, was 1.7 times as fast). float32 was measured on a run of
-60 minutes (Xeon with AVX512, without AMX)."""
+fitted to the stages of a run of 28 minutes (Xeon with AMX). float32 has the ratio of single passes, scaled to a run of 60 minutes
+(Xeon with AVX512, without AMX)."""
 TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
 """Average share of its horizon, and of its token limit, that a conversation uses."""
 CORES = 2

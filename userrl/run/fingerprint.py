@@ -77,10 +77,10 @@ def protocol_hash(row: Mapping[str, str | None]) -> str:
 
 
 def continued_protocol(row: Row, stored: Mapping[str, str | None]) -> Row:
-    """Return the protocol of a gym of which an earlier attempt played a part. stored: what that attempt stored, if anything.
+    """Return the protocol of a gym of which an earlier attempt played a part. stored: that attempt's row, or {}.
 
-    A setting that changed since is None, and so is the hash. Where nothing was stored the row is empty: an earlier version
-    played that part, and what it played with is not known.
+    A setting that has changed is None, and so is the hash. Without a stored row the answer is {}, because nobody knows what the
+    earlier version played with.
     """
     if not stored:
         return {}

@@ -110,9 +110,9 @@ def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict
         keys=[name for name, value in os.environ.items() if value],
     )
     if drafted.recipe.alarms:
-        from userrl.run.alarms import alarm_rules  # imported here: it imports DuckDB
+        from userrl.run.alarms import check_alarms  # imported here: it imports DuckDB
 
-        alarm_rules(drafted.recipe.alarms)
+        check_alarms(drafted.recipe.alarms)
     return drafted
 
 

@@ -64,17 +64,16 @@ def check_only(recipe: Recipe) -> None:
         if not (only := recipe.gym(gym).only):
             continue
         try:
-            tasks = _tasks_of(recipe, gym, "test")
-            others = _tasks_of(recipe, gym, "test", {})  # a name may be of tasks that the options leave out
+            kinds = {kind for task in _tasks_of(recipe, gym, "test") for kind in _kinds(task)}
+            if not kinds.issuperset(only):  # a name may be of tasks that the recipe's options leave out
+                kinds |= {kind for task in _tasks_of(recipe, gym, "test", {}) for kind in _kinds(task)}
         except (UserRLError, ImportError):
             continue  # the verdict or the stage says what is missing
-        kinds = sorted({kind for task in (*tasks, *others) for kind in _kinds(task)})
-        unknown = next((name for name in only if name not in kinds), None)
-        if tasks and unknown is not None:
+        if (unknown := next((name for name in only if name not in kinds), None)) is not None:
             raise ConfigError(
                 "task.none_left",
                 f"gyms.{gym}.only names '{unknown}'{nearest(unknown, kinds)}, and no test task belongs to it. "
-                f"Use some of {', '.join(kinds) or 'none: omit it'}.",
+                f"Use some of {', '.join(sorted(kinds)) or 'none: omit it'}.",
             )
 
 

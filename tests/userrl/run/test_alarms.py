@@ -116,6 +116,11 @@ def test_an_alarm_with_a_misspelt_key_or_no_number_is_refused_when_the_recipe_is
         resolve("equalized-r2g", "laptop", {"alarms": {"entropy": setting}}, check=False)
 
 
+def test_the_alarms_of_a_recipe_that_was_stored_with_a_misspelt_key_are_read():
+    assert alarm_rules({"entropy": {"action": "stop", "treshold": 0.5}})["entropy"] == (RULES["entropy"], "stop")
+    assert alarm_rules({"kl": {"threshold": math.inf}})["kl"][0].threshold == math.inf
+
+
 RECORDED = TESTS / "data" / "curves.csv"
 """Entropy of what was trained on (none where nothing was), share of groups that differ and success per step, of runs on the laptop:
 naive-sum and equalized-r2g under `laptop-quick` (seeds 10, 11), both branches of horizon-fork (seeds 1, 2)."""

@@ -60,13 +60,14 @@ def load_published(root: Path) -> list[Task]:
             skipped["without a whole number as answer"] += 1
             continue
         entries.setdefault(question, []).append(int(text.replace(",", "")))
-    kept = {question: answers[0] for question, answers in entries.items() if len({*answers}) == 1}
+    problems: dict[str, int] = {}
     for question, answers in entries.items():
-        if question not in kept:
+        if len({*answers}) > 1:
             skipped["with several answers"] += len(answers)
-        elif len(answers) > 1:
+        else:
+            problems[question] = answers[0]
             skipped["repeated"] += len(answers) - 1
-    if skipped:
+    if skipped := +skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
         sentence = f"{path}: {skipped.total():,} of {len(rows):,} problems were skipped: {reasons}."
         warnings.warn(sentence, UserWarning, stacklevel=2)
@@ -78,7 +79,7 @@ def load_published(root: Path) -> list[Task]:
             {"question": question, "answer": answer},
             "published:deepscaler",
         )
-        for question, answer in kept.items()
+        for question, answer in problems.items()
     ]
 
 

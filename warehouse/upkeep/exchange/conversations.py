@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import polars as pl
@@ -106,22 +106,8 @@ class ExportedConversation:
         return messages
 
     def reply(self, turn: Mapping[str, Any]) -> Reply:
-        """Return the parts of a turn's reply. A call of a gym is one of our tool, and the first of a reply counts."""
-        text, thought, content = (turn[column] or "" for column in ("message", "thought", "content"))
-        calls: list[tuple[str, Any]] = []
-        if self.imported and content != text:
-            choice = turn["choice"] or ""
-            text, _, later = text.partition(cleaned(render_any_call(choice, content)))
-            text, calls = text.removesuffix("\n"), [(choice, content), *_rendered_calls(later)]
-        elif not self.imported and turn["choice"] is not None:
-            calls = [(TOOL_NAME, {"choice": turn["choice"], "content": turn["content"]})]
-            text = text.partition("<tool_call>")[0].removesuffix("\n")
-        if self.imported:
-            reasoning = thought.removesuffix(text).removesuffix("\n") if calls else thought
-        elif match := _THOUGHT.match(text):
-            reasoning, text = match[1].strip(), text[match.end() :]
-        else:
-            reasoning = ""
+        """Return the parts of a turn's reply."""
+        reasoning, text, calls = (_imported_parts if self.imported else _own_parts)(turn)
         ids = (f"turn-{turn['turn']}" + f"-{n}" * (n > 1) for n in range(1, len(calls) + 1))
         return Reply(
             reasoning,
@@ -197,6 +183,31 @@ def without_consent(
         policy=policy,
     )
     return int(row["n"])
+
+
+_Parts: TypeAlias = tuple[str, str, list[tuple[str, Any]]]
+"""Reasoning, text, and name and arguments of each call."""
+
+
+def _own_parts(turn: Mapping[str, Any]) -> _Parts:
+    """Return the parts of a reply in a gym. A gym has our tool alone, and plays the first call of a reply."""
+    text, calls = turn["message"] or "", list[tuple[str, Any]]()
+    if turn["choice"] is not None:
+        calls = [(TOOL_NAME, {"choice": turn["choice"], "content": turn["content"]})]
+        text = text.partition("<tool_call>")[0].removesuffix("\n")
+    match = _THOUGHT.match(text)
+    return (match[1].strip(), text[match.end() :], calls) if match else ("", text, calls)
+
+
+def _imported_parts(turn: Mapping[str, Any]) -> _Parts:
+    """Return the parts of another tool's reply. Its text was stored with its calls, and its reasoning with its text."""
+    text, thought, content = (turn[column] or "" for column in ("message", "thought", "content"))
+    if content == text:
+        return thought, text, []
+    choice = turn["choice"] or ""
+    text, _, later = text.partition(cleaned(render_any_call(choice, content)))
+    text = text.removesuffix("\n")
+    return thought.removesuffix(text).removesuffix("\n"), text, [(choice, content), *_rendered_calls(later)]
 
 
 def _rendered_calls(text: str) -> list[tuple[str, Any]]:

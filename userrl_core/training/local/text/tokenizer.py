@@ -73,20 +73,19 @@ OURS = frozenset({TEMPLATE, LEAN, PLAIN, LINE_MARK + PLAIN})
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, template: Template = "chatml", words: Sequence[str] = ()
+    texts: Iterable[str], vocab_size: int, template: Template = "chatml", numbers: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer with at most vocab_size entries, the same for the same texts.
 
-    texts: conversations rendered in this template. words: tokens of the lean template, also where the texts lack them. Such a
-    token contains the space before its word.
-    Raises TrainingError without texts.
+    texts: conversations rendered in this template. numbers: words that are one token of the lean template with the space before
+    them, also where the texts lack them. Raises TrainingError without texts.
     """
     corpus = list(texts)
     if not corpus:
         raise TrainingError(
             "demonstrations.too_few", "There are no demonstrations to train a tokenizer on. Distil some first."
         )
-    tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size, words)
+    tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size, numbers)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END if template == "chatml" else call_parts()[2] + END,
@@ -115,8 +114,8 @@ def _bpe(corpus: list[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _words(corpus: list[str], vocab_size: int, words: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer of bytes, the heads of calls, the given words, and the most frequent whole words. With few words
+def _words(corpus: list[str], vocab_size: int, numbers: Sequence[str]) -> Tokenizer:
+    """Return a tokenizer of bytes, the heads of calls, the numbers, and the most frequent whole words. With few words
     BPE has nothing to merge.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -130,8 +129,8 @@ def _words(corpus: list[str], vocab_size: int, words: Sequence[str]) -> Tokenize
     fixed = re.compile("|".join(re.escape(text) for text in (*heads, tail, START, END)))
     counts = Counter(word for text in corpus for word in re.findall(r"[A-Za-z]{2,}", fixed.sub("\n", text)))
     room = vocab_size - tokenizer.get_vocab_size()
-    # Without their space, decoding would lose it. They match inside of words too, where they do no harm.
-    tokenizer.add_tokens([AddedToken(f" {word}", normalized=False) for word in sorted(words)[:room]])
+    # With its space a number may also match the beginning of a longer word, where decoding gives the same text.
+    tokenizer.add_tokens([AddedToken(f" {number}", normalized=False) for number in sorted(numbers)[:room]])
     room = max(vocab_size - tokenizer.get_vocab_size(), 0)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[:room]
     tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=False) for word in sorted(ranked)])
