@@ -16,7 +16,7 @@ from numbers import Integral
 from typing import Any, Literal, Protocol
 
 from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
-from userrl_core.gyms.base import Gym
+from userrl_core.gyms.base import Gym, finite
 from userrl_core.gyms.prompt import EpisodeStyle, opening_messages, turns_left_note
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
 from userrl_core.records import Flag, Message, ModelCall, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
@@ -108,6 +108,12 @@ class Episode:
             messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
             if self.rules.turns_left:
                 messages[-1]["content"] += self._note(self.rules.horizon)
+            for message in messages:
+                if not isinstance(message["content"], str):
+                    raise GymError(
+                        "gym.bad_package",
+                        f"Gym '{self.gym.name}' opens with {message['content']!r:.80}. Return a text from opening().",
+                    )
             return messages, None
         except Exception as error:  # noqa: BLE001  a bug in one gym must not end the batch, as in _step
             return [], error
@@ -148,8 +154,9 @@ class Episode:
         message: Message = {"role": "tool", "content": self.shown(turn)}
         if message["content"] != turn.observation:
             message["observation"] = turn.observation  # for demonstrators, which read the gym's own words
-        if spoken := turn.info.get("audio", {}).get("path"):
-            message["audio"] = spoken
+        audio = turn.info.get("audio")
+        if isinstance(audio, dict) and audio.get("path"):
+            message["audio"] = audio["path"]
         return [message]
 
     def shown(self, turn: Turn) -> str:
@@ -218,9 +225,11 @@ class Episode:
             return ("length" if reply.truncated else "format"), None
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.rules.step_timeout):
+            async with asyncio.timeout(self.rules.step_timeout) as limit:
                 result = await self.gym.step(parsed.call)
-        except TimeoutError:
+        except TimeoutError as error:
+            if not limit.expired():  # raised by the gym itself, for example by a socket
+                return self._unscored(turn, _reason("gym", error))
             turn.flags |= int(Flag.TIMEOUT)
             return self._unscored(turn, f"user: no answer within {self.rules.step_timeout:g} s")
         except UserError as error:
@@ -258,11 +267,16 @@ class Episode:
 
     def _finish(self, stop_reason: StopReason, reject_reason: str | None) -> None:
         self.finished = True
+        # Null and not 0: a user model that is down says nothing about the agent.
+        self.trajectory.score = None
+        if reject_reason is None:
+            try:
+                self.trajectory.score = finite(self.gym.score(), self.gym.name, "score")
+            except Exception as error:  # noqa: BLE001  as in _step
+                stop_reason, reject_reason = "error", _reason("gym", error)
         self.trajectory.stop_reason = stop_reason
         self.trajectory.admitted = reject_reason is None
         self.trajectory.reject_reason = reject_reason
-        # Null and not 0: a user model that is down says nothing about the agent.
-        self.trajectory.score = self.gym.score() if reject_reason is None else None
         if self._sink is not None:
             self._sink.end(self.trajectory)
         if self.on_end is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -266,6 +268,79 @@ async def test_a_gym_that_fails_at_its_opening_is_logged_as_a_rejected_trajector
         False,
         "gym: TaskError: Task obedient/s cannot be opened: there is no 'no such field'. Its payload has nothing.",
     )
+
+
+def replying(reply: Any) -> ObedientGym:
+    class StrangeGym(ObedientGym):
+        async def action(self, content: str) -> Reply:
+            return reply if isinstance(reply, Reply) else Reply("heard", reply)
+
+    return StrangeGym(Task("obedient", "s", "train", {}))
+
+
+GAVE, REPLIED = "gym: GymError: Gym 'obedient' gave the", "gym: GymError: Gym 'obedient' replied with"
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (math.nan, f"{GAVE} reward nan. Give a finite number or None."),
+        (math.inf, f"{GAVE} reward inf. Give a finite number or None."),
+        (np.array([0.5]), f"{GAVE} reward array([0.5]). Give a finite number or None."),
+        (Reply(None), f"{REPLIED} observation None. Correct its method."),  # type: ignore[arg-type]
+        (Reply("a", 1.0, done="no"), f"{REPLIED} done 'no'. Correct its method."),  # type: ignore[arg-type]
+        (Reply("a", 1.0, True, success="False"), f"{REPLIED} success 'False'. Correct its method."),  # type: ignore[arg-type]
+        (Reply("a", 1.0, info=["x"]), f"{REPLIED} info ['x']. Correct its method."),  # type: ignore[arg-type]
+    ],
+)
+async def test_what_no_gym_may_reply_is_not_scored_and_not_admitted(reply: Any, reason: str):
+    trajectory = await play(make_episode(gym=replying(reply)), "x")
+    assert (trajectory.admitted, trajectory.score, trajectory.reject_reason) == (False, None, reason)
+    assert [turn.reward for turn in trajectory.turns] == [None]
+
+
+async def test_numbers_and_truth_values_of_numpy_become_those_of_python():
+    reply = Reply("a", np.float32(0.5), np.bool_(True), np.bool_(True))  # type: ignore[arg-type]
+    trajectory = await play(make_episode(gym=replying(reply)), "x")
+    values = (trajectory.turns[0].reward, trajectory.score, trajectory.turns[0].info["success"])
+    assert values == (0.5, 0.5, True)
+    assert [type(value) for value in values] == [float, float, bool]
+
+
+@pytest.mark.parametrize(
+    ("score", "reason"),
+    [(math.nan, f"{GAVE} score nan. Give a finite number or None."), (None, "gym: KeyError: 'no total'")],
+)
+async def test_a_score_that_fails_rejects_its_own_trajectory_only(score: float | None, reason: str):
+    class Unscorable(ObedientGym):
+        def score(self) -> float | None:
+            if score is None:
+                raise KeyError("no total")
+            return score
+
+    trajectory = await play(make_episode(1, Unscorable(Task("obedient", "s", "train", {}))), "x")
+    assert (trajectory.stop_reason, trajectory.admitted, trajectory.score) == ("error", False, None)
+    assert trajectory.reject_reason == reason
+
+
+async def test_an_opening_that_is_no_text_is_rejected():
+    class Mute(ObedientGym):
+        def opening(self) -> Any:
+            return None
+
+    trajectory = await play(make_episode(gym=Mute(Task("obedient", "s", "train", {}))))
+    expected = "gym: GymError: Gym 'obedient' opens with None. Return a text from opening()."
+    assert trajectory.reject_reason == expected
+
+
+async def test_a_time_out_of_the_gyms_own_is_not_the_users():
+    class Socket(ObedientGym):
+        async def action(self, content: str) -> Reply:
+            raise TimeoutError("timed out")
+
+    trajectory = await play(make_episode(gym=Socket(Task("obedient", "s", "train", {}))), "x")
+    assert trajectory.reject_reason == "gym: TimeoutError: timed out"
+    assert trajectory.turns[0].flags == Flag.NONE
 
 
 async def test_an_error_while_closing_a_gym_is_only_a_warning():

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.makers import raises
@@ -17,6 +18,7 @@ from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import LogError
 from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.encode import text as text_of
 from warehouse.files.runs import register_run
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
@@ -173,6 +175,10 @@ def test_any_text_an_agent_may_write_survives(tmp_path: Path, text: str) -> None
         assert warehouse.sql("SELECT content FROM turns").fetchall() == [(expected,)]
         log.close()
         assert warehouse.sql("SELECT content FROM turns").fetchall() == [(expected,)]
+
+
+def test_a_gym_s_info_may_have_keys_that_json_has_not() -> None:
+    assert text_of({(0, 1): "wall", np.int64(3): 2, b"k": "\ud800"}) == """{"(0, 1)":"wall","3":2,"b'k'":"?"}"""
 
 
 def test_a_huge_turn_is_logged_and_sealed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -225,22 +226,37 @@ class Gym(Generic[C]):
         return self._result(reply, reply.info)
 
     def _result(self, reply: Reply, info: dict[str, Any]) -> StepResult:
+        self._check(reply)
         reward = reply.reward
         # A choice that the gym does not allow earns exactly 0.0: scale and penalty apply to executed steps only.
         if reward is not None and "disallowed" not in info:
-            reward = reward * self.config.reward_scale - self.config.step_penalty
+            reward = finite(reward * self.config.reward_scale - self.config.step_penalty, self.name, "reward")
         self.rewards.append(reward)
         persona = getattr(self.user, "persona", None)
         if persona is not None and (noted := persona.report()):
             info = {**info, "persona": noted}
         if reply.done:
             self._state = "done"
-            score = self.score()
+            score = finite(self.score(), self.name, "score")
             # Sums of rewards such as .1 + .2 + .7 may miss the full score by rounding.
             has_full_score = score is not None and score >= self.full_score - 1e-9
-            self.succeeded = has_full_score if reply.success is None else reply.success
+            self.succeeded = has_full_score if reply.success is None else bool(reply.success)
             info = {**info, "success": self.succeeded}
-        return StepResult(reply.observation, reward, reply.done, info)
+        return StepResult(reply.observation, reward, bool(reply.done), info)
+
+    def _check(self, reply: Reply) -> None:
+        fits = {
+            "observation": isinstance(reply.observation, str),
+            "done": reply.done in (True, False),
+            "success": reply.success in (True, False, None),
+            "info": isinstance(reply.info, dict),
+        }
+        for name, fitting in fits.items():
+            if not fitting:
+                raise GymError(
+                    "gym.bad_package",
+                    f"Gym '{self.name}' replied with {name} {getattr(reply, name)!r:.80}. Correct its method.",
+                )
 
     def last_words(self, text: str) -> str:
         """Extract the user's words from the last observation that the agent saw."""
@@ -276,6 +292,15 @@ class Gym(Generic[C]):
     async def aclose(self) -> None:
         """Release resources and end the episode. Safe to call twice."""
         self._state = "done"
+
+
+def finite(value: Any, gym: str, what: str) -> float | None:
+    """Return a gym's reward or score as a float; None stays None. Raises GymError for what is not a finite number."""
+    if value is None:
+        return None
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise GymError("gym.bad_package", f"Gym '{gym}' gave the {what} {value!r:.80}. Give a finite number or None.")
+    return float(value)
 
 
 def native_tool(name: str, description: str) -> dict[str, Any]:

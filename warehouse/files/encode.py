@@ -32,16 +32,22 @@ def text(value: Any) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """Replace lone surrogates by "?", and integers beyond 64 bits by strings: a model's reply must not stop the log."""
+    """Replace lone surrogates by "?", and integers beyond 64 bits and keys such as tuples by strings: what a model or a gym
+    says must not stop the log.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
-        return {cleaned(key): cleaned(item) for key, item in value.items()}
+        return {_key(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [cleaned(item) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return str(value)
     return value
+
+
+def _key(key: Any) -> Any:
+    return key if key is None or isinstance(key, bool) else cleaned(str(key))
 
 
 _INTEGERS = {"INTEGER": 2**31, "BIGINT": 2**63}

@@ -112,6 +112,7 @@ class GymServer:
                 await session.gym.aclose()
             session.gym = make(self.name, pool[data_idx % len(pool)], self.user, **session.config)
             reset = partial(session.gym.reset, seed=seed)
+            session.done = True  # until it has begun
             opening = await asyncio.to_thread(reset) if session.gym.blocking else reset()
             session.opening = session.observation = opening
             session.reward, session.done = 0.0, False
@@ -133,10 +134,10 @@ class GymServer:
             try:
                 async with asyncio.timeout(self.step_timeout):
                     result = await session.gym.step(call)
-            except (TimeoutError, UserRLError) as error:
+            except Exception as error:  # noqa: BLE001  a bug of a gym ends this session, and the client is told
                 session.done = True
                 self._counts["unscored"] += 1
-                return {**self._state(number, session), "reward": None, "error": f"not scored: {error}"}
+                return {**self._state(number, session), "reward": None, "error": f"not scored: {_sentence(error)}"}
             finally:
                 session.used = time.monotonic()
                 self._step_seconds += time.perf_counter() - began
@@ -219,6 +220,10 @@ class GymServer:
             "score": session.gym.score(),
             "success": session.gym.succeeded,
         }
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, UserRLError) else f"{type(error).__name__}: {error}"
 
 
 def read_action(text: str, choices: tuple[str, ...] = ()) -> InteractCall | str:

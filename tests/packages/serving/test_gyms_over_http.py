@@ -22,7 +22,7 @@ import pytest
 from flows.server.front_door import FrontDoor, served
 from tests.ports import free_port
 from tests.userrl_core.gyms.local import LOCAL_GYMS
-from userrl_core.gyms import make, tasks
+from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.registry import demonstrator_class, unavailable
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, Task
@@ -70,6 +70,23 @@ async def test_over_http_every_gym_gives_the_observations_and_rewards_that_it_gi
             await remote.aclose()
             await local.aclose()
         assert len(server) == 0
+
+
+def test_a_bug_of_a_gym_ends_its_session_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: Any, content: str) -> Any:
+        raise KeyError("no such room")
+
+    monkeypatch.setattr(gym_class("textcraft"), "action", broken)
+    with gym_server("textcraft") as (_, address), httpx.Client(base_url=address) as http:
+        session = http.post("/create", json={}).json()["id"]
+        answer = http.post("/step", json={"id": session, "action": "action: look"}).json()
+        assert (answer["reward"], answer["done"], answer["error"]) == (
+            None,
+            True,
+            "not scored: KeyError: 'no such room'",
+        )
+        again = http.post("/step", json={"id": session, "action": "action: look"}).json()
+        assert again["code"] == "gym.misused"
 
 
 async def test_64_sessions_at_once_are_played_to_their_ends_and_none_is_left() -> None:
