@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from userrl_core.distill import read_chats
 from userrl_core.errors import TrainingError
@@ -23,6 +24,7 @@ from userrl_core.training.jobs import SftJob, StageResult
 from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.lora import Base, adapt
+from userrl_core.training.local.micro_batches import add_gradients
 from userrl_core.training.local.model import build_model, card_gb, load_model
 from userrl_core.training.local.optimizer import adamw, clip_and_step, set_lr
 from userrl_core.training.local.state import TrainState, load_start
@@ -120,15 +122,16 @@ def _step(
     # Rows of similar length need little padding.
     ordered = sorted(examples, key=lambda example: len(example.ids))
     tokens = sum(example.agent_tokens for example in ordered)
-    loss_sum = 0.0
-    state.model.train()
-    for start in range(0, len(ordered), config.micro_batch):
-        rows = ordered[start : start + config.micro_batch]
+
+    def loss_of(rows: Sequence[Encoded]) -> tuple[Tensor, float]:
         logprob_S, _ = token_logprobs(state.model, [row.ids for row in rows], [row.turns for row in rows])
         # The mean over the agent tokens of the whole batch, whatever the size of a micro-batch.
         loss = -logprob_S.sum() / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        loss_sum += float(loss.detach())
+        return loss, float(loss.detach())
+
+    state.model.train()
+    parts = [ordered[start : start + config.micro_batch] for start in range(0, len(ordered), config.micro_batch)]
+    loss_sum = sum(add_gradients(state.model, parts, loss_of))
     norm = clip_and_step(state.optimizer, state.model.parameters(), config.grad_norm)
     state.model.eval()
     return {

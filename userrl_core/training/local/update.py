@@ -12,6 +12,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,6 +26,7 @@ from userrl_core.training.local.algorithms.dpo import preference_gradient
 from userrl_core.training.local.batch import Advantages, Batch, Tokens
 from userrl_core.training.local.logprobs import reference_logprobs, token_logprobs
 from userrl_core.training.local.lora import without_adapters
+from userrl_core.training.local.micro_batches import add_gradients
 from userrl_core.training.local.optimizer import clip_and_step
 from userrl_core.training.local.samples import Sample
 
@@ -110,8 +112,8 @@ def update_policy(
             minibatch, pair_sums = _by_preference(model, minibatch, weights, config)
             for name, value in pair_sums.items():
                 sums[name] += value
-        for part in forward_passes([item.sample for item in minibatch], config):
-            stats = _backward(model, [minibatch[i] for i in part], [weights[i] for i in part], config, threshold)
+        loss_of = partial(_loss, model, minibatch, weights, config, threshold)
+        for stats in add_gradients(model, forward_passes([item.sample for item in minibatch], config), loss_of):
             # Before the first step the trained weights are the sampling weights: a gap then is one between decoding and training.
             if number == 0:
                 logprob_gap = max(logprob_gap, stats.pop("gap"))
@@ -188,12 +190,18 @@ def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
     return (torch.expm1(d) - d).clamp(min=0)
 
 
-def _backward(
-    model: Any, items: Sequence[Item], weights: Sequence[float], config: AlgorithmConfig, threshold: float | None
-) -> dict[str, float]:
-    """Accumulate the gradient of some trajectories. weights: for each trajectory, the weight of one token in the
-    minibatch's loss.
+def _loss(
+    model: Any,
+    minibatch: Sequence[Item],
+    token_weight: Sequence[float],
+    config: AlgorithmConfig,
+    threshold: float | None,
+    rows: Sequence[int],
+) -> tuple[Tensor, dict[str, float]]:
+    """Return the part of the minibatch's loss that these rows have, and their metrics. token_weight: for each trajectory, the
+    weight of one token in the loss.
     """
+    items, weights = [minibatch[row] for row in rows], [token_weight[row] for row in rows]
     logprobs, entropy = token_logprobs(
         model,
         [item.sample.ids for item in items],
@@ -225,11 +233,10 @@ def _backward(
         kl_reference = {"kl_reference": float(kl.detach().sum())}
         if config.kl_coef:
             loss = loss + config.kl_coef * (kl * weight).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():  # metrics only
         # Compared with the objective itself, so that dual clip counts too.
         unclipped = surrogate(ratio, advantage, config) == ratio * advantage
-        return {
+        return loss, {
             "loss": float(loss),
             "tokens": float(len(old)),
             "entropy": float(entropy.sum()),
