@@ -51,5 +51,5 @@ def test_every_result_of_the_library_that_can_be_printed_is_shown_so(tmp_path: P
     assert shown == "````\na ``` fence\n````"
     for file in Path(userrl.__file__).parent.rglob("*.py"):
         for text in re.split(r"^(?=class )", file.read_text(), flags=re.MULTILINE)[1:]:
-            if "def to_polars(" in text and "def __str__(" in text:
-                assert "(Printed)" in text.partition("\n")[0] or "def _repr_markdown_(" in text, text[:60]
+            if "def frame_rows(" in text and "def __str__(" in text:
+                assert "(Printed, Tabular)" in text.partition("\n")[0] or "def _repr_markdown_(" in text, text[:60]

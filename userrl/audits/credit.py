@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from analysis.credit.agreement import RANKED_FROM, Measures
 from analysis.credit.audit import GOALS, Audit, audit, ranked
@@ -20,7 +20,7 @@ from analysis.measure.interval import Interval
 from userrl.evaluation.frozen import Frozen, frozen
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.run.progress import ProgressLine
 from userrl.run.run import run_fields
 from userrl.run.tasks import sample, tasks_of
@@ -29,12 +29,9 @@ from userrl_core.number_format import NULL, number, with_limits
 from userrl_core.seeding import content_hash, derive_seed
 from warehouse import TurnLog
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True, slots=True)
-class CreditAudit(Printed):
+class CreditAudit(Printed, Tabular):
     """The audit of one checkpoint. run: the run that stores it. settings: gym, horizon, sizes, seed and seconds."""
 
     checkpoint: str
@@ -77,16 +74,13 @@ class CreditAudit(Printed):
             return None
         return told_apart([row for row in self.audit.measures[goal] if row.rule.aggregation == loss])
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the measures, one row per goal and rule. An undefined measure is null."""
-        import polars as pl
-
-        rows = [
+        return [
             {"checkpoint": self.checkpoint, "goal": goal, "rule": row.rule.name, **_numbers(row)}
             for goal, measures in self.audit.measures.items()
             for row in measures
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def table(self, goal: str = "sum", loss: str = "trajectory_mean") -> str:
         """Return the rules of one goal and loss aggregation as text. Raises ConfigError for an unknown goal or loss."""

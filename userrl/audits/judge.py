@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.measure.readings import Agreement, agreement
 from curricula import Recipe
@@ -19,7 +19,7 @@ from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, judge_of
@@ -29,12 +29,9 @@ from userrl_core.records import Judgement, Trajectory
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.served.client import close_clients
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True, slots=True)
-class JudgeAudit(Printed):
+class JudgeAudit(Printed, Tabular):
     """The agreement of a turn judge with the rule judge and with itself, and the cost of its calls.
 
     conversations, readings: numbers of judged conversations, and of judgements. marked: readings with usable marks and rule
@@ -60,15 +57,12 @@ class JudgeAudit(Printed):
         """Return the audit as JSON."""
         return {**asdict(self), "with_rule": _fields(self.with_rule), "with_itself": _fields(self.with_itself)}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the agreement: one row with the rule judge and one with itself."""
-        import polars as pl
-
-        rows = [
+        return [
             {"run": self.run, "judge": self.judge, "beside": name, **_fields(agreement)}
             for name, agreement in (("the rule judge", self.with_rule), ("itself", self.with_itself))
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

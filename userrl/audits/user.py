@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from analysis.users.audit import audit
 from analysis.users.conversation import conversation
@@ -19,7 +19,7 @@ from userrl.audits.chitchat import CHITCHAT
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import published_data, quiet_process, warehouse_dir
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.reports.document import Block, Code, Document, Heading, TableBlock, Text
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.reports.users.audited import AuditedUsers, as_rows, stored_rows
@@ -33,12 +33,9 @@ from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True, slots=True)
-class UserAuditReport(Printed):
+class UserAuditReport(Printed, Tabular):
     """The audit of a run's users.
 
     written: rows that were new or had changed. not_stored: why nothing could be stored, "" if it was. distance: from the
@@ -50,6 +47,9 @@ class UserAuditReport(Printed):
     not_stored: str = ""
     distance: Distance | None = None
     mixture: Mixture | None = None
+    frame_types: ClassVar[Mapping[str, type] | None] = {
+        "conversation": str, "task": str, "verdict": str, "side": str, "kind": str, "turn": int, "detail": str, "harmful": bool
+    }  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON, with every conversation."""
@@ -61,20 +61,15 @@ class UserAuditReport(Printed):
             "mixture": None if self.mixture is None else asdict(self.mixture),
         }
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per error."""
-        import polars as pl
-
-        rows = [
+        return [
             {"conversation": row.key, "task": row.task, "verdict": row.verdict, "side": side, "kind": finding.kind,
              "turn": finding.turn, "detail": finding.detail, "harmful": finding.harmful}
             for row in self.users.audit.rows
             for side, findings in (("user", [f for of_kind in row.user.values() for f in of_kind]), ("agent", row.agent or []))
             for finding in findings
         ]  # fmt: skip
-        schema = {"conversation": pl.String, "task": pl.String, "verdict": pl.String, "side": pl.String,
-                  "kind": pl.String, "turn": pl.Int64, "detail": pl.String, "harmful": pl.Boolean}  # fmt: skip
-        return pl.DataFrame(rows, schema=schema)
 
     def __str__(self) -> str:
         return Document(f"Users of {self.users.run}", tuple(self._blocks())).text()

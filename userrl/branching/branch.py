@@ -11,7 +11,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,7 +23,7 @@ from userrl.evaluation.frozen import frozen
 from userrl.evaluation.stored import stored_conversation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.run.run import find
 from userrl.run.tasks import gym_config, users_of
 from userrl_core.errors import ConfigError, GymError
@@ -31,9 +31,6 @@ from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
 from userrl_core.number_format import number
 from userrl_core.records import PolicyReply, Trajectory
 from userrl_core.seeding import derive_seed
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NARROWEST = 24
 """Minimum width of a column in characters. Columns that do not fit are printed below."""
@@ -76,7 +73,7 @@ class Continuation(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Branches(Printed):
+class Branches(Printed, Tabular):
     """A stored conversation and the continuations from one of its turns. player: the label of the continuing checkpoint."""
 
     request: BranchRequest
@@ -94,16 +91,13 @@ class Branches(Printed):
         continuations = [continuation.model_dump(mode="json") for continuation in self.ways]
         return {"trajectory": self.request.trajectory, "turn": self.request.turn, "ways": continuations}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per continuation (from 1) and turn, with the continuation's score."""
-        import polars as pl
-
-        rows = [
+        return [
             {"way": number, **turn.model_dump(), "stop_reason": continuation.stop_reason, "score": continuation.score}
             for number, continuation in enumerate(self.ways, 1)
             for turn in continuation.turns
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def __str__(self) -> str:
         task, request = self.stored.task, self.request

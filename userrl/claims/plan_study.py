@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from curricula import Recipe, load
 from curricula.claims import CHECKS, Claim, claim_names, load_claim
@@ -19,14 +19,10 @@ from curricula.claims.cross_play import CrossPlay, load_cross_play
 from curricula.yaml_files import is_path, read
 from sweeps.space import SPACES, Space, load_space
 from sweeps.study import first_trials
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.run.estimate import RunCost, evaluation_cost, run_cost
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 ASSUMED = (
     "CPU-hours are within a factor of 1.5 on the published claims, to which they were fitted, and on four of five recipes in "
@@ -35,7 +31,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStudies(Printed):
+class PlannedStudies(Printed, Tabular):
     """The plans of studies on a number of workers."""
 
     plans: tuple[StudyPlan, ...]
@@ -47,11 +43,9 @@ class PlannedStudies(Printed):
         rows = [plan.as_json(self.workers) for plan in self.plans]
         return [*rows, in_total(self.plans).as_json(self.workers)] if len(rows) > 1 else rows
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per study."""
-        import polars as pl
-
-        return pl.DataFrame([plan.as_json(self.workers) for plan in self.plans])
+        return [plan.as_json(self.workers) for plan in self.plans]
 
     def __str__(self) -> str:
         from userrl.reports.document import Document, TableBlock

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from userrl.claims.report import ClaimReport
 
 
 @dataclass(frozen=True, slots=True)
-class ReproducedClaim(Printed):
+class ReproducedClaim(Printed, Tabular):
     """A claim with its arms and its verdict."""
 
     report: ClaimReport
+    frame_types: ClassVar[Mapping[str, type] | None] = {"seed": int, "arm": str, "value": float}
 
     def as_json(self) -> dict[str, Any]:
         """Return the arms and the verdict as JSON."""
         return self.report.as_json()
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the claim's metric, one row per seed and arm."""
-        import polars as pl
-
-        rows = [
+        return [
             {"seed": seed, "arm": arm, "value": value}
             for seed, arms in self.report.values.items()
             for arm, value in arms.items()
         ]
-        return pl.DataFrame(rows, schema={"seed": pl.Int64, "arm": pl.String, "value": pl.Float64})
 
     def __str__(self) -> str:
         from userrl.claims.document import claim_document

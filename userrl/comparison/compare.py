@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import polars as pl
+from userrl.machine.notebook import Tabular
 
+if TYPE_CHECKING:
     from userrl.comparison.gate.answer import GateAnswer
     from userrl.comparison.gate.policy import GatePolicy
     from userrl.comparison.labels import LabelComparison
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedSides:
+class ComparedSides(Tabular):
     """A comparison: its report, and the document that shows it. gate: the answers to a policy, if one was given. labels: the
     comparison by a label set, if one was named.
     """
@@ -38,11 +38,9 @@ class ComparedSides:
             values["by"] = self.labels.as_json()
         return values if self.gate is None else {**values, "gate": self.gate.as_json()}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the mean scores with 95 % limits: one row per side, checkpoint (best, last) and table row."""
-        import polars as pl
-
-        rows = [
+        return [
             {
                 "side": score.side,
                 "which": score.which,
@@ -54,7 +52,6 @@ class ComparedSides:
             }
             for score in self.report.comparison.scores
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def write(self, path: str) -> list[Path]:
         """Write the comparison as an HTML page or as Markdown, and return the paths."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from curricula.suites import load_suite
 from userrl.evaluation.planned import evaluate_here, plan_evaluation, refuse_temperature
 from userrl.machine.foreign_text import plain
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.reports.run_report import RunReport
 from userrl.run.request import EvaluateRequest
 from userrl.run.scores import ScoreRow, score_rows
@@ -98,12 +98,8 @@ def evaluate(
         return play(grid, out=out, progress=show, say=say)
 
 
-if TYPE_CHECKING:
-    import polars as pl
-
-
 @dataclass(frozen=True, slots=True)
-class ScoredEvaluation(Printed):
+class ScoredEvaluation(Printed, Tabular):
     """The scores of one evaluation. suite: the suite's label, None if the recipe's tasks were played."""
 
     run: str
@@ -121,12 +117,9 @@ class ScoredEvaluation(Printed):
         report_json = {**self.report.model_dump(mode="json"), "suite": self.suite}
         return {**report_json, "rows": [row.model_dump() for row in self.rows]}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the scores, one row per actor and gym, with 95 % limits over tasks."""
-        import polars as pl
-
-        rows = [{"run": self.run, **row.model_dump(exclude={"more"}), **row.more} for row in self.rows]
-        return pl.DataFrame(rows, infer_schema_length=None)
+        return [{"run": self.run, **row.model_dump(exclude={"more"}), **row.more} for row in self.rows]
 
     def __str__(self) -> str:
         return "\n".join([*(line for row in self.rows for line in self._lines(row)), self._query()])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.measure.interval import Interval
 from curricula.load import from_resolved
@@ -21,7 +21,7 @@ from curricula.suites import load_suite
 from userrl.evaluation.planned import actor_of, evaluate_here, plan_evaluation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import home, warehouse_dir
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.machine.output_files import check_output, writing
 from userrl.reports.document import Block, Document, Items, TableBlock
 from userrl.reports.figures import Line, Panel, panels
@@ -34,9 +34,6 @@ from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.number_format import NULL, p_value, with_limits
 from userrl_core.replaced_file import write_text
 from warehouse import open_warehouse
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _DOUBLING = re.compile(r"(\d+)\.\.(\d+)\Z")
 
@@ -127,7 +124,7 @@ class PlayedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class GridResult(Printed):
+class GridResult(Printed, Tabular):
     """A finished grid. rows: the plot data, one row per cell, gym and number of attempts. file, plot: their paths."""
 
     axes: Axes
@@ -146,11 +143,9 @@ class GridResult(Printed):
         added = _added(self.played)
         return {"rows": list(self.rows), "added": added, "file": str(self.file), "plot": str(self.plot)}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the plot data, one row per cell, gym and number of attempts."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows, infer_schema_length=None)
+        return list(self.rows)
 
     def __str__(self) -> str:
         added = Items(tuple(map(_added_sentence, _added(self.played))))

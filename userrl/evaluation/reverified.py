@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,7 +23,7 @@ from curricula.validation import validated
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 from userrl.run.run import find, run_fields
 from userrl.run.tasks import gym_config, users_of
 from userrl_core.errors import ConfigError
@@ -34,9 +34,6 @@ from userrl_core.records import Trajectory, mean_score
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
 from warehouse import TurnLog
-
-if TYPE_CHECKING:
-    import polars as pl
 
 AT_ONCE = 32
 """Number of conversations judged in parallel."""
@@ -83,7 +80,7 @@ class ReverifiedScores:
 
 
 @dataclass(frozen=True, slots=True)
-class ReverifiedRun(Printed):
+class ReverifiedRun(Printed, Tabular):
     """A run's conversations under another judge or changed rules. run: the original id. reverified: the new id."""
 
     run: str
@@ -99,11 +96,9 @@ class ReverifiedRun(Printed):
         """Return the scores as JSON."""
         return {"run": self.run, "reverified": self.reverified, "rows": [asdict(row) for row in self.rows]}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per gym and actor. refused: number of conversations without a score."""
-        import polars as pl
-
-        return pl.DataFrame([{**asdict(row), "refused": sum(row.refused.values())} for row in self.rows])
+        return [{**asdict(row), "refused": sum(row.refused.values())} for row in self.rows]
 
     def __str__(self) -> str:
         turns = f"all conversations: userrl sql \"from trajectories where run_id = '{self.reverified}'\""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from userrl.machine.home import warehouse_dir
 from userrl.reports.document import Block, Code, Document, Items, TableBlock, Text, section
@@ -20,8 +20,6 @@ from warehouse.query.warehouse import Warehouse
 from warehouse.upkeep.exchange.imported import NOT_STORED, imported_run
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from analysis.measure.interval import Interval
 
 
@@ -66,32 +64,28 @@ class ImportedRun(Report):
     policies: tuple[ImportedPolicy, ...]
     again: bool = False
     not_stored: Mapping[str, int] = field(default_factory=dict)
+    frame_types: ClassVar[Mapping[str, type] | None] = {
+        "run": str, "policy": str, "gym": str, "conversations": int, "scored": int, "tasks": int, "turns": int, "score": float,
+        "low": float, "high": float,
+    }  # fmt: skip
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per agent and data set."""
-        import polars as pl
-
-        return pl.DataFrame(
-            [
-                {
-                    "run": self.run,
-                    "policy": item.policy,
-                    "gym": item.gym,
-                    "conversations": item.conversations,
-                    "scored": item.scored,
-                    "tasks": item.tasks,
-                    "turns": item.turns,
-                    "score": None if item.score is None else item.score.estimate,
-                    "low": None if item.score is None else item.score.low,
-                    "high": None if item.score is None else item.score.high,
-                }
-                for item in self.policies
-            ],
-            schema={
-                "run": pl.String, "policy": pl.String, "gym": pl.String, "conversations": pl.Int64, "scored": pl.Int64,
-                "tasks": pl.Int64, "turns": pl.Int64, "score": pl.Float64, "low": pl.Float64, "high": pl.Float64,
-            },
-        )  # fmt: skip
+        return [
+            {
+                "run": self.run,
+                "policy": item.policy,
+                "gym": item.gym,
+                "conversations": item.conversations,
+                "scored": item.scored,
+                "tasks": item.tasks,
+                "turns": item.turns,
+                "score": None if item.score is None else item.score.estimate,
+                "low": None if item.score is None else item.score.low,
+                "high": None if item.score is None else item.score.high,
+            }
+            for item in self.policies
+        ]
 
     def document(self) -> Document:
         """Return what the file held, the scores with their limits, costs, and the users."""

@@ -15,8 +15,6 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.files.layout import run_dir
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from analysis.measure.interval import Interval
 
 RUN = "people"
@@ -64,11 +62,9 @@ class PeopleReport(Report):
         with open_warehouse(warehouse_dir()) as warehouse:
             return as_json(paired(warehouse))
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per pair of people and simulated players."""
-        import polars as pl
-
-        return pl.DataFrame(self.as_json())
+        return self.as_json()
 
 
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from userrl.machine.notebook import Tabular
 from userrl.reports.document import Document
 
-if TYPE_CHECKING:
-    import polars as pl
 
-
-class Report(ABC):
+class Report(Tabular, ABC):
     """The results of a run."""
 
     __slots__ = ()
@@ -37,10 +35,6 @@ class Report(ABC):
     @abstractmethod
     def as_json(self) -> Any:
         """Return the report's numbers as JSON."""
-
-    @abstractmethod
-    def to_polars(self) -> pl.DataFrame:
-        """Return the report's scores, one row each."""
 
     def write(self, path: str | Path) -> list[Path]:
         """Write the page as HTML or Markdown, by the ending of the path, and return the paths."""

@@ -45,16 +45,13 @@ class TrainedRun(Report):
         """The folder of the checkpoint that validation chose. It loads with transformers."""
         return None if self.report.checkpoint is None else Path(self.report.checkpoint)
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return the held-out scores, one row per actor (demonstrator, SFT, RL) and gym."""
-        import polars as pl
-
-        rows = [
+        return [
             {"run": self.run, "actor": actor, "gym": gym, **row.model_dump(exclude={"reasons"})}
             for actor, gyms in self.report.table.items()
             for gym, row in gyms.items()
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def curve(self) -> pl.DataFrame:
         """Return the learning curve in training and validation: mean score by phase, stage and step."""

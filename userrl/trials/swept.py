@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from userrl.machine.notebook import Printed
+from userrl.machine.notebook import Printed, Tabular
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from userrl.run.request import SweepRequest
 
 
 @dataclass(frozen=True, slots=True)
-class SweptSpace(Printed):
+class SweptSpace(Printed, Tabular):
     """A finished sweep.
 
     best: the winner's overrides. best_recipe: the winner's recipe and changed values. claim: a sentence on what the sweep
@@ -28,15 +26,13 @@ class SweptSpace(Printed):
     trials: int
     best_recipe: str = ""
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row per trial: state, values, parameters and run."""
-        import polars as pl
-
         from sweeps.results import table
         from userrl.trials.sweep import open_sweep
 
         space, study = open_sweep(self.name)
-        rows = [
+        return [
             {
                 "trial": row["trial"],
                 "state": row["state"],
@@ -46,7 +42,6 @@ class SweptSpace(Printed):
             }
             for row in table(space, study, at_work=False)
         ]
-        return pl.DataFrame(rows, infer_schema_length=None)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.claim}"
