@@ -290,8 +290,9 @@ class Hardware(Cluster):
     """Training backend for backend=auto."""
 
     threads: PositiveInt | None = None
-    """Threads of one operation on a CPU, unless $USERRL_THREADS is set; null: 2. A resume is exact only with the same
-    number. One is best for the smallest models, whose operations are too small to divide.
+    """Threads on a CPU, unless $USERRL_THREADS is set; null: 2. A resume is exact only with the same number. They divide
+    each operation; in the update of a model with more than 8,192 tokens each has a micro-batch of its own. One is best for
+    the smallest models, whose operations are too small to divide.
     """
 
     user_model: str | None = None

@@ -34,6 +34,10 @@ HEAD = """# Conversations before and after RL
 SmolLM2-135M after its cold start and after the last step of RL, in [the
 study of three gyms](README.md#three-gyms-under-a-growing-horizon). Each gym and seed has two test tasks. They are the first by task
 id in which the agent made other choices. lab/pages/mixed_english.py writes this page.
+
+The lines of `user` are the gym's reply: an answer to `action`, what a `search` found, or the verdict on an `answer`. A
+conversation has at most 10 turns. In errand and wish only the right answer scores. In travel an elicited wish earns .1 and the
+right hotel the rest, so two questions without an answer score .20.
 """
 
 PLAYED = """
