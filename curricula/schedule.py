@@ -313,12 +313,7 @@ ENTRY_POINT = "userrl.schedules"
 
 
 def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
-    names = dict.fromkeys(OURS, __name__)
-    return installed_kind(value, ours, Schedule, ENTRY_POINT, names, "schedule", _refusal)
-
-
-def _refusal(text: str) -> ConfigError:
-    return ConfigError("schedule.bad_package", text)
+    return installed_kind(value, ours, Schedule, ENTRY_POINT, OURS, "schedule.bad_package")
 
 
 OURS = tuple(kind.model_fields["kind"].default for kind in (Fixed, Stages, ScalingInter, Adaptive, Drawn, Probes))

@@ -161,12 +161,7 @@ OURS = tuple(kind.model_fields["kind"].default for kind in (Uniform, Oversample,
 
 
 def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
-    names = dict.fromkeys(OURS, __name__)
-    return installed_kind(value, ours, TaskCurriculum, ENTRY_POINT, names, "curriculum", _refusal)
-
-
-def _refusal(text: str) -> ConfigError:
-    return ConfigError("curriculum.bad_package", text)
+    return installed_kind(value, ours, TaskCurriculum, ENTRY_POINT, OURS, "curriculum.bad_package")
 
 
 AnyCurriculum = Annotated[

@@ -230,6 +230,12 @@ def mean_score(scores: Iterable[float | None]) -> float | None:
     return sum(scored) / len(scored) if scored else None
 
 
+def total_price(prices: Iterable[float | None]) -> float | None:
+    """Return the sum of prices in dollars; None if one of them is unknown."""
+    listed = list(prices)
+    return None if None in listed else sum(price for price in listed if price is not None)
+
+
 def branch_of(stage: str) -> str:
     """Return the branch in a stage's name (``rl-2-a``: a), "" for a stage that all branches share."""
     match = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)

@@ -17,7 +17,7 @@ from analysis.credit.audit import GOALS, Audit, audit, ranked
 from analysis.credit.rules import Aggregation
 from analysis.credit.told_apart import TASKS_FROM, BestRule, told_apart
 from analysis.measure.interval import Interval
-from userrl.evaluation.frozen import Frozen, frozen
+from userrl.evaluation.frozen import Frozen, frozen, setting_of
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed, Tabular
@@ -168,7 +168,7 @@ async def _audit(
     return await audit(
         tasks,
         frozen.policy(derive_seed("audit", seed)),
-        frozen.setting((gym,)),
+        setting_of(frozen.recipe, (gym,), "train"),
         horizon=horizon,
         n=n,
         k=k,

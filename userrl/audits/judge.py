@@ -25,7 +25,7 @@ from userrl.run.run import find
 from userrl.run.tasks import gym_config, judge_of
 from userrl_core.errors import ConfigError
 from userrl_core.judging.judge import TurnJudge, is_judged, judge_server
-from userrl_core.records import Judgement, Trajectory
+from userrl_core.records import Judgement, Trajectory, total_price
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.served.client import close_clients
 
@@ -136,7 +136,6 @@ def _audited(run: str, model: str, phase: str, readings: Sequence[Sequence[Judge
         if first.scores is not None and second.scores is not None
     ]
     calls = [call for reading in every for call in reading.calls]
-    prices = [call.price for call in calls]
     return JudgeAudit(
         run=run,
         judge=model,
@@ -147,7 +146,7 @@ def _audited(run: str, model: str, phase: str, readings: Sequence[Sequence[Judge
         categories=dict(Counter(reading.category for reading in every)),
         with_rule=agreement(with_rule),
         with_itself=agreement(with_itself),
-        price=None if None in prices else sum(price for price in prices if price is not None),
+        price=total_price(call.price for call in calls),
         prompt_tokens=sum(call.prompt_tokens for call in calls),
         completion_tokens=sum(call.completion_tokens for call in calls),
         seconds=sum(call.seconds for call in calls),

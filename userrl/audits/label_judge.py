@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from userrl.audits.labels import Label, LabelWriter, ScannedConversation, Unit
 from userrl_core.errors import UserRLError
-from userrl_core.records import ModelCall
+from userrl_core.records import ModelCall, total_price
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer, client_for, close_clients
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -125,11 +125,6 @@ async def _label(conversation: ScannedConversation, turn: int, rubric: str, serv
     try:
         answer = await client_for(server).complete(messages, role="judge", ledger=calls, schema=JudgedLabel)
     except UserRLError as error:
-        return Label(conversation.traj_id, turn, None, str(error)[:200], _spent(calls))
+        return Label(conversation.traj_id, turn, None, str(error)[:200], total_price(call.price for call in calls))
     judged = JudgedLabel.model_validate(answer.parsed, from_attributes=True)
-    return Label(conversation.traj_id, turn, judged.label, judged.reason, _spent(calls))
-
-
-def _spent(calls: Sequence[ModelCall]) -> float | None:
-    prices = [call.price for call in calls]
-    return None if None in prices else sum(price for price in prices if price is not None)
+    return Label(conversation.traj_id, turn, judged.label, judged.reason, total_price(call.price for call in calls))

@@ -34,6 +34,7 @@ from userrl.machine.notebook import Printed
 from userrl.run.progress import ProgressLine
 from userrl_core.errors import ConfigError
 from userrl_core.installed.same_name import by_name, same_name
+from userrl_core.records import total_price
 from userrl_core.served.client import ChatServer
 from userrl_core.suggest import nearest
 from warehouse import open_warehouse
@@ -49,8 +50,6 @@ SECONDS = 0.5
 """Longest search in one text."""
 MAX_LATE = 10
 """Searches over their time limit after which a scan is refused."""
-
-Kind = Literal["pattern", "function", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,54 +94,23 @@ def scan(
     *,
     name: str,
     with_: Literal["pattern", "function", "judge"] = "pattern",
-    on: Literal["conversation", "turn"] = "conversation",
-    pattern: str | None = None,
-    function: str | None = None,
-    rubric: str | None = None,
-    model: str = "gpt-4o",
-    base_url: str | None = None,
-    phase: str = "evaluate",
-    progress: bool = True,
-) -> ScanResult:
-    """Label each conversation or turn of a run, and store the labels in the table ``labels``.
-
-    pattern: a regular expression. function: the name of an entry point in the group ``userrl.scanners``. rubric: the question
-    for a judge model, which answers yes or no. A judge's labels are stored one by one, and repeating the call asks only for the
-    missing ones. progress: show a judge's progress on stderr. Raises ConfigError with one sentence.
-    """
-    quiet_process()
-    server = ChatServer(model=model, base_url=base_url) if with_ == "judge" else None
-    return scan_run(
-        run,
-        name=name,
-        with_=with_,
-        on=on,
-        pattern=pattern,
-        function=function,
-        rubric=rubric,
-        server=server,
-        phase=phase,
-        progress=ProgressLine() if progress else None,
-    )
-
-
-def scan_run(
-    run: str,
-    *,
-    name: str,
-    with_: Kind,
     on: Unit = "conversation",
     pattern: str | None = None,
     function: str | None = None,
     rubric: str | None = None,
-    server: ChatServer | None = None,
+    model: str | ChatServer = "gpt-4o",
+    base_url: str | None = None,
     phase: str = "evaluate",
-    progress: Progress | None = None,
+    progress: bool | Progress = True,
 ) -> ScanResult:
-    """Label the conversations of a run and store the labels. Raises ConfigError with one sentence.
+    """Label each conversation or turn of a run, and store the labels in the table ``labels``.
 
-    progress: called with ``judge`` and the numbers of `ProgressLine`.
+    pattern: a regular expression. function: the name of an entry point in the group ``userrl.scanners``. rubric: the question
+    for a judge model, which answers yes or no. model, base_url: the judge's name and address, or its server with all settings.
+    A judge's labels are stored one by one, and repeating the call asks only for the missing ones. progress: show a judge's
+    progress on stderr, or call this with ``judge`` and the numbers of `ProgressLine`. Raises ConfigError with one sentence.
     """
+    quiet_process()
     if not name or len(name) > 100 or not name.isprintable():
         raise ConfigError("argument.malformed", "A label set needs a name of at most 100 characters, in one line.")
     needed = {"pattern": pattern, "function": function, "judge": rubric}[with_]
@@ -161,23 +129,23 @@ def scan_run(
         labels = [label for conversation in conversations for label in scanner(conversation, on)]
         store_labels(run_id, name, labels, source=with_, labeller=needed)
     else:
-        judge = server or ChatServer()
+        judge = model if isinstance(model, ChatServer) else ChatServer(model=model, base_url=base_url)
+        shown = (ProgressLine() if progress else None) if isinstance(progress, bool) else progress
         labeller = judge_name(judge.model, needed)
         with open_warehouse(root) as warehouse:
             earlier = labels_so_far(warehouse, run_id, name, labeller)
         ids = {conversation.traj_id for conversation in conversations}
         done = [label for label in earlier if label.traj_id in ids and (label.turn == 0) == (on == "conversation")]
         with label_writer(run_id, name, source=with_, labeller=labeller) as writer:
-            new = judge_labels(conversations, needed, judge, on, done=done, writer=writer, progress=progress)
+            new = judge_labels(conversations, needed, judge, on, done=done, writer=writer, progress=shown)
         labels = [*done, *new]
-    prices = [label.price for label in labels]
     return ScanResult(
         run_id,
         name,
         on,
         dict(Counter(label.value for label in labels if label.value is not None)),
         dict(Counter(label.reason for label in labels if label.value is None)),
-        None if None in prices else sum(price for price in prices if price is not None),
+        total_price(label.price for label in labels),
         len(done),
     )
 

@@ -16,16 +16,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from analysis.credit.continuations import Prefix, continuations
-from analysis.credit.replay import Setting, why_not
+from analysis.credit.replay import why_not
 from curricula.load import from_resolved
 from curricula.validation import validated
-from userrl.evaluation.frozen import frozen
+from userrl.evaluation.frozen import frozen, setting_of
 from userrl.evaluation.stored import stored_conversation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed, Tabular
 from userrl.run.run import find
-from userrl.run.tasks import gym_config, users_of
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
 from userrl_core.number_format import number
@@ -141,15 +140,7 @@ def branches(request: BranchRequest) -> Branches:
         raise ConfigError("argument.missing", "--edit is empty. Write what the agent says, or omit it.")
     checkpoint = frozen(request.policy or run)
     recipe = from_resolved(find(run).info.resolved)
-    phase, gym = stored.context.phase, stored.task.gym
-    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
-    setting = Setting(
-        gym_config(recipe, evaluation=phase == "evaluate"),
-        users_of(recipe, (gym,), role=role),
-        recipe.on_format_error,
-        recipe.model.prompt_style,
-        recipe.model.turns_left,
-    )
+    setting = setting_of(recipe, (stored.task.gym,), stored.context.phase)
     then = None if request.edit is None else PolicyReply(text=_reply(request.edit))
     prefix = Prefix(stored, request.turn - 1, then)
     drawn = derive_seed("branch", request.trajectory, request.turn, request.seed)

@@ -19,7 +19,7 @@ from analysis.measure.comparison import (
     checkpoints_of,
 )
 from userrl.comparison.report import ComparisonReport, different_settings, settings_by_gym, withheld_gyms
-from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
+from userrl.reports.curves import SMOOTHED, curve_panels, curves_figure
 from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
 from userrl.reports.figures import intervals
 from userrl.reports.sides import PublishedRows
@@ -206,13 +206,7 @@ def _curves(report: ComparisonReport) -> Iterator[Block]:
     yield Heading("Learning curves")
     many = report.comparison.question != "checkpoints"
     yield curves_figure(
-        report.curves,
-        lambda phase: [
-            mean_line(
-                f"{letter} {name}", [curve for curve in report.curves if (curve.side, curve.phase) == (name, phase)]
-            )
-            for name, letter in _letters(report).items()
-        ],
+        curve_panels(report.curves, {name: f"{letter} {name}" for name, letter in _letters(report).items()}),
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon."
         + (" Thin lines: single seeds; band: 95 % limits of the mean over seeds (Student's t)." if many else ""),
     )

@@ -24,6 +24,7 @@ from analysis.measure.comparison import (
 )
 from analysis.measure.interval import finite
 from userrl.comparison.document import CHECKPOINTS
+from userrl.comparison.report import side_policies
 from userrl.machine.foreign_text import plain
 from userrl.reports.document import Block, Heading, TableBlock, Text
 from userrl_core.errors import ConfigError
@@ -214,15 +215,7 @@ def _conversations(
 
     Of several labels for one turn or conversation the newest counts. undecided: one of its labels has no value.
     """
-    policies = pl.DataFrame(
-        [
-            {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
-            for side in sides
-            for run in side.runs
-            for which, policy in zip(WHICH, (run.best, run.last), strict=True)
-            if which in checkpoints_of(sides)
-        ]
-    )
+    policies = side_policies(sides).filter(pl.col("which").is_in(checkpoints_of(sides)))
     text = """
         WITH given AS (
             SELECT traj_id, turn, arg_max(coalesce(value, ''), logged_at) AS value FROM labels

@@ -84,12 +84,9 @@ def _protocols(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> dict[str,
     return by_gym
 
 
-def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
-    """Return the table that `analysis.measure.comparison` describes, one row per side, checkpoint, run and task.
-
-    If no task was played by every side, all of them count as shared.
-    """
-    policies = pl.DataFrame(
+def side_policies(sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return one row per side, checkpoint (best, last) and run: side, which, run_id, seed and the evaluated policy."""
+    return pl.DataFrame(
         [
             {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
             for side in sides
@@ -97,6 +94,14 @@ def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataF
             for which, policy in zip(WHICH, (run.best, run.last), strict=True)
         ]
     )
+
+
+def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return the table that `analysis.measure.comparison` describes, one row per side, checkpoint, run and task.
+
+    If no task was played by every side, all of them count as shared.
+    """
+    policies = side_policies(sides)
     runs = policies["run_id"].unique().to_list()
     played = warehouse.sql("FROM task_scores() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
     table = policies.join(played, on=["run_id", "policy"]).with_columns(
@@ -146,9 +151,7 @@ def mean_cpu_seconds(runs: Sequence[str], branches: Mapping[str, str] | None = N
 
 def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
     """Return one row per side, gym and evaluation setting. Several settings of one gym are a warning to the reader."""
-    policies = pl.DataFrame(
-        [{"side": side.name, "run_id": run.run_id, "policy": run.best} for side in sides for run in side.runs]
-    )
+    policies = side_policies(sides).filter(which="best").select("side", "run_id", "policy")
     runs = policies["run_id"].unique().to_list()
     settings = warehouse.sql("FROM evaluation_setting() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
     setting_columns = [

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from analysis.credit.replay import Setting
-    from curricula import Recipe
+from analysis.credit.replay import Setting
+from curricula import Recipe
+from curricula.load import from_resolved
+from userrl.evaluation.planned import actor_of
+from userrl.run.run import load
+from userrl.run.tasks import gym_config, users_of
+from userrl.worker.device import local_policy
+from userrl_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,6 @@ class Frozen:
 
     def policy(self, seed: int) -> Any:
         """Return the local model, with sampling as in training."""
-        from userrl.worker.device import local_policy
-
         algorithm = self.recipe.algorithm
         return local_policy(
             self.path,
@@ -48,27 +51,21 @@ class Frozen:
             name=self.label,
         )
 
-    def setting(self, gyms: tuple[str, ...]) -> Setting:
-        """Return gyms and users as in training."""
-        from analysis.credit.replay import Setting
-        from userrl.run.tasks import gym_config, users_of
 
-        return Setting(
-            gym_config(self.recipe),
-            users_of(self.recipe, gyms, role="train"),
-            self.recipe.on_format_error,
-            self.recipe.model.prompt_style,
-            self.recipe.model.turns_left,
-        )
+def setting_of(recipe: Recipe, gyms: tuple[str, ...], phase: str) -> Setting:
+    """Return the gyms, users and prompts of a recipe's conversations in a phase."""
+    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
+    return Setting(
+        gym_config(recipe, evaluation=phase == "evaluate"),
+        users_of(recipe, gyms, role=role),
+        recipe.on_format_error,
+        recipe.model.prompt_style,
+        recipe.model.turns_left,
+    )
 
 
 def frozen(who: str) -> Frozen:
     """Return a run's chosen checkpoint, or a checkpoint folder within a run. Raises ConfigError or CheckpointError."""
-    from curricula.load import from_resolved
-    from userrl.evaluation.planned import actor_of
-    from userrl.run.run import load
-    from userrl_core.errors import ConfigError
-
     actor = actor_of(who)
     folder = next((parent for parent in Path(actor.path).parents if (parent / "run.json").is_file()), None)
     if actor.kind != "checkpoint" or folder is None:

@@ -6,6 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from userrl.machine.home import warehouse_dir
+from userrl_core.errors import ConfigError
+from userrl_core.records import RolloutContext, Task, Trajectory, Turn
+from warehouse import open_warehouse
+
 ENDED = """select t.*, k.payload, k.tier as task_tier, k.source as task_source from trajectories t
            left join tasks k on k.run_id = t.run_id and k.gym = t.gym and k.task_id = t.task_id
                              and k.version = t.task_version"""
@@ -15,20 +20,17 @@ SAID = """select traj_id, turn, choice, content, thought, message, observation, 
 
 def stored_conversations(
     run_id: str, phase: str, gyms: Sequence[str] | None, *, lenient: bool = False
-) -> Iterator[Any]:
+) -> Iterator[Trajectory]:
     """Yield a run's finished, admitted conversations with their turns.
 
     Raises ConfigError if a task was not stored; lenient gives such a conversation an empty task instead.
     """
-    from userrl.machine.home import warehouse_dir
-    from warehouse import open_warehouse
-
     text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
                     and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
     turns_sql = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
-        turns: dict[int, list[Any]] = {}
+        turns: dict[int, list[Turn]] = {}
         for row in warehouse.sql(turns_sql, run=run_id, phase=phase).pl().to_dicts():
             turns.setdefault(row.pop("traj_id"), []).append(_turn(row))
     for row in rows:
@@ -37,12 +39,8 @@ def stored_conversations(
         yield _trajectory(row, turns.get(row["traj_id"], []))
 
 
-def stored_conversation(traj_id: int) -> tuple[Any, str]:
+def stored_conversation(traj_id: int) -> tuple[Trajectory, str]:
     """Return one finished conversation with its sampled tokens, and its run's id. Raises ConfigError if there is none."""
-    from userrl.machine.home import warehouse_dir
-    from userrl_core.errors import ConfigError
-    from warehouse import open_warehouse
-
     with open_warehouse(warehouse_dir()) as warehouse:
         bound = traj_id if 0 <= traj_id < 2**63 else -1  # no trajectory has another, and no column holds it
         rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=bound).pl().to_dicts()
@@ -59,17 +57,12 @@ def stored_conversation(traj_id: int) -> tuple[Any, str]:
     return _trajectory(rows[0], [_turn(turn) for turn in turns]), rows[0]["run_id"]
 
 
-def _turn(row: dict[str, Any]) -> Any:
-    from userrl_core.records import Turn
-
+def _turn(row: dict[str, Any]) -> Turn:
     number, info = row.pop("turn"), row.pop("info")
     return Turn(number, **row, info=json.loads(info) if info else {})
 
 
-def _trajectory(row: dict[str, Any], turns: list[Any]) -> Any:
-    from userrl_core.errors import ConfigError
-    from userrl_core.records import RolloutContext, Task, Trajectory
-
+def _trajectory(row: dict[str, Any], turns: list[Turn]) -> Trajectory:
     if row["payload"] is None:
         raise ConfigError(
             "task.no_such_task",

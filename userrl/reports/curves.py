@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -118,15 +118,31 @@ def stage_marks(curves: Sequence[RunCurve]) -> list[tuple[float, str]]:
     return [(step, text) for step in sorted(first) for text in first[step]]
 
 
-def curves_figure(
-    curves: Sequence[RunCurve], lines: Callable[[str], list[Line]], caption: str, level: dict[str, float] | None = None
-) -> Figure:
-    """Return a figure of training next to validation. lines: the lines of a phase. level: horizontal lines in training."""
+def curve_panels(
+    curves: Sequence[RunCurve], labels: Mapping[str, str] | None = None, level: Mapping[str, float] | None = None
+) -> list[Panel]:
+    """Return the panels of training and validation, with a line for each side.
+
+    labels: the sides with their labels, by default the names of the curves' sides. level: horizontal lines in training.
+    """
+    labels = labels or {curve.side: curve.side for curve in curves}
     marks = stage_marks(curves)
-    drawn = [
-        Panel(title, lines(phase), marks=marks, level=level or {} if phase == "train" else {})
+    return [
+        Panel(
+            title,
+            [
+                mean_line(label, [curve for curve in curves if (curve.side, curve.phase) == (side, phase)])
+                for side, label in labels.items()
+            ],
+            marks=marks,
+            level=level or {} if phase == "train" else {},
+        )
         for phase, title in PHASES.items()
     ]
+
+
+def curves_figure(drawn: Sequence[Panel], caption: str) -> Figure:
+    """Return the figure of the panels, and its lines for a terminal."""
     return Figure(partial(panels, drawn), caption, panel_lines(drawn))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from analysis.measure.outcome import TRAINED
 from userrl.machine.home import warehouse_dir
 from userrl.machine.output_files import writing
-from userrl.reports.curves import PHASES, RunCurve, curve_points, mean_line, run_curves, side_curves, stage_marks
-from userrl.reports.figures import FORMATS, Panel, panels
+from userrl.reports.curves import RunCurve, curve_panels, curve_points, run_curves, side_curves
+from userrl.reports.figures import FORMATS, panels
 from userrl.reports.sides import PUBLISHED, find_side, split_by_branch
 from userrl.run.run import Run, find
 from userrl_core.errors import ConfigError
@@ -42,21 +42,9 @@ def plot_curves(sides: Sequence[str], path: Path) -> Path:
             f"No training or validation step is recorded in {', '.join(sides)}. Wait for the first one, or name a run that was "
             "trained by RL.",
         )
-    names, marks = list(dict.fromkeys(curve.side for curve in curves)), stage_marks(curves)
-    drawn = [
-        Panel(
-            title,
-            [
-                mean_line(name, [curve for curve in curves if (curve.side, curve.phase) == (name, phase)])
-                for name in names
-            ],
-            marks=marks,
-        )
-        for phase, title in PHASES.items()
-    ]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        panels(drawn, path=path)
+        panels(curve_panels(curves), path=path)
     return path
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analysis.measure.outcome import COLLAPSED, TRAINED
 from userrl.machine.page_address import run_address
-from userrl.reports.curves import SMOOTHED, CurvePoint, RunCurve, curves_figure, horizon_note, mean_line, run_curves
+from userrl.reports.curves import SMOOTHED, CurvePoint, curve_panels, curves_figure, horizon_note, run_curves
 from userrl.reports.document import Block, Code, Document, Heading, Items, Line, TableBlock, Text, section
 from userrl.reports.run_report import CardCost, CardDifference, CardTiers, Evaluated, ResultCard, RunReport
 from userrl.run.results import GymScore, KeptDemonstrations
@@ -217,16 +217,11 @@ def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
     ]
     if not branch_curves:
         return
-
-    def lines(phase: str) -> list[RunCurve]:
-        return [curve for curve in branch_curves if curve.phase == phase]
-
     demonstrations = report.demonstrations
+    level = {} if demonstrations is None or demonstrations.mean is None else {"demonstrator": demonstrations.mean}
     yield curves_figure(
-        branch_curves,
-        lambda phase: [mean_line(curve.side, [curve]) for curve in lines(phase)],
+        curve_panels(branch_curves, level=level),
         f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon. Branches share the stages before the fork.",
-        {} if demonstrations is None or demonstrations.mean is None else {"demonstrator": demonstrations.mean},
     )
     if note := horizon_note((point.phase, point.horizon) for point in points):
         yield Text(note)

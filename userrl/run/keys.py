@@ -72,37 +72,19 @@ def _is_a_key(value: str) -> bool:
     return bool(_KEY.search(value)) or any(next(iter(plugin.analyze_string(value)), None) for plugin in _detectors())
 
 
+_DETECTORS = (
+    *("AWSKey", "BasicAuth", "DiscordBotToken", "GitHubToken", "GitLabToken", "JwtToken", "Mailchimp", "Npm", "OpenAI"),
+    *("PrivateKey", "PypiToken", "SendGrid", "Slack", "SquareOAuth", "Stripe", "TelegramBotToken", "TwilioKey"),
+)
+
+
 @cache
 def _detectors() -> tuple[Any, ...]:
     """Return detect-secrets' plugins for keys of a fixed form. Its entropy plugins are left out: they take hashes for keys."""
     # Imported when first needed: the import takes longer than all of userrl's.
-    from detect_secrets.plugins import (
-        aws,
-        basic_auth,
-        discord,
-        github_token,
-        gitlab_token,
-        jwt,
-        mailchimp,
-        npm,
-        openai,
-        private_key,
-        pypi_token,
-        sendgrid,
-        slack,
-        square_oauth,
-        stripe,
-        telegram_token,
-        twilio,
-    )  # fmt: skip
+    from detect_secrets.core.plugins.initialize import from_plugin_classname
 
-    return (
-        aws.AWSKeyDetector(), basic_auth.BasicAuthDetector(), discord.DiscordBotTokenDetector(),
-        github_token.GitHubTokenDetector(), gitlab_token.GitLabTokenDetector(), jwt.JwtTokenDetector(),
-        mailchimp.MailchimpDetector(), npm.NpmDetector(), openai.OpenAIDetector(), private_key.PrivateKeyDetector(),
-        pypi_token.PypiTokenDetector(), sendgrid.SendGridDetector(), slack.SlackDetector(), square_oauth.SquareOAuthDetector(),
-        stripe.StripeDetector(), telegram_token.TelegramBotTokenDetector(), twilio.TwilioKeyDetector(),
-    )  # fmt: skip
+    return tuple(from_plugin_classname(f"{name}Detector") for name in _DETECTORS)
 
 
 def _texts(value: Any, key_path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:

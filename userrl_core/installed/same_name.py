@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -54,20 +54,19 @@ def installed_kind(
     ours: ValidatorFunctionWrapHandler,
     base: type[BaseModel],
     group: str,
-    our_kinds: Mapping[str, str],
-    noun: str,
-    refuse: Callable[[str], ConfigError],
+    our_kinds: Collection[str],
+    code: str,
 ) -> Any:
     """Validate a value with a ``kind`` as ours, or as the class of the package that brings its kind.
 
-    An unknown kind gets our error. base: class of the packages' kinds. our_kinds: the modules of our kinds. noun: what is
-    named, such as "schedule". refuse: makes the error if two packages bring the kind.
+    An unknown kind gets our error. base: class of the packages' kinds. our_kinds: the names of ours, all in the module of
+    base. code: of the ConfigError if two packages bring the kind; it begins with what is named, such as "schedule".
     """
     if isinstance(value, base):
         return value
     kind = str(value.get("kind")) if isinstance(value, Mapping) else ""
     points = offered(group).get(kind, ())
-    our_name = f"{our_kinds[kind]}:{kind}" if kind in our_kinds else ""
-    if refusal := same_name(noun, points, our_name):
-        raise refuse(refusal)
+    our_name = f"{base.__module__}:{kind}" if kind in our_kinds else ""
+    if refusal := same_name(code.partition(".")[0], points, our_name):
+        raise ConfigError(code, refusal)
     return points[0].load().model_validate(value) if points else ours(value)

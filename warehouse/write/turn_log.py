@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, LogError
-from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn
+from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn, total_price
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
 from warehouse.files.checksum import stamped
@@ -246,8 +246,7 @@ class TurnLog:
         judged, turns = trajectory.judgement, trajectory.turns
         if judged is None or judged.rule_scores is None or not turns:
             return
-        prices = [call.price for call in judged.calls]
-        price = None if None in prices else sum(p for p in prices if p is not None) / len(turns)
+        price = total_price(call.price for call in judged.calls)
         rows = [
             {
                 "traj_id": trajectory.traj_id,
@@ -257,7 +256,7 @@ class TurnLog:
                 "rule_score": judged.rule_scores[i],
                 "category": judged.category,
                 "reward": judged.rewards[i],
-                "price": price,
+                "price": None if price is None else price / len(turns),
             }
             for i, turn in enumerate(turns)
         ]

@@ -31,7 +31,7 @@ from tests.userrl_core.training.toys import TINY, chats
 from tests.waits import runs
 from tests.warehouse.makers import play
 from userrl.audits.check_labels import check_labels
-from userrl.audits.scan import scan_run
+from userrl.audits.scan import scan
 from userrl.reports.run_report import RunReport
 from userrl.run.results import GymScore
 from userrl_core.gyms import tasks
@@ -268,7 +268,7 @@ def test_a_person_labels_a_conversation_and_a_turn(viewer: Viewer, home: Path, m
     viewer.open("/trajectories?run=r1&label=helpful=yes")
     viewer.until(lambda: any(line.startswith("1 trajectories") for line in viewer.text().splitlines()))
     monkeypatch.setenv("USERRL_HOME", str(home))
-    scan_run("r1", name="helpful", with_="pattern", pattern="nowhere", phase="train")
+    scan("r1", name="helpful", with_="pattern", pattern="nowhere", phase="train")
     checked = str(check_labels("r1", "helpful")).splitlines()
     assert [line.split()[:2] for line in checked[2:]] == [
         *(["agreement", "0.000"], ["sensitivity", "0.000"]),

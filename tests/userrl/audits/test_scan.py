@@ -16,7 +16,7 @@ from tests.warehouse.makers import play
 from userrl.audits import scan as scanning
 from userrl.audits.check_labels import check_labels
 from userrl.audits.labels import Label, store_labels
-from userrl.audits.scan import scan_run
+from userrl.audits.scan import scan
 from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
 from warehouse.query import browse
@@ -41,10 +41,10 @@ def labels(root: Path, name: str) -> list[tuple[object, ...]]:
 
 
 def test_a_pattern_labels_conversations_and_turns(home: Path) -> None:
-    done = scan_run("r", name="apology", with_="pattern", pattern="(?i)SORRY")
+    done = scan("r", name="apology", with_="pattern", pattern="(?i)SORRY")
     assert done.values == {"yes": 2, "no": 2}
     assert labels(home, "apology") == [(f"t{n}", 0, "yes" if n < 2 else "no", "pattern") for n in range(4)]
-    assert scan_run("r", name="second", with_="pattern", pattern="sorry 2", on="turn").values == {"yes": 2, "no": 6}
+    assert scan("r", name="second", with_="pattern", pattern="sorry 2", on="turn").values == {"yes": 2, "no": 6}
     with open_warehouse(home) as warehouse:
         listed = browse.trajectories(warehouse, Filter.read({"label": "apology=yes"})).rows
         assert len(listed) == 2
@@ -54,7 +54,7 @@ def test_a_pattern_labels_conversations_and_turns(home: Path) -> None:
 
 def test_a_repeated_scan_replaces_the_labels_in_the_view_alone(home: Path) -> None:
     for _ in range(2):
-        scan_run("r", name="apology", with_="pattern", pattern="sorry")
+        scan("r", name="apology", with_="pattern", pattern="sorry")
     assert len(labels(home, "apology")) == 4
     with open_warehouse(home) as warehouse:
         assert warehouse.rows("SELECT count(*) AS n FROM labels_all") == [{"n": 8}]
@@ -63,11 +63,11 @@ def test_a_repeated_scan_replaces_the_labels_in_the_view_alone(home: Path) -> No
 def test_a_catastrophic_pattern_ends_undecided_or_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "SECONDS", 0.05)
     slow = r"^(\w|\w\w|a+)+$"
-    done = scan_run("r", name="slow", with_="pattern", pattern=slow)
+    done = scan("r", name="slow", with_="pattern", pattern=slow)
     assert list(done.undecided) == ["the search took more than 0.05 s"]
     monkeypatch.setattr(scanning, "MAX_LATE", 1)
     with raises("argument.malformed", "nested repetitions"):
-        scan_run("r", name="slow", with_="pattern", pattern=slow)
+        scan("r", name="slow", with_="pattern", pattern=slow)
 
 
 def test_a_function_labels_and_its_mistake_leaves_a_conversation_undecided(
@@ -85,10 +85,10 @@ def test_a_function_labels_and_its_mistake_leaves_a_conversation_undecided(
             return label
 
     monkeypatch.setattr(scanning, "entry_points", lambda group: [Point()])
-    done = scan_run("r", name="long", with_="function", function="long")
+    done = scan("r", name="long", with_="function", function="long")
     assert (done.values, done.undecided) == ({"yes": 3}, {"KeyError: 'x'": 1})
     with raises("argument.unknown_value", "did you mean 'long'?"):
-        scan_run("r", name="long", with_="function", function="lang")
+        scan("r", name="long", with_="function", function="lang")
 
 
 def test_a_judge_labels_and_its_cost_is_kept(home: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_judge_labels_and_its_cost_is_kept(home: Path) -> None:
 
     with MockServer(judge) as server:
         url = ChatServer(model="gpt-4o", base_url=server.base_url, retries=0)
-        done = scan_run("r", name="polite", with_="judge", rubric="The agent is polite.", server=url)
+        done = scan("r", name="polite", with_="judge", rubric="The agent is polite.", model=url)
     assert done.values == {"yes": 4}
     assert done.dollars is not None
     assert done.dollars > 0
@@ -105,11 +105,11 @@ def test_a_judge_labels_and_its_cost_is_kept(home: Path) -> None:
 
 JUDGING = """
 import sys
-from userrl.audits.scan import scan_run
+from userrl.audits.scan import scan
 from userrl_core.served.client import ChatServer
 
 server = ChatServer(model="gpt-4o", base_url=sys.argv[1], retries=0, concurrency=1)
-scan_run("r", name="polite", with_="judge", rubric="The agent is polite.", server=server)
+scan("r", name="polite", with_="judge", rubric="The agent is polite.", model=server)
 """
 
 
@@ -133,18 +133,18 @@ def test_a_killed_judge_keeps_its_labels_and_asks_only_for_the_missing_ones(home
         assert stored in (1, 2)  # the second label may not have been written when the third request arrived
         server.requests.clear()
         lines = []
-        done = scan_run(
+        done = scan(
             "r",
             name="polite",
             with_="judge",
             rubric="The agent is polite.",
-            server=ChatServer(model="gpt-4o", base_url=server.base_url, retries=0),
+            model=ChatServer(model="gpt-4o", base_url=server.base_url, retries=0),
             progress=lambda what, line: lines.append((what, line["step"], line["total"])),
         )
         assert len(server.requests) == 4 - stored
         assert (done.values, done.kept) == ({"yes": 4}, stored)
         assert lines == [("judge", step, 4) for step in range(stored + 1, 5)]
-        scan_run("r", name="polite", with_="judge", rubric="Another one.", server=ChatServer(base_url=server.base_url))
+        scan("r", name="polite", with_="judge", rubric="Another one.", model=ChatServer(base_url=server.base_url))
         assert len(server.requests) == 8 - stored
     with open_warehouse(home) as warehouse:
         ours = "labeller = 'gpt-4o: The agent is polite.'"
@@ -152,7 +152,7 @@ def test_a_killed_judge_keeps_its_labels_and_asks_only_for_the_missing_ones(home
 
 
 def test_labels_are_compared_with_a_persons(home: Path) -> None:
-    scan_run("r", name="apology", with_="pattern", pattern="sorry")
+    scan("r", name="apology", with_="pattern", pattern="sorry")
     with raises("labels.nothing_to_compare"):
         check_labels("r", "apology")
     with open_warehouse(home) as warehouse:

@@ -11,7 +11,7 @@ import pytest
 import userrl
 from tests.makers import raises
 from userrl.audits.labels import Label, store_labels
-from userrl.audits.scan import scan_run
+from userrl.audits.scan import scan
 from userrl.reports.document import Document
 
 SORRY = {"first": [[1, 0], [1, 1], [0, 0]], "second": [[1, 1], [1, 1], [0, 1]]}
@@ -53,7 +53,7 @@ def imported(tmp_path: Path) -> dict[str, str]:
 
 def test_shares_of_a_label_are_compared_by_task_as_by_hand(runs: dict[str, str]) -> None:
     for run in runs:
-        scan_run(run, name="apology", with_="pattern", pattern="Sorry")
+        scan(run, name="apology", with_="pattern", pattern="Sorry")
     compared = userrl.compare("first", "second", by="label:apology").labels
     assert compared is not None
     no, yes = compared.labels
@@ -74,14 +74,14 @@ def test_shares_of_a_label_are_compared_by_task_as_by_hand(runs: dict[str, str])
 
 def test_a_conversation_has_the_labels_of_its_turns(runs: dict[str, str]) -> None:
     for run in runs:
-        scan_run(run, name="by-turn", with_="pattern", pattern="Sorry", on="turn")
+        scan(run, name="by-turn", with_="pattern", pattern="Sorry", on="turn")
     compared = userrl.compare("first", "second", by="label:by-turn").labels
     assert compared is not None
     no, yes = compared.labels
     assert [share.interval.estimate for share in yes.shares] == pytest.approx([0.5, 2.5 / 3])
     assert [share.interval.estimate for share in no.shares] == [1.0, 1.0]  # "Goodbye." has no apology
-    scan_run("first", name="mixed", with_="pattern", pattern="Sorry", on="turn")
-    scan_run("second", name="mixed", with_="pattern", pattern="Sorry")
+    scan("first", name="mixed", with_="pattern", pattern="Sorry", on="turn")
+    scan("second", name="mixed", with_="pattern", pattern="Sorry")
     with raises("labels.several_sources", "--on"):
         userrl.compare("first", "second", by="label:mixed")
 
@@ -100,7 +100,7 @@ def test_an_unlabelled_conversation_enters_no_share(runs: dict[str, str]) -> Non
 
 
 def test_what_is_not_one_label_set_is_refused(runs: dict[str, str]) -> None:
-    scan_run("first", name="excuse", with_="pattern", pattern="Sorry")
+    scan("first", name="excuse", with_="pattern", pattern="Sorry")
     with raises("labels.none", "did you mean 'excuse'?"):
         userrl.compare("first", "second", by="label:excuss")
     with raises("argument.malformed", "Write label:NAME"):
