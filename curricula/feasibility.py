@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -94,7 +94,7 @@ def check_users(recipe: Recipe) -> None:
             check_drafted_options("openai", judge.options, None, label)
 
 
-def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
+def check_horizons(recipe: Recipe) -> list[str]:
     """Return warnings about stages that leave fewer than half of a gym's tasks solvable in time.
 
     If no task can be solved, raises ConfigError, or warns if the recipe allows short horizons. Such a stage teaches blind
@@ -105,7 +105,7 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
         horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
         for gym in planned.stage.gyms:
             options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}
-            turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options, horizon)
+            turns = solving_turns(recipe, gym, options, horizon)
             if turns is None:
                 warnings.append(
                     f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough."
@@ -165,7 +165,7 @@ def _turns(gym: str, options: _Options, config: GymConfig, sample_size: int | No
     return tuple(min_turns(task, config) for task in every_task[::step])
 
 
-def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:
+def check_credit(recipe: Recipe) -> None:
     """Raise ConfigError if a training gym's rewards do not fit the credit settings.
 
     Form ``released`` inverts signs if shaped credit may be negative. Shaping ``em`` needs rewards in [0, 1].
@@ -173,7 +173,7 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
     credit = recipe.credit
     less = " (less credit.terms.unsupported_penalty)" if credit.terms.unsupported_penalty else ""
     for gym in recipe.training_gyms:
-        reward_bounds = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
+        reward_bounds = reward_range(recipe, gym)
         if reward_bounds is None:
             continue
         low, high = reward_bounds

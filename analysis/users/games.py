@@ -14,8 +14,8 @@ from analysis.users.conversation import Conversation, words_of
 from analysis.users.findings import Findings, Goal
 from analysis.users.grounding import said_identifiers
 from userrl_core.errors import TaskError
-from userrl_core.gyms.errand.tasks import NAMES
 from userrl_core.gyms.intention.gym import details_of
+from userrl_core.gyms.pool import THINGS
 from userrl_core.gyms.stemming import normalise, strongest_match, words
 from userrl_core.gyms.travel.world import World
 from userrl_core.gyms.turtle.gym import full_explanation
@@ -65,7 +65,7 @@ def errand(conversation: Conversation) -> Findings:
     told_parts, again, mentioned = {chain[0]}, 0, {chain[0]}
     for turn in _action_turns(conversation):
         asked_name = next((name for name in _words(turn.content) if name in mentioned), None)
-        reply_names = {name for name in _words(turn.observation) if name in NAMES} - {asked_name}
+        reply_names = {name for name in _words(turn.observation) if name in THINGS} - {asked_name}
         if asked_name is None:
             continue
         index = chain.index(asked_name)

@@ -90,14 +90,17 @@ class LabelWriter:
         )
 
 
+def added_log(run_id: str) -> TurnLog:
+    """Open the log of a stored run for additions. They begin no new attempt of the run."""
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
+        newest = warehouse.sql("SELECT max(incarnation) FROM trajectories_all WHERE run_id = $run", run=run_id)
+        return TurnLog.open(warehouse_dir(), run_id, join=newest.fetchall()[0][0])
+
+
 @contextmanager
 def label_writer(run_id: str, name: str, *, source: str, labeller: str) -> Iterator[LabelWriter]:
-    """Open the log of a run for labels. It begins no new attempt of the run."""
-    root = warehouse_dir()
-    with open_warehouse(root, run=run_id) as warehouse:
-        newest = warehouse.sql("SELECT max(incarnation) FROM trajectories_all WHERE run_id = $run", run=run_id)
-        incarnation = newest.fetchall()[0][0]
-    with TurnLog.open(root, run_id, join=incarnation) as log:
+    """Open the log of a run for labels."""
+    with added_log(run_id) as log:
         yield LabelWriter(log, name, source, labeller)
 
 

@@ -16,6 +16,7 @@ from analysis.users.features import DIMENSIONS, fingerprint, typical
 from analysis.users.mixture import Mixture, mixture
 from userrl.audits.acts import Acts, reader_of
 from userrl.audits.chitchat import CHITCHAT
+from userrl.audits.labels import added_log
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
 from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import published_data, quiet_process, warehouse_dir
@@ -30,7 +31,7 @@ from userrl_core.gyms.tau.tools import Domain
 from userrl_core.judging.acts import ActReader
 from userrl_core.number_format import number
 from userrl_core.records import Trajectory
-from warehouse import TurnLog, open_warehouse
+from warehouse import open_warehouse
 from warehouse.files.runs import find_run
 
 
@@ -143,15 +144,13 @@ def _store(users: AuditedUsers) -> tuple[int, str]:
 
     Each row is complete, so a process that is killed here leaves rows that the next audit completes.
     """
-    root = warehouse_dir()
-    with open_warehouse(root, run=users.run) as warehouse:
+    with open_warehouse(warehouse_dir(), run=users.run) as warehouse:
         earlier_rows = stored_rows(warehouse, users.run)
-        newest = warehouse.rows("SELECT max(incarnation) AS n FROM trajectories_all WHERE run_id = $run", run=users.run)
     rows = [row for row in as_rows(users) if earlier_rows.get(row["traj_id"]) != row]
     if not rows:
         return 0, ""
     try:
-        with TurnLog.open(root, users.run, join=newest[0]["n"]) as log:
+        with added_log(users.run) as log:
             log.user_features(rows)
     except LogError as error:
         return 0, str(error)

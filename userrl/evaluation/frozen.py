@@ -10,6 +10,7 @@ from analysis.credit.replay import Setting
 from curricula import Recipe
 from curricula.load import from_resolved
 from userrl.evaluation.planned import actor_of
+from userrl.evaluation.stored import role_of
 from userrl.run.run import load
 from userrl.run.tasks import gym_config, users_of
 from userrl.worker.device import local_policy
@@ -54,10 +55,9 @@ class Frozen:
 
 def setting_of(recipe: Recipe, gyms: tuple[str, ...], phase: str) -> Setting:
     """Return the gyms, users and prompts of a recipe's conversations in a phase."""
-    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
     return Setting(
         gym_config(recipe, evaluation=phase == "evaluate"),
-        users_of(recipe, gyms, role=role),
+        users_of(recipe, gyms, role=role_of(phase)),
         recipe.on_format_error,
         recipe.model.prompt_style,
         recipe.model.turns_left,

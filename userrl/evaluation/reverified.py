@@ -20,7 +20,7 @@ from curricula.load import from_resolved
 from curricula.options import check_drafted_options
 from curricula.spec import User
 from curricula.validation import validated
-from userrl.evaluation.stored import stored_conversations
+from userrl.evaluation.stored import role_of, stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed, Tabular
@@ -152,8 +152,7 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
     recipe = from_resolved(stored_run.info.resolved)
     config = gym_config(recipe, evaluation=request.phase == "evaluate")
     config = {name: {**config.get(name, {}), **request.changes.get(name, {})} for name in played}
-    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(request.phase, "train")
-    judged_by = users_of(recipe, played, role=role) if judge is None else dict.fromkeys(played, judge)
+    judged_by = users_of(recipe, played, role=role_of(request.phase)) if judge is None else dict.fromkeys(played, judge)
     if judge is None:
         refuse_lost_verdicts(stored)
     for name in played:

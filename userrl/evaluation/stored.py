@@ -18,6 +18,11 @@ SAID = """select traj_id, turn, choice, content, thought, message, observation, 
                  completion_tokens, info"""
 
 
+def role_of(phase: str) -> str:
+    """Return the role of the users that played a phase."""
+    return {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
+
+
 def stored_conversations(
     run_id: str, phase: str, gyms: Sequence[str] | None, *, lenient: bool = False
 ) -> Iterator[Trajectory]:

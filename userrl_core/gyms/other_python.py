@@ -6,11 +6,13 @@ is ready, or an ``error``. It ends when its input does. Its Python is named by t
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -18,7 +20,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeGuard
 
-from userrl_core.errors import UserError
+from userrl_core.errors import GymError, UserError
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
 from userrl_core.served.bounded import MAX_BYTES
 
 LOAD = 600.0
@@ -100,6 +104,14 @@ class Program:
                 self._waiting[number] = answer
                 self._send({"session": number, **request})
         return answer
+
+    async def answered(self, number: int, seconds: float, **request: Any) -> dict[str, Any]:
+        """Send a request of a session, and return its answer. Raises UserError without one in time, and for an error."""
+        answer = self.ask(number, **request)
+        await asyncio.wait([asyncio.wrap_future(answer)], timeout=seconds)
+        if not answer.done():
+            raise self.late(seconds)
+        return result(self, answer, 0.0)
 
     def late(self, seconds: float) -> UserError:
         """Return the error of a request without an answer, after which new sessions get another process."""
@@ -183,3 +195,18 @@ def result(program: Program, answer: Future[dict[str, Any]], seconds: float) -> 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether a program's reward is a finite number. A truth value is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+class UnscriptedDemonstrator:
+    """The player of an environment that nobody wrote a player for. It says what to use in its place."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: object) -> None:
+        self._env = task.payload.get("env", task.tier)
+
+    def act(self, observation: str) -> InteractCall:
+        """Raise GymError."""
+        raise GymError(
+            "demonstrations.no_script",
+            f"Environment {self._env} has no scripted demonstrator. Name a model in demonstrations.policy, or set "
+            "cold_start.data to recorded conversations.",
+        )

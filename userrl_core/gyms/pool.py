@@ -8,6 +8,10 @@ from random import Random
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
 
+THINGS = tuple(
+    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
+)
+"""Things that tasks of tiny tiers are made of, each one word."""
 MAX_REPEATS = 1000
 """Most draws in a row without a new task."""
 

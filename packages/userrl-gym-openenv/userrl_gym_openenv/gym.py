@@ -6,7 +6,6 @@ of the server, a missing answer or a reward that is not a finite number gives a 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
@@ -110,11 +109,7 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             raise self._failed(f"has a JSON schema of an action that cannot be used ({reason})") from None
         assert self._program is not None
-        answer = self._program.ask(self._session, step=action)
-        await asyncio.wait([asyncio.wrap_future(answer)], timeout=self.config.timeout)
-        if not answer.done():
-            raise self._program.late(self.config.timeout)
-        got = result(self._program, answer, 0.0)
+        got = await self._program.answered(self._session, self.config.timeout, step=action)
         reward, done = got.get("reward"), got.get("done")
         if not isinstance(done, bool):
             raise self._failed(f"said done: {str(done)[:40]!r}, which is not true or false")

@@ -8,7 +8,6 @@ latter as 0. A conversation that ends here at the horizon was not scored by the 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,11 +120,7 @@ class VerifiersGym(Gym[VerifiersConfig]):
 
     async def _send(self, message: dict[str, Any]) -> Reply:
         assert self._process is not None
-        answer = self._process.ask(self._session, message=message)
-        await asyncio.wait([asyncio.wrap_future(answer)], timeout=self.config.timeout)
-        if not answer.done():
-            raise self._process.late(self.config.timeout)
-        got = result(self._process, answer, 0.0)
+        got = await self._process.answered(self._session, self.config.timeout, message=message)
         with self._read():
             return self._reply(got)
 

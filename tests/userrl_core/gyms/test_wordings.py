@@ -11,7 +11,7 @@ import pytest
 
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.errand import english as errand_english
-from userrl_core.gyms.errand.tasks import NAMES
+from userrl_core.gyms.pool import THINGS
 from userrl_core.gyms.registry import gym_class
 from userrl_core.gyms.travel import english as travel_english
 from userrl_core.gyms.travel import tiny as travel_tiny
@@ -91,7 +91,7 @@ def test_all_conversations_of_a_task_meet_the_same_words_and_tasks_differ() -> N
 
 
 def test_no_sentence_names_what_was_not_to_be_said() -> None:
-    own = {*COLOURS, *GARMENTS, *OPTIONS, *NAMES}
+    own = {*COLOURS, *GARMENTS, *OPTIONS, *THINGS}
     of_travel = {*travel_tiny.CATEGORIES, *travel_tiny.VALUES}
     for acts, secrets in ((errand_english.ACTS, own), (wish_english.ACTS, own), (travel_english.ACTS, of_travel)):
         for act in acts.values():

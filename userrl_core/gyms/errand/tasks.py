@@ -11,15 +11,12 @@ from functools import lru_cache
 from itertools import permutations
 from random import Random
 
-from userrl_core.gyms.pool import check_sizes, draw_tasks
+from userrl_core.gyms.pool import THINGS, check_sizes, draw_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
-NAMES = tuple(
-    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
-)
 DEEPEST = 8
-PER_DEPTH = len(NAMES) * (len(NAMES) - 1)
+PER_DEPTH = len(THINGS) * (len(THINGS) - 1)
 
 
 def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
@@ -38,13 +35,13 @@ def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
 def _of_depth(depth: int) -> tuple[Task, ...]:
     rng = Random(f"errand/{depth}")
     if depth == 1:
-        chains = [list(pair) for pair in permutations(NAMES, 2)]
+        chains = [list(pair) for pair in permutations(THINGS, 2)]
         rng.shuffle(chains)
     else:
         # A dictionary keeps the order of drawing, which a set does not: tasks are the same in every process.
         unique_chains: dict[tuple[str, ...], None] = {}
         while len(unique_chains) < PER_DEPTH:
-            unique_chains[tuple(rng.sample(NAMES, depth + 1))] = None
+            unique_chains[tuple(rng.sample(THINGS, depth + 1))] = None
         chains = [list(chain) for chain in unique_chains]
     return tuple(_task(chain) for chain in chains)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from userrl_core.gyms.pool import THINGS
 from userrl_core.gyms.searchqa.corpus import corpus
 from userrl_core.gyms.searchqa.gym import SearchQAConfig
-from userrl_core.gyms.searchqa.tasks import WORDS
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -24,7 +24,7 @@ class SearchQADemonstrator:
         self._unknown = max(len(self._hops) - config.demonstrator_hops, 0)
         """Number of hops at the end that it cannot follow."""
         titles = [document.title for document in corpus().documents]
-        self._things: Sequence[str] = WORDS if task.payload.get("short") else titles
+        self._things: Sequence[str] = THINGS if task.payload.get("short") else titles
 
     def act(self, observation: str) -> InteractCall:
         """Return the next call. The demonstrator knows the articles."""

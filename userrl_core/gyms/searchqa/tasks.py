@@ -18,7 +18,7 @@ from typing import Any
 from userrl_core.chats.stream import value_of
 from userrl_core.chats.values import BrokenFile
 from userrl_core.errors import ConfigError, MissingFileError, TaskError
-from userrl_core.gyms.pool import check_sizes, distinct_tasks
+from userrl_core.gyms.pool import THINGS, check_sizes, distinct_tasks
 from userrl_core.gyms.released import check_filled, text_field
 from userrl_core.gyms.searchqa.corpus import corpus
 from userrl_core.records import Task
@@ -31,9 +31,6 @@ TESTED = 400
 """Most test questions of a set (AgentGym-RL B.2)."""
 HOPS = (1, 2, 3)
 PER_HOPS = 552
-WORDS = tuple(
-    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
-)
 ASKED = ("owner", "maker", "guard", "heir")
 """The relations of a thing in the tiny and sentence tiers."""
 STATEMENTS = {"tiny": 2, "sentence": 1}
@@ -131,7 +128,7 @@ def _draw(n: int, hops: int, tier: str, rng: Random) -> list[Task]:
     """Draw n different tasks. Each is a chain of things. Every article names the next thing, in the tiny tier also a distractor."""
 
     def draw() -> Task:
-        entities = rng.sample(WORDS, 2 * hops + 1)
+        entities = rng.sample(THINGS, 2 * hops + 1)
         links, elsewhere = entities[: hops + 1], entities[hops + 1 :]
         relations, articles = [], {}
         for entity, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):

@@ -7,7 +7,7 @@ outside it. The rules recognise refusals and claims by their words, and an offer
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from userrl_core.records import Turn
@@ -98,11 +98,7 @@ def _names(message: str, leaf: str) -> bool:
 
 def leaf_texts(arguments: Any) -> set[str]:
     """Return the texts and numbers among a call's arguments, in lower case and with spaces."""
-    if isinstance(arguments, Mapping):
-        return set().union(*(leaf_texts(item) for item in arguments.values()), set())
-    if isinstance(arguments, list):
-        return set().union(*(leaf_texts(item) for item in arguments), set())
-    return {str(arguments).replace("_", " ").lower()}
+    return {text.replace("_", " ").lower() for text in _leaves(arguments)}
 
 
 def claims(turn: Turn) -> bool:
@@ -127,9 +123,12 @@ def offered(turns: Sequence[Turn], wrong: Mapping[str, Any], gold: Iterable[Mapp
 
 def values(arguments: Any) -> set[str]:
     """Return the ids and numbers among a call's arguments: texts of three characters or more with a digit in them."""
-    if isinstance(arguments, Mapping):
-        return set().union(*(values(item) for item in arguments.values()), set())
-    if isinstance(arguments, list):
-        return set().union(*(values(item) for item in arguments), set())
-    text = str(arguments)
-    return {text} if len(text) >= 3 and any(character.isdigit() for character in text) else set()
+    return {text for text in _leaves(arguments) if len(text) >= 3 and any(map(str.isdigit, text))}
+
+
+def _leaves(arguments: Any) -> Iterator[str]:
+    if isinstance(arguments, (Mapping, list)):
+        for item in arguments.values() if isinstance(arguments, Mapping) else arguments:
+            yield from _leaves(item)
+    else:
+        yield str(arguments)

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.pool import check_sizes, distinct_tasks
+from userrl_core.gyms.pool import THINGS, check_sizes, distinct_tasks
 from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, depths
 from userrl_core.gyms.textcraft.minecraft import Minecraft, read_recipes
 from userrl_core.records import Task
@@ -30,9 +30,6 @@ GOALS = 544
 """Number of goals that AgentGym's recipes make."""
 TEST_GOALS = 100
 """Number of published goals held out, equal to the size of AgentGym-RL's list of test ids. The repository lacks the list."""
-WORDS = tuple(
-    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
-)
 PER_DEPTH = 552
 
 
@@ -111,7 +108,7 @@ def _draw(n: int, depth: int, rng: Random) -> list[Task]:
     """Draw n different tasks: a chain of recipes, some with a second fetched thing, and unrelated recipes."""
 
     def draw() -> Task:
-        names = rng.sample(WORDS, len(WORDS))
+        names = rng.sample(THINGS, len(THINGS))
         links = [names.pop() for _ in range(depth + 1)]
         fetched = [links[-1]]
         recipes = []
