@@ -23,11 +23,9 @@ class StartedRuns(Protocol):
 
     def status(self, handle: str) -> Status:
         """Return the status. An unknown handle has failed. A run on a temporarily unreachable server counts as running."""
-        ...
 
     def cancel(self, handle: str) -> None:
         """Stop the run within its grace period; it leaves a checkpoint. Harmless after its end."""
-        ...
 
 
 class Launcher(StartedRuns, Protocol):
@@ -40,8 +38,6 @@ class Launcher(StartedRuns, Protocol):
         display_name: the displayed name, after the trial's parameters.
         Raises ConfigError if the recipe refuses the overrides.
         """
-        ...
 
     def gpu_hours(self, run_id: str) -> float:
         """Return the run's trainer hours times accelerators so far, with killed starts and the running stage."""
-        ...

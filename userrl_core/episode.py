@@ -293,7 +293,6 @@ class Verifier(Protocol):
 
     async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
         """Return True if the verifier objects to the step. The agent must then replace the step before it is executed."""
-        ...
 
 
 class Interruptions:

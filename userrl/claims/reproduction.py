@@ -33,7 +33,6 @@ class RunLauncher(StartedRuns, Protocol):
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Start a run and return at once. A second start of the same label does nothing."""
-        ...
 
 
 def reproduce_claim(

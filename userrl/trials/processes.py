@@ -31,17 +31,14 @@ class Experiment(Protocol):
     @property
     def name(self) -> str:
         """Its name, also of the folder with its runs' output."""
-        ...
 
     @property
     def recipe(self) -> str:
         """The recipe of its runs, unless a request names one."""
-        ...
 
     @property
     def profile(self) -> str:
         """The profile of its runs."""
-        ...
 
 
 @dataclass(slots=True)

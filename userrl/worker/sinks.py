@@ -17,19 +17,15 @@ class Tracker(Protocol):
 
     def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
         """Log one step."""
-        ...
 
     def played(self, trajectory: Trajectory) -> None:
         """Take note of a conversation."""
-        ...
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         """Log a checkpoint by reference."""
-        ...
 
     def close(self) -> None:
         """Write what is left and finish."""
-        ...
 
 
 def open_sink(job: StageJob) -> Sink:

@@ -34,8 +34,6 @@ class ActReader(Protocol):
     @property
     def name(self) -> str:
         """Return patterns or encoder."""
-        ...
 
     def read(self, utterances: Sequence[Utterance]) -> list[frozenset[Act]]:
         """Return the acts of each utterance."""
-        ...

@@ -24,7 +24,6 @@ class Session(Protocol):
 
         Raises PolicyError when the model gave no reply after all retries.
         """
-        ...
 
 
 class Policy(Protocol):
@@ -35,7 +34,6 @@ class Policy(Protocol):
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
         """Return a session for one episode of this gym. A scripted policy may read the gym's task; a model never sees it."""
-        ...
 
 
 @runtime_checkable
@@ -46,4 +44,3 @@ class BatchPolicy(Protocol):
 
     async def play(self, episodes: Sequence[Episode]) -> None:
         """Play every episode to its end."""
-        ...

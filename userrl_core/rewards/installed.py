@@ -28,7 +28,6 @@ class TurnCredit(Protocol):
         self, rewards_NT: NDArray[np.float64], real_NT: NDArray[np.bool_], *, gamma: float, k: float
     ) -> NDArray[np.float64]:
         """Return shaped credit, shape [N, T]."""
-        ...
 
 
 def packages() -> Mapping[str, tuple[EntryPoint, ...]]:

@@ -29,7 +29,6 @@ class InPoints(Protocol):
 
     def brief(self) -> str:
         """Return the task alone."""
-        ...
 
 
 class BareCreate(BaseModel):

@@ -41,7 +41,6 @@ class Expiring(Protocol):
 
     async def expire(self) -> None:
         """Close the sessions that were unused for `idle` seconds."""
-        ...
 
 
 @asynccontextmanager

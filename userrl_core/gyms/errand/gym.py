@@ -32,7 +32,6 @@ class ErrandUser(Protocol):
 
     async def needs(self, item: str, part: str | None) -> str:
         """Return the user's sentence about a thing: its part, or that it is raw (part None). Raises UserError."""
-        ...
 
 
 class ErrandConfig(GymConfig):

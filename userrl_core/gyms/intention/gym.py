@@ -44,11 +44,9 @@ class IntentionUser(Protocol):
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """Return the user's answer. Raises UserError."""
-        ...
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Return the indices into ``remaining`` (from 0) of the details that the question asks for. Raises JudgeError."""
-        ...
 
 
 class IntentionConfig(GymConfig):

@@ -52,7 +52,6 @@ class PersuadeUser(Protocol):
         """Return the user's response and new stance. stance: the stance before. Raises JudgeError if there is no
         usable reply.
         """
-        ...
 
 
 class PersuadeConfig(GymConfig):

@@ -36,11 +36,9 @@ class SearchBackend(Protocol):
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k results, best first. Raises UserError after all retries."""
-        ...
 
     async def aclose(self) -> None:
         """Release connections."""
-        ...
 
 
 class LocalBackend:

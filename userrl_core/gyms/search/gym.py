@@ -28,7 +28,6 @@ class SearchUser(Protocol):
 
     async def matches(self, answer: str) -> bool:
         """Return whether the answer is right. Raises JudgeError."""
-        ...
 
 
 class SearchConfig(GymConfig):

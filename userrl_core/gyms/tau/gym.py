@@ -45,7 +45,6 @@ class TauUser(Protocol):
 
     async def reply(self, message: str) -> str:
         """Return the next message, with a stop token at the end of the conversation. Raises UserError."""
-        ...
 
 
 class TauConfig(GymConfig):

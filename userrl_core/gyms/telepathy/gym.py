@@ -27,11 +27,9 @@ class TelepathyUser(Protocol):
 
     async def reply(self, question: str) -> str:
         """Return Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
-        ...
 
     async def matches(self, guess: str) -> bool:
         """Return whether a guess names the entity. Raises JudgeError."""
-        ...
 
 
 class TelepathyConfig(GymConfig):

@@ -125,21 +125,17 @@ class TravelUser(Protocol):
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
         """Classify a message into one of the four kinds. Only a preference among the candidates can be held."""
-        ...
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """Judge whether the query has exactly the arguments of one aspect."""
-        ...
 
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
     ) -> str:
         """Imply a preference without stating it. asked: whether the message asked for it; otherwise the user volunteers it."""
-        ...
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         """Reply without implying any preference."""
-        ...
 
 
 def meets(option: Mapping[str, Any], rule: Mapping[str, str]) -> bool:

@@ -30,11 +30,9 @@ class TurtleUser(Protocol):
 
     async def reply(self, question: str) -> str:
         """Return Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
-        ...
 
     async def grade(self, explanation: str) -> list[float]:
         """Return one of 0, 0.5 and 1 for each criterion, in the story's order. Raises JudgeError."""
-        ...
 
 
 class TurtleConfig(GymConfig):

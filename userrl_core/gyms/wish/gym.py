@@ -42,7 +42,6 @@ class WishUser(Protocol):
         colour: None for a garment outside the outfit. repeated: the colour was revealed before and is told again. Raises
         UserError.
         """
-        ...
 
 
 class WishConfig(GymConfig):
