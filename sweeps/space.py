@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 
 import optuna
 from optuna.trial import FrozenTrial
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from curricula import yaml_files
 from curricula.merge import leaves
@@ -27,6 +35,9 @@ from userrl_core.suggest import nearest
 SPACES = Path(__file__).parent / "spaces"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Valid names of sweeps: one plain folder name."""
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Seed of a run, which the warehouse stores in 64 bits."""
 
 QUERIES = Path(__file__).parent / "queries"
 
@@ -71,7 +82,7 @@ class Sampler(Settings):
     name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
     """Optuna's name of the sampler."""
 
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the sampler's own generator."""
 
     startup: PositiveInt = 5
@@ -109,17 +120,17 @@ class Pruning(Settings):
     min_trials: PositiveInt = 3
     """Number of other trials needed at a point for a comparison."""
 
-    warmup_steps: int = 0
+    warmup_steps: NonNegativeInt = 0
     """Training steps before the first comparison."""
 
 
 class Confirm(Settings):
     """Re-runs of the best configurations on fresh seeds before one is called best."""
 
-    top: int = 1
+    top: NonNegativeInt = 1
     """Number of configurations that are run again."""
 
-    seeds: tuple[int, ...] = (101, 102, 103)
+    seeds: tuple[Seed, ...] = (101, 102, 103)
     """Seeds of these runs."""
 
     reserve: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -165,10 +176,10 @@ class Space(Settings):
     confirm: Confirm = Confirm()
     """Runs of the leaders on fresh seeds."""
 
-    seed: int = 1
+    seed: Seed = 1
     """Seed of every trial's run. The confirmation uses others."""
 
-    retries: int = 2
+    retries: NonNegativeInt = 2
     """Restarts of a failed or killed trial before it counts as failed."""
 
     @model_validator(mode="before")

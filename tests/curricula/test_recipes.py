@@ -384,6 +384,8 @@ def openai(**options):
 @pytest.mark.parametrize(
     ("key", "value", "code", "fact"),
     [
+        ("algorithm.betas", [0.9, 1.0], "recipe.invalid_value", "algorithm.betas.1: input should be less than 1"),
+        ("cold_start.betas", [-0.1, 0.9], "recipe.invalid_value", "cold_start.betas.0: input should be greater than"),
         ("gyms.wish.user", {"population": {"hesitation": True}}, "recipe.invalid_value", "hesitation is a truth value"),
         ("evaluate.user", {"population": {"patience": {"of": [3, True]}}}, "recipe.invalid_value", "patience.of.1 is"),
         ("evaluate.user", {"population": {"patience": {"of": [math.inf]}}}, "user.bad_option", "be a finite number"),

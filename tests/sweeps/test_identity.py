@@ -280,6 +280,10 @@ def test_a_misspelt_key_is_refused_before_it_uses_up_the_budget(home: Home) -> N
         home.run(parameters={"gamma": {"key": "credit.gama", "options": [0.6, 0.8]}})
     with raises("recipe.bad_override", "Sweep s: no trial can run. "):
         home.run(overrides={"credit.gamma.x": 1})
+    with raises("file.unknown_name", "Sweep s: no trial can run. ", "did you mean 'laptop'"):
+        home.run(profile="laptp")
+    with raises("file.missing", "Sweep s: no trial can run. ", "no/such.yaml"):
+        home.run(recipe="no/such.yaml")
     assert sorted(path.name for path in home.folder.iterdir()) == ["s.yaml"]
 
 

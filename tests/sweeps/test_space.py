@@ -50,6 +50,17 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
             "recipe.invalid_value",
             "budget.trials",
         ),
+        *(
+            (HEAD + f"parameters: {{g: {{key: a, options: [1]}}}}\n{text}\n", "recipe.invalid_value", f"{key}: ")
+            for key, text in {
+                "seed": "seed: -1",
+                "sampler.seed": "sampler: {seed: 4294967296}",
+                "confirm.top": "confirm: {top: -1}",
+                "confirm.seeds.0": "confirm: {seeds: [9223372036854775808]}",
+                "retries": "retries: -1",
+                "pruning.warmup_steps": "pruning: {warmup_steps: -1}",
+            }.items()
+        ),
         (
             "space: {}\ntrials: 3\n",
             "sweep.bad_space",

@@ -7,7 +7,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from curricula import profile_names, recipe_names
 from curricula.host import AUTO
@@ -236,7 +245,7 @@ class SweepRequest(Request):
     overrides: Annotated[dict[str, Any] | None, _OVERRIDES] = None
     """Recipe overrides common to all trials."""
 
-    poll_seconds: float = 2.0
+    poll_seconds: NonNegativeFloat = 2.0
     """Seconds between two polls of the trials."""
 
     renew: bool = False
@@ -270,7 +279,7 @@ class ReproduceRequest(Request):
     workers: Literal["deployments", "processes"] = "deployments"
     """deployments: flow runs that any worker takes. processes: child processes."""
 
-    poll_seconds: float = 2.0
+    poll_seconds: NonNegativeFloat = 2.0
     """Seconds between two polls of the runs."""
 
 

@@ -13,6 +13,7 @@ import yaml
 from optuna import Study
 
 from curricula import load
+from curricula.layers import sources
 from curricula.validation import validated
 from curricula.yaml_files import stem
 from sweeps.driver import Sweep
@@ -54,7 +55,7 @@ def run_sweep(
     launcher_of: takes the space and ``say``. reporter_of: takes space and study, and returns a function called after every poll.
     """
     space = requested_space(request)
-    _refuse_unknown_keys(space)
+    _refuse_impossible(space)
     folder = home() / "sweeps" / space.name
     with alone(folder / "sweep.lock", f"Sweep {space.name}"):
         record = read_json(folder / "space.json")
@@ -85,9 +86,16 @@ def requested_space(request: SweepRequest) -> Space:
     return space.refuse_faults(f"Sweep {space.name}")
 
 
-def _refuse_unknown_keys(space: Space) -> None:
-    """Raise ConfigError for a key that the recipe does not have. Every trial would fail of it, and use up the budget."""
+def _refuse_impossible(space: Space) -> None:
+    """Raise ConfigError for a missing recipe or profile, and for a key that the recipe does not have.
+
+    Every trial would fail of it and use up the budget, and the mended space would be refused as a changed one.
+    """
     ends = {name: p.labels()[0] if isinstance(p, Options) else p.low for name, p in space.parameters.items()}
+    try:
+        sources(space.recipe, space.profile)
+    except ConfigError as error:
+        raise ConfigError(error.code, f"Sweep {space.name}: no trial can run. {error}") from error
     try:
         load(space.recipe, profile=space.profile, overrides=space.with_common(ends), check=False)
     except ConfigError as error:

@@ -19,6 +19,8 @@ from userrl_core.settings import MOST, Count, Settings
 
 Template = Literal["chatml", "lean"]
 CallForm = Literal["json", "lean", "line"]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+"""A decay rate of Adam's moments."""
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MAX_WEIGHTS = 10**9
 """Maximum weights of a model from scratch. A machine with one process has neither memory nor data for more."""
@@ -172,7 +174,7 @@ class SftConfig(Settings):
     weight_decay: NonNegativeFloat = 0.01
     """Decoupled weight decay of AdamW."""
 
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Decay, Decay] = (0.9, 0.98)
     """Moment decay rates of AdamW."""
 
     grad_norm: PositiveFloat = 1.0
@@ -249,7 +251,7 @@ class AlgorithmConfig(Settings):
     warmup_steps: NonNegativeInt = 0
     """Steps over which the learning rate rises from zero."""
 
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     """Moment decay rates of AdamW."""
 
     weight_decay: NonNegativeFloat = 0.0
