@@ -20,6 +20,7 @@ from userrl_core.gyms.registry import (
     min_turns,
     names,
     not_installed,
+    of_package,
     tasks,
 )
 from userrl_core.suggest import nearest
@@ -203,7 +204,8 @@ def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    bounds = kind.reward_bounds(config)
+    with of_package(gym, "its bounds of rewards cannot be computed"):
+        bounds = kind.reward_bounds(config)
     ends = [end * config.reward_scale - config.step_penalty for end in (bounds.low, bounds.high)]
     low, high = min(ends), max(ends)
     penalty = recipe.credit.terms.unsupported_penalty

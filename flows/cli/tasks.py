@@ -15,7 +15,7 @@ from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import imported_tasks, published_data
 from userrl.machine.output_files import writing
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, UserRLError
 
 if TYPE_CHECKING:
     from userrl_core.gyms.validate import Proof
@@ -118,11 +118,11 @@ def validate(
             typer.echo(f"{gym:<11} {clashes()[gym]}", err=True)
             continue
         try:
-            tasks = every_task(gym)
+            proved = list(proofs(first_of_each_source(every_task(gym), limit)))
         except ModuleNotFoundError as error:
             typer.echo(f"{gym:<11} {_missing(error)}", err=True)
             continue
-        outcomes += _progress(gym, list(proofs(first_of_each_source(tasks, limit))), quiet=as_json)
+        outcomes += _progress(gym, proved, quiet=as_json)
     if as_json:
         typer.echo(plain_json([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
     else:
@@ -248,6 +248,8 @@ def _counts(gym: str) -> dict[str, Any]:
         counts = {split: len(own_tasks(gym, split)) for split in SPLITS}
     except ModuleNotFoundError as error:
         return {"gym": gym, "problem": _missing(error)}
+    except UserRLError as error:
+        return {"gym": gym, "problem": str(error)}
     return {"gym": gym, **counts, "imported": len(read_imported(gym))}
 
 

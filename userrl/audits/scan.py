@@ -33,7 +33,7 @@ from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.run.progress import ProgressLine
 from userrl_core.errors import ConfigError
-from userrl_core.installed.same_name import by_name, same_name
+from userrl_core.installed.same_name import by_name, loaded, same_name
 from userrl_core.records import total_price
 from userrl_core.served.client import ChatServer
 from userrl_core.suggest import nearest
@@ -204,7 +204,7 @@ def _by_function(name: str) -> Scanner:
         )
     if refusal := same_name("scanner", points[name]):
         raise ConfigError("scanner.bad_package", refusal)
-    function = points[name][0].load()
+    function = loaded(points[name][0], "scanner.bad_package")
 
     def scan(conversation: ScannedConversation, on: Unit) -> list[Label]:
         numbers = [turn.turn for turn in conversation.turns] if on == "turn" else [0]

@@ -218,7 +218,7 @@ def read_report(run: Run) -> RunReport:
     if not has_report(run):
         raise ConfigError("run.no_report", f"Run {run.id} has no report yet. It is {run.status.state}.")
     try:
-        report = RunReport.model_validate_json((run.folder / REPORT_FILE).read_text(encoding="utf-8"))
+        report = RunReport.model_validate_json((run.folder / REPORT_FILE).read_bytes())
     except ValidationError:
         raise ConfigError(
             "file.damaged", f"{run.folder / REPORT_FILE} cannot be read. Start the run again, which writes it anew."

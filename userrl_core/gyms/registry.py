@@ -13,7 +13,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -25,7 +26,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from userrl_core.errors import ConfigError, TaskError
+from userrl_core.errors import ConfigError, TaskError, UserRLError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.records import Task
@@ -44,6 +45,10 @@ PACKAGED = {
     "webshop": "userrl-gym-webshop",
 }
 """Our gyms in separate packages, with the package of each: a folder of this name in ``packages/``."""
+
+
+class MissingModule(ConfigError, ModuleNotFoundError):
+    """A gym needs a module that is not installed."""
 
 
 @cache
@@ -76,13 +81,34 @@ def names() -> tuple[str, ...]:
 def part(name: str, module: str) -> ModuleType:
     """Import a module of a gym: ``gym``, ``tasks`` or ``demonstrator``.
 
-    Raises ConfigError if the gym is not installed, or if several packages define it.
+    Raises ConfigError if the gym is not installed, if several packages define it, or if its module cannot be imported.
     """
     if name not in packages():
         raise ConfigError("gym.not_installed", not_installed(name))
     if name in clashes():
         raise ConfigError("gym.bad_package", clashes()[name])
-    return import_module(f"{packages()[name]}.{module}")
+    path = f"{packages()[name]}.{module}"
+    with of_package(name, f"{path} cannot be imported"):
+        return import_module(path)
+
+
+@contextmanager
+def of_package(gym: str, fault: str) -> Iterator[None]:
+    """Raise ConfigError for any error of a gym's package in the block that is none of ours. fault: what cannot be done."""
+    try:
+        yield
+    except UserRLError:
+        raise
+    except ModuleNotFoundError as error:
+        sentence = f"Gym '{gym}' needs the module {error.name}, which is not installed. Install the extra envs."
+        missing = MissingModule("gym.not_installed", sentence)
+        missing.name = error.name
+        raise missing from error
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            "gym.bad_package", f"Gym '{gym}': {fault} ({reason}). Correct its package or uninstall it."
+        ) from error
 
 
 def not_installed(name: str) -> str:
@@ -113,9 +139,11 @@ def unavailable(name: str) -> str:
     if name in clashes():
         return clashes()[name]
     try:
-        return gym_class(name).unavailable()
-    except ModuleNotFoundError as error:
-        return f"Gym '{name}' needs the module {error.name}, which is not installed. Install the extra envs."
+        gym_type = gym_class(name)
+        with of_package(name, "its class does not say whether it can run here"):
+            return gym_type.unavailable()
+    except MissingModule as error:
+        return str(error)
 
 
 def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any) -> Gym[Any]:
@@ -231,11 +259,20 @@ _BY_JSON: dict[tuple[str, str, str], Sequence[Task]] = {}
 @lru_cache(maxsize=_MOST)
 def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Sequence[Task]:
     module = part(name, "tasks")
-    try:
-        gym_tasks: Sequence[Task] = module.tasks(split, **dict(options))
-    except TypeError as error:
-        raise _not_accepted(name, dict(options), error) from error
-    return _of_this_gym(name, module, gym_tasks)
+    with of_package(name, f"{module.__name__} cannot make its tasks"):
+        try:
+            gym_tasks: Sequence[Task] = module.tasks(split, **dict(options))
+        except TypeError as error:
+            raise _not_accepted(name, dict(options), error) from error
+    _of_this_gym(name, module, gym_tasks)
+    if len(gym_tasks) and (other := gym_tasks[0].split) != split:
+        raise ConfigError(
+            "gym.bad_package",
+            f"{module.__name__} gives tasks of split '{other}' for '{split}', which would mix them. Give each split its own.",
+        )
+    if gym_tasks and isinstance(gym_tasks, (list, tuple)):  # others build a task when it is played
+        _refuse_twice(name, gym_tasks, f"{module.__name__} gives")
+    return gym_tasks
 
 
 def check_task_options(name: str, options: Mapping[str, Any]) -> None:
@@ -265,6 +302,8 @@ def _of_this_gym(name: str, module: ModuleType, gym_tasks: Sequence[Task]) -> Se
 
     The first task shows it. To look at all of them would build every task of a gym that builds them when they are played.
     """
+    if not isinstance(gym_tasks, Sequence) or (len(gym_tasks) and not isinstance(gym_tasks[0], Task)):
+        raise ConfigError("gym.bad_package", f"{module.__name__} returns {gym_tasks!r:.80}. Return a list of tasks.")
     if len(gym_tasks) and (other := gym_tasks[0].gym) != name:
         raise ConfigError("gym.bad_package", _other_name(module, other, name))
     return gym_tasks
@@ -298,13 +337,17 @@ def load_published(name: str, path: str | Path) -> list[Task]:
         raise TaskError(
             "task.none_left", f"The files in {root} hold no task of gym '{name}'. Copy them again from the release."
         )
-    task_id, count = Counter(task.id for task in published).most_common(1)[0]
+    _refuse_twice(name, published, f"The files in {root} hold")
+    return published
+
+
+def _refuse_twice(name: str, gym_tasks: Sequence[Task], where: str) -> None:
+    """Raise TaskError for two tasks of one id: their conversations would be one group."""
+    task_id, count = Counter(task.id for task in gym_tasks).most_common(1)[0]
     if count > 1:
         raise TaskError(
-            "task.duplicate",
-            f"The files in {root} hold {count} tasks of gym '{name}' with the id '{task_id}'. Keep one of them.",
+            "task.duplicate", f"{where} {count} tasks of gym '{name}' with the id '{task_id}'. Keep one of them."
         )
-    return published
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
@@ -313,7 +356,8 @@ def min_turns(task: Task, config: GymConfig | None = None) -> int:
     rule = gym_type.min_turns
     if isinstance(rule, int):
         return rule
-    return int(rule(task, config if config is not None else gym_type.config_type()))
+    with of_package(task.gym, f"min_turns of task {task.id} cannot be computed"):
+        return int(rule(task, config if config is not None else gym_type.config_type()))
 
 
 def demonstrator_class(name: str) -> Any:

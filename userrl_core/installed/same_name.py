@@ -49,6 +49,17 @@ def package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module.partition(".")[0]
 
 
+def loaded(point: EntryPoint, code: str) -> Any:
+    """Return the object of an entry point. Raises ConfigError with the code if its package cannot be imported."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            code, f"{point.value} of {package_of(point)} cannot be imported ({reason}). Correct it or uninstall it."
+        ) from error
+
+
 def installed_kind(
     value: Any,
     ours: ValidatorFunctionWrapHandler,
@@ -60,7 +71,8 @@ def installed_kind(
     """Validate a value with a ``kind`` as ours, or as the class of the package that brings its kind.
 
     An unknown kind gets our error. base: class of the packages' kinds. our_kinds: the names of ours, all in the module of
-    base. code: of the ConfigError if two packages bring the kind; it begins with what is named, such as "schedule".
+    base. code: of the ConfigError if two packages bring the kind or its package cannot
+    be imported; it begins with what is named, such as "schedule".
     """
     if isinstance(value, base):
         return value
@@ -69,4 +81,4 @@ def installed_kind(
     our_name = f"{base.__module__}:{kind}" if kind in our_kinds else ""
     if refusal := same_name(code.partition(".")[0], points, our_name):
         raise ConfigError(code, refusal)
-    return points[0].load().model_validate(value) if points else ours(value)
+    return loaded(points[0], code).model_validate(value) if points else ours(value)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
-from userrl_core.installed.same_name import offered, same_name
+from userrl_core.installed.same_name import loaded, offered, same_name
 from userrl_core.suggest import nearest
 
 ENTRY_POINT = "userrl.credits"
@@ -67,8 +67,14 @@ def installed_credit(
     points = packages()[name]
     if refusal := same_name(NOUN, points):
         raise ConfigError("credit.bad_package", refusal)
-    rule: TurnCredit = points[0].load()
-    credit_NT = np.asarray(rule(rewards_NT.copy(), real_NT, gamma=gamma, k=k), dtype=np.float64)
+    rule: TurnCredit = loaded(points[0], "credit.bad_package")
+    try:
+        credit_NT = np.asarray(rule(rewards_NT.copy(), real_NT, gamma=gamma, k=k), dtype=np.float64)
+    except Exception as error:
+        raise ConfigError(
+            "credit.bad_package",
+            f"Shaping {name!r} failed ({type(error).__name__}: {error}). Correct {points[0].value}.",
+        ) from error
     if credit_NT.shape != rewards_NT.shape or not np.isfinite(credit_NT).all():
         raise ConfigError(
             "credit.bad_package",
