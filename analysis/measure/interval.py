@@ -104,17 +104,13 @@ def newcombe(a: tuple[int, int], b: tuple[int, int], level: float = 0.95) -> Int
 
     a, b: a count and a total each.
     """
-    z = float(scipy.special.ndtri((1 + level) / 2))
-    shares, limits = [], []
-    for count, of in (a, b):
-        p = count / of
-        centre, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-        shares.append(p)
-        limits.append(((centre - half) / (1 + z * z / of), (centre + half) / (1 + z * z / of)))
-    difference = shares[0] - shares[1]
-    low = difference - math.hypot(shares[0] - limits[0][0], limits[1][1] - shares[1])
-    high = difference + math.hypot(limits[0][1] - shares[0], shares[1] - limits[1][0])
-    return Interval(difference, low, high, min(a[1], b[1]), "Newcombe")
+    p, q = (count / of for count, of in (a, b))
+    of_p, of_q = (
+        scipy.stats.binomtest(*pair).proportion_ci(confidence_level=level, method="wilson") for pair in (a, b)
+    )
+    low = p - q - math.hypot(p - of_p.low, of_q.high - q)
+    high = p - q + math.hypot(of_p.high - p, q - of_q.low)
+    return Interval(p - q, low, high, min(a[1], b[1]), "Newcombe")
 
 
 def share_interval(count: int, of: int, level: float = 0.95) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from curricula.suites import load_suite
@@ -83,19 +84,11 @@ def evaluate(
     grid = Grid(validated(EvaluateRequest, request, "evaluate"), axes)
     refuse_temperature(grid.base, axes.who)
     line = ProgressLine() if progress else None
-
-    def show(values: dict[str, Any]) -> None:
-        if line is not None:
-            line("evaluate", values)
-
-    def say(text: str, *args: object) -> None:
-        if line is not None:
-            line.say(text, *args)
-
+    told: dict[str, Any] = {} if line is None else {"progress": partial(line, "evaluate"), "say": line.say}
     with contextlib.nullcontext() if line is None else line.alive("loading, waiting, or writing the report"):
         if grid.single is not None and out is None:
-            return score(grid.single, show, say)
-        return play(grid, out=out, progress=show, say=say)
+            return score(grid.single, **told)
+        return play(grid, out=out, **told)
 
 
 @dataclass(frozen=True, slots=True)
