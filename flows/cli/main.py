@@ -5,7 +5,9 @@ Help is plain text (``rich_markup_mode=None``), because importing rich takes as 
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
 import re
 import sys
@@ -198,6 +200,10 @@ def main() -> None:
 
     `userrl compare --policy` also returns 3 (FAIL) and 4 (INCONCLUSIVE).
     """
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a terminal of another encoding lacks lines and dashes of tables
     try:
         app()
     except UnicodeEncodeError as error:

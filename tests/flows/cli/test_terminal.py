@@ -1,6 +1,8 @@
 """What models, users and files say reaches a terminal as text, never as markup or as an order to it."""
 
+import io
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from flows.cli.answers.rows import Format, Rows, fitted, show, table
 from flows.cli.looking.play import play
 from flows.cli.looking.sql import app
+from flows.cli.main import main
 from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import imported_tasks
 from userrl.run.known_tasks import task_by_seed
@@ -103,3 +106,11 @@ def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side(tmp
     done = CliRunner().invoke(cli, ["turtle", "--task", "hostile"], input="quit\n")
     assert "\\x1b[2J" in done.output
     assert "\x1b" not in done.output
+
+
+def test_a_terminal_of_another_encoding_gets_what_it_lacks_as_numbers(monkeypatch):
+    answer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answer, "latin-1", write_through=True))
+    monkeypatch.setattr("flows.cli.main.app", lambda: print("caf\u00e9 \u2500\u2500 \u65e5"))
+    main()
+    assert answer.getvalue() == b"caf\xe9 \\u2500\\u2500 \\u65e5\n"
