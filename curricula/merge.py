@@ -211,6 +211,10 @@ def _flat(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
     for key, value in overrides.items():
         dotted = (prefix + str(key)).replace("[", ".").replace("]", "")
         if isinstance(value, Mapping) and dotted in Recipe.model_fields and dotted not in ("schedule", "alarms"):
+            if not value:
+                raise ConfigError(
+                    "recipe.bad_override", f"'{dotted}' has an empty mapping, which sets nothing. Give one of its keys."
+                )
             yield from _flat(value, dotted + ".")
         else:
             yield dotted, value

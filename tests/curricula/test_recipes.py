@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import curricula
+from curricula import feasibility
 from curricula.feasibility import check_credit, check_horizons
 from tests.makers import raises
 from userrl_core.errors import ConfigError
@@ -271,16 +272,18 @@ def test_unknown_recipes_and_profiles_name_the_nearest():
         curricula.load("equalized-r2g", "labtop")
 
 
-def test_a_horizon_in_which_nothing_can_be_solved_is_refused():
+def test_a_horizon_in_which_nothing_can_be_solved_is_refused(monkeypatch):
+    monkeypatch.setattr(feasibility, "solving_turns", lambda *_: [4, 5])
     recipe = load(overrides={"stages.0.horizon": 2})
     with raises("recipe.short_horizon", "'travel'"):
-        check_horizons(recipe, lambda _: [4, 5])
+        check_horizons(recipe)
     allowed = load(overrides={"stages.0.horizon": 2, "allow_short_horizon": True})
-    assert "cannot solve any task" in check_horizons(allowed, lambda _: [4, 5])[0]
+    assert "cannot solve any task" in check_horizons(allowed)[0]
 
 
-def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about():
-    found = check_horizons(load(), lambda _: [4, 5, 5, 7])
+def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about(monkeypatch):
+    monkeypatch.setattr(feasibility, "solving_turns", lambda *_: [4, 5, 5, 7])
+    found = check_horizons(load())
     assert len(found) == 1
     assert "lets only 25%" in found[0]
 
@@ -314,10 +317,12 @@ def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
         ({"shaping": "em"}, (0.0, 2.0), "credit.out_of_range"),
     ],
 )
-def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loaded(credit, bounds, code):
+def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loaded(credit, bounds, code, monkeypatch):
+    monkeypatch.setattr(feasibility, "reward_range", lambda *_: bounds)
     with raises(code):
-        check_credit(load(overrides={"credit": credit}), lambda _: bounds)
-    check_credit(load(overrides={"credit": {"shaping": "r2g", "form": "paper"}}), lambda _: (-0.5, 1.0))
+        check_credit(load(overrides={"credit": credit}))
+    monkeypatch.setattr(feasibility, "reward_range", lambda *_: (-0.5, 1.0))
+    check_credit(load(overrides={"credit": {"shaping": "r2g", "form": "paper"}}))
 
 
 def test_a_step_penalty_makes_rewards_negative_and_released_r2g_is_refused():
