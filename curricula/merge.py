@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from pydantic import BaseModel
+
 from curricula.recipe import Origin, Recipe, Replaced
 from userrl_core.errors import ConfigError
 
@@ -210,14 +212,16 @@ def _flat(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
     """Yield dotted keys. A nested mapping merges into its block, unless it is itself a value such as a mix."""
     for key, value in overrides.items():
         dotted = (prefix + str(key)).replace("[", ".").replace("]", "")
-        if isinstance(value, Mapping) and dotted in Recipe.model_fields and dotted not in ("schedule", "alarms"):
-            if not value:
-                raise ConfigError(
-                    "recipe.bad_override", f"'{dotted}' has an empty mapping, which sets nothing. Give one of its keys."
-                )
-            yield from _flat(value, dotted + ".")
-        else:
+        if not isinstance(value, Mapping) or dotted not in Recipe.model_fields or dotted in ("schedule", "alarms"):
             yield dotted, value
+        elif value:
+            yield from _flat(value, dotted + ".")
+        elif isinstance(Recipe.model_fields[dotted].default, BaseModel):
+            raise ConfigError(
+                "recipe.bad_override", f"'{dotted}' has an empty mapping, which sets nothing. Give one of its keys."
+            )
+        else:
+            yield dotted, value  # no gym's settings, no branches
 
 
 def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:

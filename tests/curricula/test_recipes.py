@@ -508,6 +508,11 @@ FORK = {
 }
 
 
+def test_an_empty_mapping_ends_a_recipes_branches() -> None:
+    assert curricula.load("horizon-fork", "laptop").branches
+    assert curricula.load("horizon-fork", "laptop", {"branches": {}}).branches == {}
+
+
 def test_branches_go_on_from_the_last_common_stage_with_stages_of_their_own() -> None:
     recipe = curricula.Recipe.model_validate(FORK)
     rows = [(s.name, s.first, s.last, s.horizon) for s in recipe.planned_stages]

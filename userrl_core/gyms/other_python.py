@@ -201,7 +201,7 @@ class UnscriptedDemonstrator:
     """The player of an environment that nobody wrote a player for. It says what to use in its place."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: object) -> None:
-        self._env = task.tier
+        self._env = task.payload.get("env") or task.tier
 
     def act(self, observation: str) -> InteractCall:
         """Raise GymError."""
