@@ -291,8 +291,8 @@ class Hardware(Cluster):
 
     threads: PositiveInt | None = None
     """Threads on a CPU, unless $USERRL_THREADS is set; null: 2. A resume is exact only with the same number. They divide
-    each operation; in the update of a model with more than 8,192 tokens each has a micro-batch of its own. One is best for
-    the smallest models, whose operations are too small to divide.
+    each operation; in the update of a bfloat16 model with more than 8,192 tokens each has a micro-batch of its own. One is
+    best for the smallest models, whose operations are too small to divide.
     """
 
     user_model: str | None = None

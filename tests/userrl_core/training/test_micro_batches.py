@@ -27,7 +27,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def model_of(dtype: torch.dtype) -> LlamaForCausalLM:
+def model_of(dtype: torch.dtype = torch.bfloat16) -> LlamaForCausalLM:
     torch.manual_seed(0)
     shape = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
     config = LlamaConfig(**shape, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
@@ -45,9 +45,8 @@ def gradients(model: LlamaForCausalLM, names: set[str]) -> tuple[list[Tensor], l
     return [p.grad.clone() for p in model.parameters() if p.grad is not None], rows
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_two_threads_give_the_bits_of_one_and_each_has_a_micro_batch_of_its_own(dtype: torch.dtype) -> None:
-    model, side_by_side, alone = model_of(dtype), set[str](), set[str]()
+def test_two_threads_give_the_bits_of_one_and_each_has_a_micro_batch_of_its_own() -> None:
+    model, side_by_side, alone = model_of(), set[str](), set[str]()
     added, rows = gradients(model, side_by_side)
     assert (rows, torch.get_num_threads()) == ([1, 2, 1, 1, 1], 2)
     torch.set_num_threads(1)
@@ -57,15 +56,18 @@ def test_two_threads_give_the_bits_of_one_and_each_has_a_micro_batch_of_its_own(
     assert not alone & side_by_side
 
 
-def test_a_small_vocabulary_keeps_its_order_of_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "LARGE_VOCABULARY", 12)
+@pytest.mark.parametrize(("dtype", "vocabulary"), [(torch.bfloat16, 12), (torch.float32, 4)])
+def test_a_small_vocabulary_and_float32_keep_their_order_of_operations(
+    dtype: torch.dtype, vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batches, "LARGE_VOCABULARY", vocabulary)
     names = set[str]()
-    gradients(model_of(torch.float32), names)
+    gradients(model_of(dtype), names)
     assert names == {threading.current_thread().name}
 
 
 def test_frozen_and_unused_weights_get_no_gradient_and_a_gradient_that_was_there_stays_in_the_sum() -> None:
-    model = model_of(torch.float32)
+    model = model_of()
     model.unused = nn.Parameter(torch.ones(2))
     model.model.norm.weight.requires_grad_(False)
     first, _ = gradients(model, set())
@@ -77,7 +79,7 @@ def test_frozen_and_unused_weights_get_no_gradient_and_a_gradient_that_was_there
 
 
 def test_an_error_in_one_micro_batch_is_raised_and_the_threads_end() -> None:
-    model, before = model_of(torch.float32), threading.active_count()
+    model, before = model_of(), threading.active_count()
 
     def loss_of(part: list[list[int]]) -> tuple[Tensor, None]:
         raise ValueError(f"{len(part)} rows")

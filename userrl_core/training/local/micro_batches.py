@@ -1,9 +1,9 @@
 """The gradient of a minibatch, as the sum over its micro-batches.
 
 Two threads that divide the operations of a bfloat16 model gain little on a CPU: most of its operations are short, and all
-threads wait for the slowest at the end of each. With a large model each thread therefore computes a micro-batch of its own
-(`python -m lab.benchmarks.language_model` times both). Gradients are added in the order of the micro-batches, so the sum has
-the bits that one thread gives.
+threads wait for the slowest at the end of each. With a large model each thread therefore computes a micro-batch of its own.
+Six groups of eight conversations of 76 to 146 tokens take .71 of the time with it (two cores with AMX), in float32 as long as
+without it and more memory. Gradients are added in the order of the micro-batches, so the sum has the bits that one thread gives.
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ def add_gradients(
 
 def _side_by_side(model: Any, parts: int) -> bool:
     """Return whether micro-batches are computed at the same time. Results of the small models made here keep their bits."""
-    large = model.config.vocab_size > LARGE_VOCABULARY and model.device.type == "cpu"
-    return large and parts > 1 and torch.get_num_threads() > 1 and not model.is_gradient_checkpointing
+    gains = model.config.vocab_size > LARGE_VOCABULARY and model.dtype == torch.bfloat16 and model.device.type == "cpu"
+    return gains and parts > 1 and torch.get_num_threads() > 1 and not model.is_gradient_checkpointing
