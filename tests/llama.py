@@ -50,11 +50,11 @@ def tokenizer(end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
     )
 
 
-def llama(folder: Path, seed: int = 0, context: int = 2048) -> Path:
-    """Write model and tokenizer; returns the folder."""
+def llama(folder: Path, seed: int = 0, context: int = 2048, entries: int | None = None) -> Path:
+    """Write model and tokenizer; returns the folder. entries: of the vocabulary, more than the tokenizer has."""
     tok = tokenizer()
     config = LlamaConfig(
-        vocab_size=len(tok),
+        vocab_size=entries or len(tok),
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,

@@ -68,7 +68,7 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def start(home: Path, *, flow: bool = False, **parameters: Any) -> subprocess.Popen[str]:
+def start(home: Path, *, flow: bool = False, threads: int = 1, **parameters: Any) -> subprocess.Popen[str]:
     """Start a run in a process. flow: as a Prefect flow with a temporary server."""
     home.mkdir(parents=True, exist_ok=True)
     if flow:
@@ -76,7 +76,7 @@ def start(home: Path, *, flow: bool = False, **parameters: Any) -> subprocess.Po
     given = {"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off", **parameters}
     return subprocess.Popen(
         [sys.executable, "-c", FLOW if flow else PROGRAM, json.dumps(given)],
-        env=environment(home),
+        env=environment(home) | {"USERRL_THREADS": str(threads)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,6 +10,7 @@ from tests.flows.test_survival import ask, killed_in, stage_folder
 from tests.llama import llama
 from userrl_core.processes import tagged
 from userrl_core.training.local.checkpoint import read_state
+from userrl_core.training.local.samples import LARGE_VOCABULARY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.usefixtures("prepared_module")]
 SETTINGS = {
@@ -34,7 +35,9 @@ def stage_files(home: Path, stage: str) -> dict[str, str]:
 
 
 def test_a_language_model_killed_in_an_rl_step_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    given = {"profile": "laptop-lm", "overrides": {**SETTINGS, "model.path": str(llama(tmp_path / "llama"))}}
+    # With two threads and a large vocabulary, each thread has a micro-batch of its own.
+    path = llama(tmp_path / "llama", entries=LARGE_VOCABULARY + 1)
+    given = {"profile": "laptop-lm", "overrides": {**SETTINGS, "model.path": str(path)}, "threads": 2}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     summary, _ = result(start(whole, **given))
 
