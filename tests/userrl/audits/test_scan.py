@@ -124,10 +124,10 @@ def test_a_killed_judge_keeps_its_labels_and_asks_only_for_the_missing_ones(home
         return Answer(text='{"reason": "It says so.", "label": "yes"}')
 
     with MockServer(judge) as server:
-        scan = subprocess.Popen([sys.executable, "-c", JUDGING, server.base_url])
+        killed = subprocess.Popen([sys.executable, "-c", JUDGING, server.base_url])
         assert asked.wait(60)
-        scan.kill()
-        scan.wait()
+        killed.kill()
+        killed.wait()
         released.set()
         stored = len(labels(home, "polite"))
         assert stored in (1, 2)  # the second label may not have been written when the third request arrived
