@@ -13,15 +13,7 @@ from typing import Annotated, Any, Literal
 
 import optuna
 from optuna.trial import FrozenTrial
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from curricula import yaml_files
 from curricula.merge import leaves
@@ -35,9 +27,6 @@ from userrl_core.suggest import nearest
 SPACES = Path(__file__).parent / "spaces"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Valid names of sweeps: one plain folder name."""
-
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""Seed of a run, which the warehouse stores in 64 bits."""
 
 QUERIES = Path(__file__).parent / "queries"
 
@@ -82,7 +71,7 @@ class Sampler(Settings):
     name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
     """Optuna's name of the sampler."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: int = 0
     """Seed of the sampler's own generator."""
 
     startup: PositiveInt = 5
@@ -120,17 +109,17 @@ class Pruning(Settings):
     min_trials: PositiveInt = 3
     """Number of other trials needed at a point for a comparison."""
 
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: int = 0
     """Training steps before the first comparison."""
 
 
 class Confirm(Settings):
     """Re-runs of the best configurations on fresh seeds before one is called best."""
 
-    top: NonNegativeInt = 1
+    top: int = 1
     """Number of configurations that are run again."""
 
-    seeds: tuple[Seed, ...] = (101, 102, 103)
+    seeds: tuple[int, ...] = (101, 102, 103)
     """Seeds of these runs."""
 
     reserve: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -176,10 +165,10 @@ class Space(Settings):
     confirm: Confirm = Confirm()
     """Runs of the leaders on fresh seeds."""
 
-    seed: Seed = 1
+    seed: int = 1
     """Seed of every trial's run. The confirmation uses others."""
 
-    retries: NonNegativeInt = 2
+    retries: int = 2
     """Restarts of a failed or killed trial before it counts as failed."""
 
     @model_validator(mode="before")
@@ -247,6 +236,14 @@ class Space(Settings):
             for name, parameter in self.parameters.items():
                 if isinstance(parameter, Range) and parameter.step is None:
                     yield f"parameters.{name}: a grid needs finitely many values; give a step or options"
+        numbers = {"seed": self.seed, "retries": self.retries, "confirm.top": self.confirm.top}
+        numbers |= {"sampler.seed": self.sampler.seed, "pruning.warmup_steps": self.pruning.warmup_steps}
+        numbers |= {f"confirm.seeds.{index}": seed for index, seed in enumerate(self.confirm.seeds)}
+        for key, number in numbers.items():
+            # numpy's generator of the sampler takes seeds of 32 bits, and the warehouse those of 63.
+            limit = 2 ** (32 if key == "sampler.seed" else 63) - 1
+            if not 0 <= number <= limit:
+                yield f"{key} is {number}; give a number from 0 to {limit}"
         if len(set(self.confirm.seeds)) < len(self.confirm.seeds):
             yield "confirm.seeds has a seed twice; the same run again confirms nothing"
         if self.seed in self.confirm.seeds:

@@ -201,9 +201,8 @@ def main() -> None:
     `userrl compare --policy` also returns 3 (FAIL) and 4 (INCONCLUSIVE).
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a terminal of another encoding lacks lines and dashes of tables
+        # Such a terminal lacks the lines and dashes of tables.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except UnicodeEncodeError as error:

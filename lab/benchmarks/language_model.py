@@ -16,7 +16,8 @@ the time of the matrix products alone, measured in the same process, divided by 
 
 A second table has single operations: a product of 1,600 x 576 x 1,536; attention of 16 conversations of 100 tokens with its
 backward pass, in the model's format and as the trainer computes it; drawing a token for 48 rows, by torch.multinomial and as the
-trainer does; and an update of a group of 8 whose first 46 tokens are the same, with that opening computed for each and once.
+trainer does; an update of a group of 8 whose first 46 tokens are the same, with that opening computed for each and once; and the
+gradient of six such groups, one after the other and as many at a time as there are threads.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HEAD = (
 )
 OPERATIONS = (
     "number format | threads | product, GFLOP/s | attention and backward, ms | ours, ms | multinomial, ms | ours, ms | "
-    "opening for each, s | once, s"
+    "opening for each, s | once, s | six groups in turn, s | side by side, s"
 )
 
 
@@ -71,13 +72,13 @@ def main() -> None:
             flush=True,
         )
     print("\nforward, update and decoding in tokens per second; the best of three\n")
-    print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 8}")
+    print(f"| {OPERATIONS} |\n| --- |{' ---: |' * 10}")
     for dtype, threads in product(arguments.dtypes, arguments.threads):
         row = child(dtype, threads, "operations", arguments)
         print(
             f"| {dtype} | {threads} | {row['product']:.0f} | {1e3 * row['attention']:.0f} | "
             f"{1e3 * row['our_attention']:.0f} | {1e3 * row['multinomial']:.0f} | {1e3 * row['our_draw']:.0f} | "
-            f"{row['each']:.2f} | {row['once']:.2f} |",
+            f"{row['each']:.2f} | {row['once']:.2f} | {row['in_turn']:.1f} | {row['side_by_side']:.1f} |",
             flush=True,
         )
 
@@ -147,6 +148,7 @@ def operations(model: Any) -> dict[str, float]:
 
     from userrl_core.training.local.attention import attend as our_attention
     from userrl_core.training.local.logprobs import token_logprobs
+    from userrl_core.training.local.micro_batches import add_gradients
     from userrl_core.training.local.samples import draw_tokens
 
     a, b = torch.randn(1600, 576, dtype=model.dtype), torch.randn(1536, 576, dtype=model.dtype)
@@ -170,6 +172,13 @@ def operations(model: Any) -> dict[str, float]:
         logprobs, _ = token_logprobs(model, ids, agent, share=share)
         logprobs.mean().backward()
 
+    groups = [[[*first, *row[46:]] for row in ids] for first in torch.randint(1000, 40_000, (6, 46)).tolist()]
+
+    def gradient(batches: Sequence[Sequence[Sequence[Sequence[int]]]]) -> None:
+        model.zero_grad()
+        for batch in batches:
+            add_gradients(model, batch, lambda rows: (token_logprobs(model, rows, agent, share=True)[0].mean(), 0))
+
     return {
         "product": 2 * 1600 * 576 * 1536 / best(lambda: a @ b.T) / 1e9,
         "attention": best(lambda: attend().sum().backward()),
@@ -178,6 +187,8 @@ def operations(model: Any) -> dict[str, float]:
         "our_draw": best(lambda: draw_tokens(probabilities, 1.0, None)),
         "each": best(lambda: update(share=False)),
         "once": best(lambda: update(share=True)),
+        "in_turn": best(lambda: gradient([[group] for group in groups])),
+        "side_by_side": best(lambda: gradient([groups])),
     }
 
 

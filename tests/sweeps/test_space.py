@@ -51,7 +51,7 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
             "budget.trials",
         ),
         *(
-            (HEAD + f"parameters: {{g: {{key: a, options: [1]}}}}\n{text}\n", "recipe.invalid_value", f"{key}: ")
+            (HEAD + f"parameters: {{g: {{key: a, options: [1]}}}}\n{text}\n", "sweep.bad_space", f"{key} is ")
             for key, text in {
                 "seed": "seed: -1",
                 "sampler.seed": "sampler: {seed: 4294967296}",

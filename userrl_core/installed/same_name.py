@@ -71,8 +71,8 @@ def installed_kind(
     """Validate a value with a ``kind`` as ours, or as the class of the package that brings its kind.
 
     An unknown kind gets our error. base: class of the packages' kinds. our_kinds: the names of ours, all in the module of
-    base. code: of the ConfigError if two packages bring the kind or its package cannot
-    be imported; it begins with what is named, such as "schedule".
+    base. code: of the ConfigError if two packages bring the kind, or if its package cannot be imported. It begins with what is
+    named, such as "schedule".
     """
     if isinstance(value, base):
         return value
