@@ -163,3 +163,11 @@ def test_a_minimised_objective_prunes_what_lies_above() -> None:
     others = [[point(1.0)], [point(2.0)]]
     assert should_prune([point(3.0)], others, RULE, maximize=False) is not None
     assert should_prune([point(1.0)], others, RULE, maximize=False) is None
+
+
+def test_a_sweep_that_was_stored_with_numbers_out_of_range_opens() -> None:
+    stored = {"name": "s", "source": "ours", "recipe": "equalized-r2g", "confirm": {"top": -1}, "retries": -1}
+    space = Space.model_validate({**stored, "parameters": {"g": {"key": "credit.gamma", "options": [0.6, 0.8]}}})
+    assert list(space.faults()) == [
+        f"{key} is -1; give a number from 0 to {2**63 - 1}" for key in ("retries", "confirm.top")
+    ]
