@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from curricula import feasibility
 from userrl.run import external
 from userrl_core.gyms import registry
 from userrl_core.installed import same_name
@@ -32,7 +33,8 @@ def offer(site: Path, project: Path, name: str | None = None) -> None:
 @contextmanager
 def in_this_process(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> Iterator[None]:
     """Put the folders on the path, and let this process look for packages again, now and afterwards."""
-    caches = (registry.packages, registry.clashes, registry._tasks, same_name.offered, external._package)
+    of_gyms = (registry.packages, registry.clashes, registry._tasks, feasibility._turns)
+    caches = (*of_gyms, same_name.offered, external._package)
     before = set(sys.modules)
     for folder in folders:
         monkeypatch.syspath_prepend(folder)
