@@ -50,6 +50,16 @@ class EpisodeRules:
             raise ConfigError("argument.out_of_range", f"Horizon {self.horizon} allows no turn. Give 1 or more.")
 
 
+GYM_FAULTS = (Exception, SystemExit, asyncio.CancelledError)
+"""What a gym may raise. Its own request to end the process, or a task that it cancelled, fails one conversation only."""
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether the error is the cancellation of the task that runs, and not of one that a gym waits for."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 class Episode:
     """One trajectory in progress, from the opening messages to the final score. Single-use."""
 
@@ -101,7 +111,7 @@ class Episode:
             await asyncio.wait([resetting])  # else what it opens would be opened after the gym was closed
             raise
 
-    def _reset(self) -> tuple[list[Message], Exception | None]:
+    def _reset(self) -> tuple[list[Message], BaseException | None]:
         try:
             # Gym and policy draw from different seeds, both derived from the episode's.
             opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
@@ -115,10 +125,10 @@ class Episode:
                         f"Gym '{self.gym.name}' opens with {message['content']!r:.80}. Return a text from opening().",
                     )
             return messages, None
-        except Exception as error:  # noqa: BLE001  a bug in one gym must not end the batch, as in _step
+        except GYM_FAULTS as error:  # a bug in one gym must not end the batch, as in _step
             return [], error
 
-    def _begun(self, messages: list[Message], failure: Exception | None) -> list[Message]:
+    def _begun(self, messages: list[Message], failure: BaseException | None) -> list[Message]:
         self.trajectory.messages = list(messages)
         if self._sink is not None:
             # Logged before the failure is: a conversation that could not begin has a row and a reason.
@@ -236,7 +246,9 @@ class Episode:
             return self._unscored(turn, _reason("user", error))
         except JudgeError as error:
             return self._unscored(turn, _reason("judge", error))
-        except Exception as error:  # noqa: BLE001  a bug in a gym fails one rollout; the batch continues
+        except GYM_FAULTS as error:  # a bug in a gym fails one rollout; the batch continues
+            if is_cancellation(error):
+                raise
             return self._unscored(turn, _reason("gym", error))
         finally:
             turn.env_seconds = time.perf_counter() - started
@@ -272,7 +284,7 @@ class Episode:
         if reject_reason is None:
             try:
                 self.trajectory.score = finite(self.gym.score(), self.gym.name, "score")
-            except Exception as error:  # noqa: BLE001  as in _step
+            except GYM_FAULTS as error:  # as in _step
                 stop_reason, reject_reason = "error", _reason("gym", error)
         self.trajectory.stop_reason = stop_reason
         self.trajectory.admitted = reject_reason is None
@@ -329,9 +341,16 @@ class Interruptions:
         return turn
 
 
-def _reason(source: str, error: Exception) -> str:
-    """Return ``source: ErrorName: first line``, short enough for a column."""
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, short enough for a column; the error's name if there is none."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # noqa: BLE001  a gym's own error class may fail to give its text
+        lines = []
     # Never a whole response body, which may contain a key.
-    lines = str(error).splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def _reason(source: str, error: BaseException) -> str:
     prefix = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
-    return f"{source}: {prefix}{lines[0][:200] if lines else type(error).__name__}"
+    return f"{source}: {prefix}{first_line(error)}"

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from userrl_core.episode import Episode, EpisodeRules, Verifier
+from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, first_line, is_cancellation
 from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
@@ -188,8 +188,11 @@ async def _close(gym: Gym[Any]) -> None:
     """Release a gym. An error here is only a warning, because the trajectory is already logged."""
     try:
         await gym.aclose()
-    except Exception as error:  # noqa: BLE001  as above: a bug in a gym fails one rollout
-        warnings.warn(f"A {gym.name} gym did not close: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+    except GYM_FAULTS as error:
+        if is_cancellation(error):
+            raise
+        kind = type(error).__name__
+        warnings.warn(f"A {gym.name} gym did not close: {kind}: {first_line(error)}", RuntimeWarning, stacklevel=2)
 
 
 def _group(context: RolloutContext, task: Task) -> str:

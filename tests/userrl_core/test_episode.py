@@ -343,6 +343,69 @@ async def test_a_time_out_of_the_gyms_own_is_not_the_users():
     assert trajectory.turns[0].flags == Flag.NONE
 
 
+class Talkative:
+    """A policy that says the same thing always."""
+
+    name = "talkative"
+
+    def session(self, gym: Gym[Any], seed: int) -> Any:
+        return self
+
+    async def act(self, new: Sequence[Message]) -> PolicyReply:
+        return PolicyReply(CALL)
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("where", ["opening", "action", "score", "aclose"])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SystemExit("bye"), "SystemExit: bye"),
+        (asyncio.CancelledError(), "CancelledError: CancelledError"),
+        (Textless(), "Textless: Textless"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:A obedient gym did not close")
+async def test_whatever_a_gym_raises_ends_its_own_conversation_only(where: str, error: BaseException, reason: str):
+    async def fail(*_: object) -> None:
+        raise error
+
+    def fail_at_once(*_: object) -> None:
+        raise error
+
+    failing = ObedientGym(Task("obedient", "s", "train", {}))
+    setattr(failing, where, fail if where in ("action", "aclose") else fail_at_once)
+    first, second = make_episode(1, failing), make_episode(1)
+    for episode in (first, second):
+        await drive(episode, Talkative(), 10.0)
+    assert second.trajectory.admitted
+    assert (first.trajectory.admitted, first.trajectory.reject_reason) == (
+        (True, None) if where == "aclose" else (False, f"gym: {reason}")
+    )
+
+
+async def test_the_cancellation_of_a_batch_is_none_of_a_gym_s_faults():
+    entered = asyncio.Event()
+
+    class Slow(ObedientGym):
+        async def action(self, content: str) -> Reply:
+            entered.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    episode = make_episode(gym=Slow(Task("obedient", "s", "train", {})))
+    playing = asyncio.create_task(drive(episode, Talkative(), 10.0))
+    await entered.wait()
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert not episode.finished
+
+
 async def test_an_error_while_closing_a_gym_is_only_a_warning():
     class UnclosableGym(ObedientGym):
         async def aclose(self) -> None:

@@ -18,6 +18,7 @@ from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import LogError
 from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.encode import any_text
 from warehouse.files.encode import text as text_of
 from warehouse.files.runs import register_run
 from warehouse.upkeep.check import check
@@ -179,6 +180,21 @@ def test_any_text_an_agent_may_write_survives(tmp_path: Path, text: str) -> None
 
 def test_a_gym_s_info_may_have_keys_that_json_has_not() -> None:
     assert text_of({(0, 1): "wall", np.int64(3): 2, b"k": "\ud800"}) == """{"(0, 1)":"wall","3":2,"b'k'":"?"}"""
+
+
+def test_a_gym_s_info_may_contain_itself_or_be_deep_or_have_no_text() -> None:
+    class Textless:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    itself: dict[str, object] = {"a": 1}
+    itself["b"] = [itself]
+    deep: list[object] = []
+    for _ in range(10_000):
+        deep = [deep]
+    assert any_text(itself) == '{"a":1,"b":["..."]}'
+    assert any_text(deep) == "[" * 200 + '"..."' + "]" * 200
+    assert any_text({"wall": Textless(), Textless(): 2}) == '{"wall":"(Textless)","(Textless)":2}'
 
 
 def test_a_huge_turn_is_logged_and_sealed(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | Non
         return await _play(gym, calls)
     except UserRLError as error:
         return GoldValidation(False, None, str(error))
-    except Exception as error:  # noqa: BLE001  one broken task must not end the check of thousands
+    except (Exception, SystemExit) as error:  # noqa: BLE001  one broken task must not end the check of thousands
         return GoldValidation(False, None, f"The gym failed on the gold solution: {type(error).__name__}: {error}")
     finally:
         await gym.aclose()
@@ -115,7 +115,7 @@ def has_gold(task: Task) -> bool:
     kind: Any = gym_class(task.gym)
     try:
         return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
-    except Exception:  # noqa: BLE001  as in validate_async
+    except (Exception, SystemExit):  # noqa: BLE001  as in validate_async
         return False
 
 

@@ -20,7 +20,7 @@ def line(row: Mapping[str, Any]) -> bytes:
         # Keys are columns here; allowing others makes it half as slow again.
         return orjson.dumps(row, option=_QUICK)
     except (orjson.JSONEncodeError, UnicodeEncodeError):
-        return orjson.dumps(cleaned(row), option=_OPTIONS, default=str)
+        return orjson.dumps(cleaned(row), option=_OPTIONS, default=_as_text)
 
 
 def text(value: Any) -> str:
@@ -28,7 +28,30 @@ def text(value: Any) -> str:
     try:
         return orjson.dumps(value, option=_OPTIONS, default=str).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):
-        return orjson.dumps(cleaned(value), option=_OPTIONS, default=str).decode()
+        return orjson.dumps(cleaned(value), option=_OPTIONS, default=_as_text).decode()
+
+
+_DEEPEST = 200
+"""Levels of lists and mappings that are written. orjson refuses 255."""
+
+
+def any_text(value: Any) -> str:
+    """Return the JSON text as `text`, also of a value that contains itself or is deeper than 200 levels: "..." stands there."""
+    try:
+        return text(value)
+    except (RecursionError, TypeError):
+        return text(_cut(value, ()))
+
+
+def _cut(value: Any, outer: tuple[Any, ...]) -> Any:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if len(outer) >= _DEEPEST or any(value is each for each in outer):
+        return "..."
+    inner = (*outer, value)
+    if isinstance(value, Mapping):
+        return {key: _cut(item, inner) for key, item in value.items()}
+    return [_cut(item, inner) for item in value]
 
 
 def cleaned(value: Any) -> Any:
@@ -47,7 +70,14 @@ def cleaned(value: Any) -> Any:
 
 
 def _key(key: Any) -> Any:
-    return key if key is None or isinstance(key, bool) else cleaned(str(key))
+    return key if key is None or isinstance(key, bool) else cleaned(_as_text(key))
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  a gym's own class may fail to give its text
+        return f"({type(value).__name__})"
 
 
 _INTEGERS = {"INTEGER": 2**31, "BIGINT": 2**63}

@@ -150,7 +150,7 @@ class TurnLog:
             "env_seconds": turn.env_seconds,
             "token_ids": turn.token_ids,
             "logprobs": turn.logprobs,
-            "info": encode.text(turn.info) if turn.info else None,
+            "info": encode.any_text(turn.info) if turn.info else None,
         }
         line = self._line(row, context_json)
         if turn.model_calls:
