@@ -47,9 +47,10 @@ class Winner:
         """The sentence for reports: the fresh seeds' mean, never the selected trial's own value alone."""
         if not self.fresh:
             return f"trial {self.trial}: {number(self.value)} on its own seed; not yet confirmed on fresh seeds"
-        spread = f" ± {number(stdev(self.fresh))}" if len(self.fresh) > 1 else ""
-        seeds = f"{len(self.fresh)} fresh seed{'s' * (len(self.fresh) > 1)}"
-        return f"trial {self.trial}: {number(fmean(self.fresh))}{spread} over {seeds}"
+        several = len(self.fresh) > 1
+        deviation = f" (standard deviation {number(stdev(self.fresh))})" if several else ""
+        seeds = f"{len(self.fresh)} fresh seed{'s' * several}"
+        return f"trial {self.trial}: {number(fmean(self.fresh))} over {seeds}{deviation}"
 
 
 def winner(space: Space, study: optuna.Study) -> Winner:

@@ -63,7 +63,8 @@ class ModelConfig(Settings):
     """Number format of weights and arithmetic; log-probabilities are always computed in float32."""
 
     prompt_style: PromptStyle = "full"
-    """Opening of conversations: full (goal, tool and choices in a system message) or brief (one short user message)."""
+    """Opening of conversations: full (goal, choices and rules), paper (the same with <think> tags and the gym's hint),
+    released (the task's released prompt) or brief (one short user message, for models from scratch)."""
 
     turns_left: bool = False
     """Show the agent before each turn how many turns it has left: a short line, or one word in brief prompts."""

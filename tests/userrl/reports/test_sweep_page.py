@@ -28,7 +28,7 @@ def test_a_sweep_s_page_claims_what_its_fresh_seeds_say(tmp_path: Path) -> None:
     fresh = [{"trial": 1, "seed": seed, "values": [value]} for seed, value in ((101, 0.7), (102, 0.8))]
     study.set_user_attr("confirmed", fresh)
     text = sweep_document(space, study, at_work=False).text()
-    assert "trial 1: 0.750 ± 0.071 over 2 fresh seeds" in text
+    assert "trial 1: 0.750 over 2 fresh seeds (standard deviation 0.071)" in text
     assert "fresh seeds: 0.750 [0.115, 1.385]" in text
     assert "credit.gamma = 0.8" in text
     assert "evaluate.tasks" not in text
