@@ -1,11 +1,14 @@
-"""Files that are written beside their place and renamed, so that a reader or a kill never meets a part of one."""
+"""Files that are written beside their place and renamed, and folders that are renamed before they are removed, so that a reader
+or a kill never meets a part of one.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENAMETOOLONG, ENOSPC
 from pathlib import Path
 from threading import get_ident
@@ -48,6 +51,20 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode())
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder if it exists. Of a link to a folder only the link is removed.
+
+    It is first renamed to ``.NAME.deleted``. What a kill leaves is removed by the next call for a folder beside it.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    for leftover in folder.parent.glob(".*.deleted"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with suppress(FileNotFoundError):  # it does not exist, or another process removes leftovers
+        shutil.rmtree(folder.rename(folder.with_name(f".{folder.name}.deleted")))
 
 
 def sync(path: Path) -> None:

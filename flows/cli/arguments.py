@@ -11,7 +11,7 @@ def run_names(incomplete: str) -> list[str]:
     """Return the runs of this home that begin with a text, newest first, for completion in a shell."""
     from userrl.machine.home import runs_dir
 
-    files = sorted(runs_dir().glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    files = sorted(runs_dir().glob("[!.]*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     return [name for name in ("latest", *(file.parent.name for file in files)) if name.startswith(incomplete)]
 
 

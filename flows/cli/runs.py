@@ -163,6 +163,9 @@ def delete_run(
     target_run = find(run)
     if not yes and not typer.confirm(f"Remove {target_run.folder} with its checkpoints?"):
         raise typer.Exit(1)
+    linked = (
+        f"; its folder was a link, and {target_run.folder.resolve()} stays" if target_run.folder.is_symlink() else ""
+    )
     with alone(target_run.lock, f"Run {target_run.id}"):
         delete(target_run)
-    print(f"removed {target_run.id}; its turns stay in the warehouse")
+    print(f"removed {target_run.id}; its turns stay in the warehouse{linked}")

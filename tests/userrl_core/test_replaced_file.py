@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from userrl_core.replaced_file import replacing
+from userrl_core.replaced_file import remove_folder, replacing
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -53,3 +53,18 @@ def test_an_error_of_the_folder_names_the_file_and_not_its_draft() -> None:
     with pytest.raises(OSError, match="its folder") as caught, replacing(Path("/proc/self/comm")):
         pass
     assert caught.value.filename == f"/proc/{os.getpid()}/comm"
+
+
+def test_a_linked_folder_is_removed_by_its_link_alone(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    remove_folder(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["disk"]
+
+
+def test_a_folder_is_removed_with_what_a_killed_removal_left_beside_it(tmp_path: Path) -> None:
+    for folder in ("new/below", ".new.deleted/below", ".old.deleted/below"):
+        (tmp_path / folder).mkdir(parents=True)
+    remove_folder(tmp_path / "new")
+    remove_folder(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []

@@ -33,6 +33,7 @@ from userrl.machine.pretrained import (
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.file_lock import locked
 from userrl_core.number_format import number
+from userrl_core.replaced_file import remove_folder
 from userrl_core.training.model_files import RECORD
 from userrl_core.user_path import open_file
 
@@ -111,7 +112,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     (partial / "made").mkdir(parents=True)
     try:
         yield partial
-        shutil.rmtree(folder, ignore_errors=True)  # an incomplete or damaged one
+        remove_folder(folder)  # an incomplete or damaged one
         (partial / "made").rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

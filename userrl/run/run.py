@@ -11,7 +11,6 @@ generation (``<id>.2``, ``<id>.3`` ...). Without it the newest generation is con
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import sys
@@ -26,6 +25,7 @@ from userrl.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from userrl.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import read_json, unchanged, with_checksum, write_json
+from userrl_core.replaced_file import remove_folder
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
 from warehouse.files.runs import find_run, mark_failed, retire_run
@@ -332,7 +332,7 @@ def read_record(file: Path) -> dict[str, Any] | None:
 
 def all_runs() -> list[Run]:
     """Return every run of this home, oldest first. An unreadable folder is skipped with a warning on stderr."""
-    runs = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
+    runs = _readable(path.parent for path in sorted(runs_dir().glob("[!.]*/run.json")))
     return sorted(runs, key=lambda run: (run.info.created, run.id))
 
 
@@ -346,11 +346,11 @@ def find(text: str) -> Run:
 
 
 def delete(run: Run) -> None:
-    """Delete a run's folder: checkpoints, progress, report. Its turns stay in the warehouse, which only grows."""
-    trash = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
-    run.folder.rename(trash)
-    shutil.rmtree(trash)
+    """Delete a run's folder (of a link the link alone): checkpoints, progress, report. Its turns stay in the warehouse."""
     retire_run(warehouse_dir(), run.id)
+    for leftover in runs_dir().glob(".deleted-*"):  # of a deletion by an earlier version that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    remove_folder(run.folder)
 
 
 def _next(base: str, numbers: list[int]) -> str:

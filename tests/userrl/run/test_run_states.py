@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from curricula import Recipe
 from curricula import load as load_recipe
 from flows.cli import main as cli
+from flows.cli.arguments import run_names
 from tests.makers import raises
 from userrl.evaluation.planned import actor_of
 from userrl.machine.home import warehouse_dir
@@ -178,6 +179,43 @@ def test_a_changed_record_is_refused_as_a_recipe_too(home):
 def test_a_record_without_a_checksum_is_read_as_before(home):
     make_run(home, "a", 1)
     assert load(home / "runs" / "a").info.name == "a"
+
+
+def test_what_a_killed_deletion_left_is_no_run_and_goes_with_the_next_deletion(home):
+    make_run(home, "a", 1)
+    make_run(home, "b", 2)
+    (home / "runs" / "b").rename(home / "runs" / ".deleted-b-4242")
+    (home / "runs" / ".b.deleted").mkdir()
+    assert [run.id for run in all_runs()] == ["a"]
+    assert run_names("") == ["latest", "a"]
+    delete(find("a"))
+    assert list((home / "runs").iterdir()) == []
+
+
+def test_a_run_whose_folder_is_a_link_is_deleted_and_retired(home):
+    run = make_run(home, "a", 1)
+    register_run(home / "warehouse", "a", {"name": "a"})
+    run.folder.rename(home / "disk")
+    run.folder.symlink_to(home / "disk")
+    delete(run)
+    assert list((home / "runs").iterdir()) == []
+    assert (home / "disk" / "report.json").is_file()
+    with raises("run.no_such_run"):
+        find_run(home / "warehouse", "latest")
+
+
+def test_a_run_is_retired_before_its_folder_is_touched(home, monkeypatch):
+    run = make_run(home, "a", 1)
+    register_run(home / "warehouse", "a", {"name": "a"})
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("userrl.run.run.remove_folder", killed)
+    with pytest.raises(KeyboardInterrupt):
+        delete(run)
+    with raises("run.no_such_run"):
+        find_run(home / "warehouse", "latest")
 
 
 def test_the_newest_generation_goes_on_also_when_an_older_one_was_deleted(home):

@@ -116,6 +116,19 @@ def test_the_leftover_of_a_killed_pruning_is_removed_by_the_next_one(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
 
 
+def test_a_linked_checkpoint_is_pruned_and_replaced(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path, step)
+    for name in ("step-000001", "step-000003"):
+        (tmp_path / name).rename(tmp_path / f"disk-{name}")
+        (tmp_path / name).symlink_to(f"disk-{name}")
+    prune(tmp_path, 2, None)
+    write(tmp_path, 3, "other")
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-000002", "step-000003"]
+    assert (tmp_path / "step-000003" / "model.safetensors").read_text() == "other 3"
+    assert (tmp_path / "disk-step-000003" / "model.safetensors").read_text() == "weights 3"
+
+
 def test_a_hub_name_is_passed_to_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the processes of a run
     with raises("checkpoint.missing"):

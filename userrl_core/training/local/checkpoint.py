@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
 from userrl_core.errors import CheckpointError
-from userrl_core.replaced_file import sync
+from userrl_core.replaced_file import remove_folder, sync
 from userrl_core.training.model_files import STATE, check_hash, hash_of
 
 _NAME = re.compile(r"step-(\d{6,})")
@@ -93,8 +93,7 @@ def write_checkpoint(
     for directory in [path for path in partial.rglob("*") if path.is_dir()]:
         sync(directory)
     sync(partial)
-    if folder.exists():
-        shutil.rmtree(folder)
+    remove_folder(folder)
     partial.rename(folder)
     sync(folder.parent)
     return state
@@ -139,15 +138,10 @@ def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> 
 
 def prune(root: Path, keep: int, best: Path | None) -> list[Path]:
     """Remove all checkpoints except the newest ``keep`` and the best one. Return the removed folders."""
-    for leftover in root.glob(".step-*.deleted"):  # of a process that was killed during a removal
-        shutil.rmtree(leftover, ignore_errors=True)
     removed = []
     for _, folder in sorted(_steps(root))[:-keep]:
         if best is None or folder.resolve() != best.resolve():
-            # Renamed first: a kill while gigabytes are deleted must not leave half a checkpoint under its name.
-            renamed = folder.with_name(f".{folder.name}.deleted")
-            folder.rename(renamed)
-            shutil.rmtree(renamed)
+            remove_folder(folder)
             removed.append(folder)
     return removed
 

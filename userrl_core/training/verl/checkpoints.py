@@ -9,7 +9,6 @@ checkpoint is described.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from userrl_core.errors import CheckpointError
 from userrl_core.json_files import read_json, write_json
+from userrl_core.replaced_file import remove_folder
 from userrl_core.training.jobs import Best
 from userrl_core.training.model_files import CARD, hash_of
 from userrl_core.training.verl.machine.folding import fold_adapters
@@ -139,7 +139,7 @@ def prune(root: Path, keep: int, best: Best | None) -> None:
     folders = sorted((f for f in root.glob("global_step_*") if read_card(f)), key=lambda f: step_of(f) or 0)
     for folder in folders[:-keep]:
         if best is None or hf_folder(folder) != best.path:
-            shutil.rmtree(folder)
+            remove_folder(folder)
 
 
 def save_curriculum(folder: Path, state: Mapping[str, Any]) -> None:
