@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tests.warehouse.makers import make_task, play
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
 from warehouse import TurnLog, open_warehouse
-from warehouse.files.layout import run_folders
+from warehouse.files.layout import ARRIVING, STAGING, run_folders
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 from warehouse.upkeep.exchange.atif import trajectory
@@ -36,6 +37,7 @@ from warehouse.upkeep.exchange.conversations import (
 from warehouse.upkeep.exchange.imported import store
 from warehouse.upkeep.exchange.inspect_log import write_inspect
 from warehouse.upkeep.exchange.own_exports import bring_in, read_conversations
+from warehouse.upkeep.exchange.staging import finish
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,39 @@ def test_the_same_file_changes_nothing_and_a_broken_one_leaves_nothing(root: Pat
         with pytest.raises(ConfigError, match=re.escape(fact)):
             bring_in(tmp_path / "third", read_conversations(tmp_path / "broken"))
         assert not list((tmp_path / "third").glob("*/run=*"))
+
+
+def test_a_run_that_begins_during_an_import_of_its_id_stays(root: Path, tmp_path: Path) -> None:
+    write_messages(of(root), tmp_path / "file")
+    other = tmp_path / "other"
+
+    def read_while_it_begins() -> Iterator[ExportedConversation]:
+        for number, item in enumerate(read_conversations(tmp_path / "file")):
+            if number == 1:
+                with TurnLog.open(other, "r1") as log:
+                    play(log, [1.0])
+            yield item
+
+    with raises("import.run_exists", "Nothing was imported"):
+        bring_in(other, read_while_it_begins())
+    with open_warehouse(other) as warehouse:
+        assert warehouse.rows("SELECT count(*) AS n FROM trajectories") == [{"n": 1}]
+    with raises("import.run_exists"):
+        bring_in(other, read_conversations(tmp_path / "file"))
+
+
+def test_a_killed_import_leaves_out_a_run_that_began_since(root: Path, tmp_path: Path) -> None:
+    write_messages(of(root), tmp_path / "file")
+    other = tmp_path / "other"
+    bring_in(other, read_conversations(tmp_path / "file"), digest="d")
+    staged = other / STAGING / "run=r1"
+    (other / "runs" / "run=r1").rename(staged)
+    (other / ARRIVING).write_text("run=r1")
+    (other / "runs" / "run=r1").mkdir()
+    (other / "runs" / "run=r1" / "note").write_text("another run's")
+    finish(other)
+    assert not (other / ARRIVING).exists()
+    assert (other / "runs" / "run=r1" / "note").read_text() == "another run's"
 
 
 BRING_IN = """

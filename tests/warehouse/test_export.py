@@ -74,6 +74,18 @@ EXPORT = (
 )
 
 
+def test_a_huge_turn_does_not_overtake_the_turns_before_it(tmp_path: Path) -> None:
+    root, out = tmp_path / "warehouse", tmp_path / "out"
+    with TurnLog.open(root, "r1") as log:
+        play(log, [0.0, 0.5], end=False)
+        play(log, [1.0], step=2, text="x" * 2_200_000)  # in message, content and observation
+        export(root, str(out))
+        play(log, [0.25], step=3)
+    export(root, str(out))
+    rewards = ask(f"SELECT reward FROM read_parquet('{out}/*/turns/*/*.parquet') ORDER BY ALL")
+    assert rewards == [(0.0,), (0.25,), (0.5,), (1.0,)]
+
+
 def test_an_export_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     root, out = tmp_path / "warehouse", tmp_path / "out"
     some_run(root, "r1")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,19 @@ def test_a_gym_s_info_may_contain_itself_or_be_deep_or_have_no_text() -> None:
     assert any_text(itself) == '{"a":1,"b":["..."]}'
     assert any_text(deep) == "[" * 200 + '"..."' + "]" * 200
     assert any_text({"wall": Textless(), Textless(): 2}) == '{"wall":"(Textless)","(Textless)":2}'
+
+
+def test_a_run_whose_folder_was_removed_does_not_write_over_its_packs(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [1.0, 0.5])
+    compact(tmp_path)
+    shutil.rmtree(tmp_path / "runs" / "run=r1")
+    with raises("warehouse.damaged", "start a new run with fresh=true"):
+        TurnLog.open(tmp_path, "r1")
+    with TurnLog.open(tmp_path, "r1.2") as log:
+        play(log, [0.25])
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT run_id, reward FROM turns_all ORDER BY ALL").fetchall()[-1] == ("r1.2", 0.25)
 
 
 def test_a_huge_turn_is_logged_and_sealed(tmp_path: Path) -> None:

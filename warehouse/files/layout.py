@@ -291,6 +291,10 @@ class Manifest:
         content = orjson.dumps({"packs": self.packs}, option=orjson.OPT_INDENT_2)
         write_atomically(root / "manifest.json", stamped(content.removesuffix(b"\n}")))
 
+    def holds(self, run_id: str) -> bool:
+        """Return whether a pack has segments of the run."""
+        return any(run_id in pack["segments"] for pack in self.packs.values())
+
     def pack_of(self, segment: Segment) -> str | None:
         """Return the pack with the segment, or None."""
         for name, pack in self.packs.items():

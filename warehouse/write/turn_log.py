@@ -27,7 +27,7 @@ from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, T
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
 from warehouse.files.checksum import stamped
-from warehouse.files.layout import LIVE_LINE_BYTES, claim, run_dir
+from warehouse.files.layout import LIVE_LINE_BYTES, Manifest, claim, run_dir
 from warehouse.files.runs import register_run
 from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
@@ -81,8 +81,15 @@ class TurnLog:
         LogError.
         """
         root = Path(root)
-        row = register_run(root, run_id, run_fields)
         run = run_dir(root, run_id)
+        if not run.exists() and Manifest.read(root).holds(run_id):
+            # Its writers would begin at 1 again, and readers would take their rows for those of the packs.
+            raise LogError(
+                "warehouse.damaged",
+                f"The folder {run} was removed, and packs still have turns of run {run_id}. Restore it from a copy, or "
+                "start a new run with fresh=true.",
+            )
+        row = register_run(root, run_id, run_fields)
         try:
             if join is None:
                 join = claim(run / "incarnations")

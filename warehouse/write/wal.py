@@ -141,6 +141,13 @@ class WriteAheadLog:
         return Segment(self._run_id, table, self._writer, number)
 
     def _append_sealed(self, table: str, lines: bytes) -> None:
+        # After all earlier rows: an export takes what follows a writer's last exported row.
+        while self._failure is None and (table in self._open or self._full):
+            if table in self._open:
+                self._roll(table, wait=False)
+            self._room.wait()
+        if self._failure is not None:
+            self._refuse()
         try:
             seal(lines, sealed_path(self._run, self._segment(table)), table)
         except Exception as error:  # noqa: BLE001 (raised to the caller as LogError)

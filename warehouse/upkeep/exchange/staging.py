@@ -6,13 +6,14 @@ several runs either all or none.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from userrl_core.errors import LogError
+from userrl_core.errors import ConfigError, LogError
 from userrl_core.file_lock import locked
 from userrl_core.replaced_file import sync
 from warehouse.files.layout import ARRIVING, STAGING, arriving, write_atomically
@@ -33,6 +34,12 @@ def staging(root: Path) -> Iterator[Path]:
             folders = sorted(staging_folder.glob("run=*"))
             for folder in folders:
                 sync(folder)
+            for folder in folders:
+                # A run of this id may have begun since its first conversation was read.
+                if (target := root / "runs" / folder.name).is_dir() and any(target.iterdir()):
+                    raise ConfigError(
+                        "import.run_exists", f"The folder {target} is already there. Nothing was imported."
+                    )
             if folders:
                 write_atomically(root / ARRIVING, "\n".join(folder.name for folder in folders).encode())
                 _move(root)
@@ -60,7 +67,13 @@ def _move(root: Path) -> None:
     runs.mkdir(parents=True, exist_ok=True)
     for name in sorted(arriving(root)):
         if (root / STAGING / name).exists():
-            (root / STAGING / name).rename(runs / name)
+            try:
+                (root / STAGING / name).rename(runs / name)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                # The run that began here at this moment stays, and the copy goes: otherwise no reader would see either.
+                print(f"{name} was not imported: a run of this id began here", file=sys.stderr)
     sync(runs)
     (root / ARRIVING).unlink(missing_ok=True)
     sync(root / STAGING)
