@@ -16,12 +16,14 @@ from userrl_core.seeding import content_hash
 
 @dataclass(slots=True)
 class Chat:
-    """A divided chat. unread: number of parts by kind, and of fields by name, that have no stored form. silent: that its
-    messages have no words, and where these may be; else "".
+    """A divided chat. turns_of: the turns that each message became, by its place. Most become one or none.
+    unread: number of parts by kind, and of fields by name, that have no stored form. silent: that its messages have no
+    words, and where these may be; else "".
     """
 
     opening: list[dict[str, str]] = field(default_factory=list)
     turns: list[ForeignTurn] = field(default_factory=list)
+    turns_of: list[range] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
     silent: str = ""
 
@@ -53,6 +55,7 @@ def divided(messages: Sequence[Any], where: str, *, prompt: int = 0, read: Colle
                 replies.append((_speaker(message.role, source), message.spoken))
             else:
                 chat.opening.append({"role": message.role, "content": message.spoken, **_name(source)})
+        chat.turns_of.append(range(turns, len(chat.turns)))
         _keep_other_fields(chat, chat.turns[turns:], source, read)
     _observe(chat, replies)
     if silent and (names := sorted({key for item in messages for key in item if not is_read(key, item[key])})):

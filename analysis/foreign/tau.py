@@ -195,7 +195,7 @@ def _simulation(
         file=about.facts,
     )
     conversation.keep(other_fields(row, SIMULATION))
-    _usage(conversation, flat, row, about)
+    _usage(conversation, flat, chat.turns_of, row, about)
     return conversation
 
 
@@ -206,12 +206,17 @@ def _parts(message: Any, where: str) -> list[Any]:
     return [message]
 
 
-def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[str, Any], about: _About) -> None:
+def _usage(
+    conversation: ForeignConversation,
+    messages: list[Any],
+    turns_of: list[range],
+    row: Mapping[str, Any],
+    about: _About,
+) -> None:
     """Store tokens and cost by message; a role's cost without messages that have one is stored once."""
-    where, unread, turn, priced = conversation.where, conversation.unread, -1, set()
-    for message in messages:
+    where, unread, priced = conversation.where, conversation.unread, set()
+    for message, indices in zip(messages, turns_of, strict=True):
         role = message["role"]
-        turn += role == "assistant"
         if role not in ("assistant", "user"):
             conversation.count(given(message, MESSAGE), (), "")
             continue
@@ -221,15 +226,17 @@ def _usage(conversation: ForeignConversation, messages: list[Any], row: Mapping[
         completion = count(usage.get("completion_tokens"), where, "usage.completion_tokens", unread)
         seconds = number(message.get("generation_time_seconds"), where, "generation_time_seconds", unread)
         price = number(message.get("cost"), where, "cost", unread)
-        if role == "assistant":
-            at = conversation.turns[turn]
-            at.prompt_tokens, at.completion_tokens, at.seconds = prompt, completion, seconds
+        turn = conversation.turns[indices.start] if indices else None
+        if turn is not None:
+            turn.prompt_tokens, turn.completion_tokens, turn.seconds = prompt, completion, seconds
         if prompt is None and completion is None and price is None and (role == "assistant" or seconds is None):
             continue
         side = "policy" if role == "assistant" else "user"
         if price is not None:
             priced.add(side)
-        calls = conversation.turns[turn].calls if turn >= 0 else conversation.calls
+        if role == "user" and indices.start:  # the answer to the turn before
+            turn = conversation.turns[indices.start - 1]
+        calls = conversation.calls if turn is None else turn.calls
         calls.append(
             ForeignCall(side, about.agent if side == "policy" else about.user, prompt, completion, seconds, price)
         )

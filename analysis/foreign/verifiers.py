@@ -137,7 +137,8 @@ def _messages(value: Any, role: str, where: str, name: str) -> list[Any]:
 
 def _turn_rewards(chat: Chat, steps: Any, where: str) -> None:
     """Store the rewards of the steps with the turns, where every turn has a step with a reward."""
-    if not isinstance(steps, list) or len(steps) != len(chat.turns):
+    single = all(len(turns) <= 1 for turns in chat.turns_of)  # else turns and steps are not the same messages
+    if not isinstance(steps, list) or not single or len(steps) != len(chat.turns):
         return
     rewards = [reward_number(step.get("reward"), where, "reward") if isinstance(step, dict) else None for step in steps]
     if all(reward is not None for reward in rewards):
@@ -187,13 +188,12 @@ def _trace(where: str, row: Mapping[str, Any], env: str) -> ForeignConversation:
         conversation.count(nodes[node_index], ("message", "parent", "sampled"), "node.")
     conversation.unread.update({"message of another branch": len(nodes) - len(path)})
     calls = sequence(row.get("calls"), where, "calls")
-    _calls(conversation, calls, [node_index for node_index in path[prompt:] if _role(nodes[node_index]) == "assistant"])
+    _calls(
+        conversation,
+        calls,
+        {node_index: turns[0] for node_index, turns in zip(path, chat.turns_of, strict=True) if turns},
+    )
     return conversation
-
-
-def _role(node: Mapping[str, Any]) -> Any:
-    message = node.get("message")
-    return message.get("role") if isinstance(message, dict) else None
 
 
 def _main_branch(nodes: list[dict[str, Any]], where: str) -> list[int]:
@@ -229,10 +229,9 @@ def _model(row: Mapping[str, Any], where: str) -> str:
     return name_of(model.get("name") if isinstance(model, dict) else model)
 
 
-def _calls(conversation: ForeignConversation, calls: list[Any], node_indices: list[int]) -> None:
-    """Store each model call with the turn of its node. node_indices: the node of each turn."""
-    where, turn_of = conversation.where, {node_index: turn for turn, node_index in enumerate(node_indices)}
-    unread = conversation.unread
+def _calls(conversation: ForeignConversation, calls: list[Any], turn_of: Mapping[int, int]) -> None:
+    """Store each model call with the turn of its node. turn_of: the first turn of each node that has one."""
+    where, unread = conversation.where, conversation.unread
     for item in calls:
         call = mapping(item, where, "a call")
         usage = mapping(call.get("usage") or {}, where, "usage")

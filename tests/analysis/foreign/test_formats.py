@@ -198,6 +198,51 @@ def test_verifiers_traces_follow_the_last_branch() -> None:
     assert [call.completion_tokens for call in right.calls] == [4]  # of the dropped branch
 
 
+SEARCHED = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "a"},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": "r"},
+        {"type": "text", "text": "b"},
+    ],
+}
+"""Two turns: Anthropic stores the result of a server's tool in the agent's message."""
+RESULT_ALONE = {"role": "assistant", "content": [{"type": "web_search_tool_result", "content": "r"}]}
+"""No turn."""
+
+
+def test_tokens_of_a_message_of_several_turns_or_none_are_stored_with_its_first_turn_or_none(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": "q"}
+    messages = [RESULT_ALONE, asked, SEARCHED, asked, {"role": "assistant", "content": "last"}]
+    tokens = [(5, 6), None, (1, 2), (3, 4), (10, 20)]
+    usages = [pair and {"prompt_tokens": pair[0], "completion_tokens": pair[1]} for pair in tokens]
+    nodes = [{"message": message, "parent": at - 1 if at else None} for at, message in enumerate(messages)]
+    calls = [{"node": at, "model": "m", "usage": usage} for at, usage in enumerate(usages) if usage]
+    trace = {"nodes": [node | {"sampled": True} for node in nodes], "calls": calls, "rewards": {"r": 1}}
+    used = [message | {"usage": usage} for message, usage in zip(messages, usages, strict=True)]
+    simulation = {"task_id": "1", "messages": used, "reward_info": {"reward": 1}}
+    document = {"info": {}, "tasks": [], "simulations": [simulation]}
+    (traced,), (simulated,) = read(written(tmp_path / "a", trace)), read(written(tmp_path / "b", document))
+    for item in (traced, simulated):
+        assert [(turn.message.partition("\n")[0], turn.prompt_tokens) for turn in item.turns] == [
+            ("a", 1),
+            ("b", None),
+            ("last", 10),
+        ]
+    read_tokens = [[call.prompt_tokens for call in turn.calls] for turn in simulated.turns]
+    assert (read_tokens, [call.prompt_tokens for call in simulated.calls]) == ([[1], [3], [10]], [5])
+    read_tokens = [[call.prompt_tokens for call in turn.calls] for turn in traced.turns]
+    assert (read_tokens, [call.prompt_tokens for call in traced.calls]) == ([[1], [], [10]], [5, 3])
+
+
+def test_rewards_of_steps_are_not_stored_where_a_message_is_several_turns(tmp_path: Path) -> None:
+    steps = [{"reward": 0.5}, {"reward": 0.5}]
+    row = {"prompt": "q", "completion": [RESULT_ALONE, SEARCHED], "reward": 1, "trajectory": steps}
+    (item,) = read(written(tmp_path / "results.jsonl", row))
+    assert [turn.reward for turn in item.turns] == [None, None]
+
+
 def test_nemo_gym_joins_items_to_messages() -> None:
     right, wrong = read("nemo_gym.jsonl")
     assert [(item.task_id, item.attempt, item.score) for item in (right, wrong)] == [("0", 0, 1.0), ("0", 1, 0.0)]
