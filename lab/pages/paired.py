@@ -39,10 +39,20 @@ def rewrite(folder: Path, script: str, lines: Sequence[str], drawn: Sequence[Pan
 
 
 def with_runs(plan: Mapping[str, Any], rows: Rows) -> tuple[list[str], str]:
-    """Return the families of a plan that have runs, and a sentence about the others."""
-    families = [name for name in plan["families"] if any(row["family"] == name for row in rows)]
-    without = [name for name in plan["families"] if name not in families]
-    return families, f"Families without runs: {', '.join(without) or 'none'}."
+    """Return the families of a plan that have all of their runs, and a sentence about the others.
+
+    A family in work is in no table: to look before the last run could decide when to stop.
+    """
+    planned = sum(len(block["arms"]) * block["seeds"] for block in plan.get("blocks", {}).values())
+    played = {
+        name: {(row.get("reward"), row["arm"], row["seed"]) for row in rows if row["family"] == name}
+        for name in plan["families"]
+    }
+    families = [name for name, runs in played.items() if runs and len(runs) >= planned]
+    without = [name for name, runs in played.items() if not runs]
+    begun = [f"{name} ({len(runs)} of {planned})" for name, runs in played.items() if 0 < len(runs) < planned]
+    sentence = f"Families without runs: {', '.join(without) or 'none'}."
+    return families, sentence + (f" In work, with their runs so far: {', '.join(begun)}." if begun else "")
 
 
 def together(families: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -68,6 +68,14 @@ def test_families_are_taken_together_where_there_are_several() -> None:
     ]  # fmt: skip
 
 
+def test_a_family_in_work_is_named_with_its_runs_and_is_in_no_table() -> None:
+    plan = {"families": {"wish": {}, "errand": {}}, "blocks": {"all": {"arms": ["a", "b"], "seeds": 2}}}
+    rows = [{"family": "wish", "reward": "dense", "arm": arm, "seed": seed} for arm in "ab" for seed in (1, 2)]
+    assert paired.with_runs(plan, rows) == (["wish"], "Families without runs: errand.")
+    sentence = "Families without runs: errand. In work, with their runs so far: wish (3 of 4)."
+    assert paired.with_runs(plan, rows[:3]) == ([], sentence)
+
+
 def test_a_mean_over_budgets_has_the_seeds_that_all_of_them_have() -> None:
     assert paired.mean_of([{1: 0.2, 2: 0.4, 3: 0.6}, {2: 0.8, 3: 0.2}]) == {
         2: pytest.approx(0.6),
