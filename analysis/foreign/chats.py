@@ -35,6 +35,7 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
     field = "score" if row.get("score") is not None else "reward"
     score, reason = scored(row.get(field), where, "score")
     usage = mapping(row.get("usage") or {}, where, "usage")
+    texts = [key for key, value in other_fields(row, ROW).items() if isinstance(value, str | list | dict)]
     conversation = ForeignConversation(
         where,
         "chat",
@@ -49,6 +50,7 @@ def _conversation(where: str, row: Mapping[str, Any], messages: list[Any]) -> Fo
         completion_tokens=_tokens(usage, ("completion_tokens", "output_tokens"), where, chat.unread),
         unread=chat.unread,
         silent=chat.silent,
+        elsewhere=texts,
     )
     conversation.keep(other_fields(row, ROW - {"reward"} | {field}), **{field: row.get(field)})
     conversation.count(usage, USAGE, "usage.")

@@ -60,8 +60,9 @@ class ForeignConversation:
     describes it; its hash is the task's version. policy: the agent's model, "" where the file does not name it. score:
     None where the file has no score. info: further facts, stored with the last turn. prompt_tokens,
     completion_tokens, seconds: sums that the file gives; None uses the sums over turns, if all turns have them. unread:
-    number of parts and fields, by name, that are not stored. silent: that no message has words; else "". file: what
-    the file says of all its conversations, complete when the last one has been read.
+    number of parts and fields, by name, that are not stored. silent: that no message has words; else "".
+    elsewhere: further fields that may hold the agent's words. file: what the file says of all its conversations, complete
+    when the last one has been read.
     """
 
     where: str
@@ -84,6 +85,7 @@ class ForeignConversation:
     calls: list[ForeignCall] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
     silent: str = ""
+    elsewhere: Collection[str] = ()
     file: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,11 +97,16 @@ class ForeignConversation:
 
     @property
     def misread(self) -> str:
-        """Why a conversation without the agent's turns may be one with them: it has roles that we do not know; else ""."""
+        """Why a conversation without the agent's turns may be one with them: it has roles that we do not know, or other
+        fields; else "".
+        """
         roles = dict.fromkeys(message["role"] for message in self.opening if message["role"] not in ROLES)
-        if self.turns or not roles:
+        if self.turns or not self.opening or not (roles or self.elsewhere):
             return ""
-        return f"no message has the role assistant, and other roles are unknown: {', '.join(roles)}"
+        problem = f"and other roles are unknown: {', '.join(roles)}"
+        if not roles:
+            problem = f"but there are other fields: {', '.join(self.elsewhere)}"
+        return f"no message has the role assistant, {problem}"
 
     @property
     def ending(self) -> str:

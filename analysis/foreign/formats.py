@@ -92,7 +92,7 @@ def recognised(path: Path, format: str = AUTO) -> str:
 
 def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
     """Yield the conversations of a file in this format. Raises ConfigError at the first problem, and at the end of a file
-    without a conversation, without words, or without a turn where roles are unknown.
+    without a conversation, without words, or without a turn where roles are unknown or other fields may hold the turns.
     """
     first, silent, turns, misread = None, True, 0, None
     try:
@@ -109,7 +109,9 @@ def conversations(path: Path, format: str) -> Iterator[ForeignConversation]:
     if silent:
         broken(first.where, first.silent)
     if misread and not turns:
-        broken(misread.where, f"{misread.misread}. Use {', '.join(ROLES)}")
+        broken(
+            misread.where, f"{misread.misread}. The agent's messages have the role assistant; use {', '.join(ROLES)}"
+        )
 
 
 def _from_start(start: bytes) -> str | None:

@@ -27,9 +27,10 @@ WORDS: Mapping[str, float] = {
 LIMITS: Mapping[str, str] = {"message": "horizon", "turn": "horizon", "token": "length", "context": "length"}
 """Our stop reasons for Inspect's limits; every other limit is an error."""
 SAMPLE = ("id", "epoch", "input", "target", "messages", "scores", "model_usage", "working_time", "attachments")
-"""The fields of a sample that are read by name. The others are stored as they are, but for those of `LARGE`."""
-LARGE = ("events", "output")
+"""The fields of a sample that are read by name. The others are stored as they are, but for those of `REPEATED`."""
+LARGE = ("events",)
 """What a sample repeats: its messages once more, call by call. It may be far larger than the messages."""
+REPEATED = (*LARGE, "output")
 USAGE = frozenset(
     (
         *("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
@@ -127,7 +128,7 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     chat = divided(messages, where, prompt=prompt)
     scores = mapping(row.get("scores") or {}, where, "scores")
     score, unscored = _score(next(iter(scores.values()), None), where)
-    error, limit = row.get("error"), row.get("limit")
+    error, limit, output = row.get("error"), row.get("limit"), row.get("output")
     reason = "error" if error else ENDED
     if isinstance(limit, dict):
         reason = LIMITS.get(name_of(limit.get("type")), "error")
@@ -150,10 +151,11 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
         info={"scores": scores} if scores else {},
         unread=chat.unread,
         silent=chat.silent,
+        elsewhere=["output"] * (isinstance(output, dict) and bool(output.get("choices"))),
         file=about.facts,
     )
-    conversation.keep(other_fields(row, (*SAMPLE, *LARGE)))
-    conversation.unread.update(f"field {key}" for key in LARGE if row.get(key))
+    conversation.keep(other_fields(row, (*SAMPLE, *REPEATED)))
+    conversation.unread.update(f"field {key}" for key in REPEATED if row.get(key))
     _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
     return conversation
 

@@ -97,9 +97,7 @@ def test_training_counts_fields_of_a_row_and_refuses_a_mark_for_a_whole_chat(tmp
 
 def test_fields_of_a_conversation_without_a_turn_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
-    (run,) = userrl.import_logs(
-        written(tmp_path / "chats.jsonl", {"messages": [ASKED], "score": 1, "annotator": "bob"})
-    )
+    (run,) = userrl.import_logs(written(tmp_path / "chats.jsonl", {"messages": [ASKED], "score": 1, "annotator": 7}))
     assert run.not_stored == {"field annotator": 1}
 
 
@@ -187,6 +185,31 @@ def test_one_chat_of_unknown_roles_among_others_has_no_score(tmp_path: Path) -> 
         None,
         "no message has the role assistant, and other roles are unknown: human, ai",
     )
+
+
+REPLY = {"choices": [{"message": SAID}]}
+
+
+@pytest.mark.parametrize("row", [{"messages": [ASKED], **REPLY}, {"messages": [ASKED], "response": "Yes?"}])
+def test_a_chat_whose_reply_may_be_in_another_field_has_no_score(tmp_path: Path, row: dict[str, Any]) -> None:
+    reason = f"no message has the role assistant, but there are other fields: {[*row][1]}"
+    row = row | {"reward": 1}
+    _, chat = read(written(tmp_path / "chats.jsonl", {"messages": TALK, "score": 1}, row))
+    assert (chat.score, chat.reject_reason) == (None, reason)
+    with raises("import.broken_file", f"line 1: {reason}. The agent's messages have the role assistant"):
+        read(written(tmp_path / "chats.jsonl", row, {"messages": [ASKED]}))
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": [ASKED], "reward": 0, "seconds": 3}))
+    assert (chat.score, chat.turns) == (0, [])  # an attempt at which the agent says nothing
+
+
+@pytest.mark.parametrize(("output", "score"), [(REPLY, None), ({"choices": []}, 1)])
+def test_a_sample_whose_reply_is_in_its_output_alone_has_no_score(
+    tmp_path: Path, output: dict[str, Any], score: int | None
+) -> None:
+    sample = {"id": 1, "messages": [ASKED], "output": output, "scores": {"s": {"value": "C"}}}
+    talk = {"id": 2, "messages": TALK, "scores": {"s": {"value": "C"}}}
+    path = written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": [talk, sample]})
+    assert [chat.score for chat in read(path)] == [1, score]
 
 
 @pytest.mark.parametrize("mark", [{"finish_reason": "error"}, {"timestamp": 3}])
