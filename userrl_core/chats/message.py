@@ -38,10 +38,12 @@ OUTPUTS = ("content", "output", "result", "response")
 RESULT = frozenset((*IDS, *NAMES, *OUTPUTS))
 """The fields of parts, of calls and of tool results that are read, and the ids that only connect them."""
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "content"),
+    "text": ("text", "content", "value"),
+    "error-text": ("value",),
+    "execution-denied": ("reason",),
     **dict.fromkeys(("reasoning", "thinking"), ("thinking", "reasoning", "text", "content")),
 }
-"""The keys of a part's words, by its kind. Other kinds have `text` or `refusal`."""
+"""The keys of a part's words, by its kind. Other kinds have `text` or `refusal`. The AI SDK wraps a tool's result in one."""
 TEXTS = frozenset((*REASONING, "refusal", "name"))
 """Fields that are read where they are text. A recording (``audio``) is read where it is an object."""
 
@@ -145,7 +147,7 @@ def _plain(
 def _refuse_parts(part: ChatMessage, message: Mapping[str, Any], location: str) -> None:
     """Raise BrokenFile for a message that has no text, or parts that no model of ours reads."""
     if part.unread:
-        broken(location, f"it has a part of kind {next(iter(part.unread))}, which is not text. Remove it")
+        broken(location, f"it has a part of kind {next(iter(part.unread))} without a text that is read. Remove it")
     content = message.get("content")
     empty = content in (None, []) and not part.reply and part.role != "tool"
     if empty or not (content is None or isinstance(content, str | list) or _is_part(content)):
@@ -175,6 +177,8 @@ def _unread(message: Mapping[str, Any], role: str) -> Iterator[str]:
 def _parts(content: Any) -> list[Any]:
     if content is None:
         return []
+    if isinstance(content, dict) and content.get("type") == "content" and isinstance(content.get("value"), list):
+        content = content["value"]  # a result of the AI SDK
     if isinstance(content, list):
         return content
     return [content] if isinstance(content, str) or _is_part(content) else [compact_json(content)]
@@ -215,7 +219,7 @@ def _read_part(message: ChatMessage, part: Any) -> None:
             (key for key, value in part.items() if isinstance(value, dict)), "part"
         )
         key = next((key for key in WORDS.get(kind, ("text", "refusal")) if isinstance(part.get(key), str)), None)
-        if kind == "json" and key is None:  # a result of Bedrock or of the AI SDK
+        if kind in ("json", "error-json") and key is None:  # a result of Bedrock or of the AI SDK
             key = "json" if "json" in part else "value"
             _add(message, compact_json(part.get(key)))
         elif key is None:

@@ -329,6 +329,34 @@ def test_a_chat_with_its_words_under_another_key_is_refused(tmp_path: Path, key:
         read(written(tmp_path / "chats.jsonl", {"messages": messages}))
 
 
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ({"type": "text", "value": "sun"}, "sun"),
+        ({"type": "json", "value": {"sky": "sun"}}, '{"sky":"sun"}'),
+        ({"type": "error-text", "value": "no sky"}, "no sky"),
+        ({"type": "error-json", "value": {"code": 3}}, '{"code":3}'),
+        ({"type": "execution-denied", "reason": "too late"}, "too late"),
+        (
+            {"type": "content", "value": [{"type": "text", "text": "sun"}, {"type": "text", "text": "rain"}]},
+            "sun\nrain",
+        ),
+    ],
+)
+def test_every_result_of_the_ai_sdk_is_imported_and_trained_on(tmp_path: Path, output: Any, text: str) -> None:
+    result = {"type": "tool-result", "toolCallId": "t", "toolName": "look", "output": output}
+    call = {"type": "tool-call", "toolCallId": "t", "toolName": "look", "input": {}}
+    messages = [QUESTION, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": messages}))
+    assert (chat.turns[0].observation, chat.unread) == (text, {})
+    assert model_messages(messages, "x")[2] == {"role": "tool", "content": text}
+
+
+def test_a_part_of_text_without_its_text_is_refused_by_a_true_sentence() -> None:
+    with raises("import.broken_file", "it has a part of kind text without a text that is read. Remove it."):
+        model_messages([{"role": "user", "content": [{"type": "text", "words": "sun"}]}], "x")
+
+
 @pytest.mark.parametrize("content", [None, "", []])
 def test_parts_beside_an_empty_content_are_read(content: object) -> None:
     parts = [{"type": "text", "text": "Let me ask."}]
