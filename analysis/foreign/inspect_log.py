@@ -6,6 +6,7 @@ I and N as 1, .5, 0 and 0. All scores are stored with the last turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from userrl_core.chats.values import broken, compact_json, count, mapping, name_
 
 HEADERS = ("header.json", "_journal/start.json")
 """The members that describe an evaluation: of a finished one, and of one that was cut off."""
+REDUCTIONS = "reductions.json"
+SUMMARIES = ("summaries.json", "_journal/")
+"""How the names of members begin that repeat the samples."""
 WORDS: Mapping[str, float] = {
     **dict.fromkeys(("C", "yes", "true"), 1.0),
     "P": 0.5,
@@ -59,10 +63,20 @@ def _archive(path: Path) -> Iterator[ForeignConversation]:
                 "it is not a log of Inspect, because it has no header.json; if it is an archive of logs, unpack it",
             )
         facts = _needed(archive.stream(name), ())
+        if REDUCTIONS in archive.names:
+            stream = archive.stream(REDUCTIONS)
+            facts["reductions"] = stream.counted()
+            stream.finish()
         about = _Evaluation(facts, str(path))
-        for name in archive.names:
-            if name.startswith("samples/") and name.endswith(".json"):
-                yield _sample(f"{path}, member {name}", _needed(archive.stream(name)), about)
+        samples = [name for name in archive.names if name.startswith("samples/") and name.endswith(".json")]
+        read = {*samples, HEADERS[0], REDUCTIONS}
+        others = [name for name in archive.names if name not in read and not name.startswith(SUMMARIES)]
+        unread = Counter(f"member {name}" for name in others if not name.endswith("/"))
+        for name in samples:
+            sample = _sample(f"{path}, member {name}", _needed(archive.stream(name)), about)
+            sample.unread.update(unread)
+            unread.clear()
+            yield sample
     finally:
         archive.close()
 
@@ -121,7 +135,9 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     if "id" not in row:
         broken(where, "a sample needs 'id'")
     attachments = mapping(row.get("attachments") or {}, where, "attachments")
-    messages = [_attached(message, attachments) for message in sequence(row.get("messages"), where, "messages")]
+    messages = [
+        _with_error(_attached(message, attachments)) for message in sequence(row.get("messages"), where, "messages")
+    ]
     task_input = _attached(row.get("input"), attachments)
     # Few-shot examples in the input have the assistant's role and were not written by the model.
     prompt = len(task_input) if isinstance(task_input, list) else 0
@@ -158,6 +174,17 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     conversation.unread.update(f"field {key}" for key in REPEATED if row.get(key))
     _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
     return conversation
+
+
+def _with_error(message: Any) -> Any:
+    """Return a tool's message with the words of its error, which Inspect gives the model but keeps beside the content."""
+    error = message.get("error") if isinstance(message, dict) and message.get("role") == "tool" else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return message
+    content = message.get("content") or []
+    parts = content if isinstance(content, list) else [content]
+    others = {f"error.{key}": value for key, value in error.items() if key != "message"}
+    return {**message, "error": None, "content": [*parts, error["message"]], **others}
 
 
 def _failure(error: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,36 @@ def test_metadata_of_a_sample_is_stored_and_its_events_are_counted(tmp_path: Pat
     (chat,) = read(path)
     assert chat.info["row"] == {"metadata": {"difficulty": "hard"}, "choices": ["a", "b"], "uuid": "u"}
     assert chat.unread == {"field events": 1, "field output": 1}
+
+
+def test_the_words_of_a_tool_s_error_in_a_sample_are_its_result(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": "bash", "arguments": {}}]}
+    failed = {"role": "tool", "tool_call_id": "c", "error": {"type": "timeout", "message": "It timed out."}}
+    sample = {"id": 1, "messages": [call, failed | {"content": ""}, call, failed | {"content": "half"}, SAID]}
+    (chat,) = read(written(tmp_path / "log.json", {"eval": {"task": "t"}, "samples": [sample]}))
+    assert [turn.observation for turn in chat.turns] == ["It timed out.", "half\nIt timed out.", ""]
+    assert chat.unread == {"field error.type": 2}
+
+
+def test_every_member_of_an_archive_is_stored_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {
+        "header.json": {"eval": {"task": "t"}},
+        "reductions.json": [{"scorer": "s", "samples": []}],
+        "summaries.json": [],
+        "_journal/start.json": {"eval": {"task": "t"}},
+        "_journal/summaries/1.json": [],
+        "notes.json": {"by": "bob"},
+        "samples/plot.png": "x",
+        "samples/1_epoch_1.json": {"id": 1, "epoch": 1, "messages": TALK},
+        "samples/1_epoch_2.json": {"id": 1, "epoch": 2, "messages": TALK},
+    }
+    with zipfile.ZipFile(tmp_path / "log.eval", "w") as file:
+        for name, value in members.items():
+            file.writestr(name, json.dumps(value))
+    facts = about_file(tmp_path / "home", tmp_path / "log.eval", monkeypatch)
+    assert facts == {"eval": {"task": "t"}, "reductions": members["reductions.json"]}
+    (run,) = userrl.import_logs(tmp_path / "log.eval")
+    assert run.not_stored == {"member notes.json": 1, "member samples/plot.png": 1}
 
 
 def test_messages_of_other_branches_and_fields_of_nodes_are_counted(tmp_path: Path) -> None:
