@@ -8,14 +8,14 @@ and its machine.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, PositiveInt
 
 from curricula.merge import Layer, Merged, Rank
-from curricula.validation import validated
+from curricula.validation import block_of, validated
 from curricula.yaml_files import HERE, find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, unchanged
@@ -123,7 +123,7 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
     recipe_sources.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
     recipe_sources.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own_parts]
     if profile is not None and stem(profile) != recipe_sources.resolved_profile:
-        blocks = [_fields(part.profiles.get(stem(profile)), f"recipe {part.name}", stem(profile)) for part in parts]
+        blocks = [block_of(part.profiles.get(stem(profile)), f"recipe {part.name}", stem(profile)) for part in parts]
         chosen_gyms = _trained([*(part.values for part in own_parts), *blocks, overrides or {}])
         _add_profile(recipe_sources, profile, shipped, chosen_gyms)
     recipe_sources.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own_parts]
@@ -174,7 +174,7 @@ def _documents(name: str | Path, labels: tuple[str, ...] = ()) -> list[tuple[Pat
 
 
 def _is_shipped(path: Path) -> bool:
-    return path.resolve().parent == HERE / "recipes"
+    return path.resolve().parent in (HERE / "recipes", HERE / "profiles")
 
 
 def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
 def _parts(path: Path, document: Mapping[str, Any]) -> _RecipeFile:
     where, values = f"recipe {document['name']}", dict(document)
     cited = _cited(values.pop("sources", None), where)
-    profiles = _fields(values.pop("profiles", None), where, "profiles")
+    profiles = block_of(values.pop("profiles", None), where, "profiles")
     shipped = _is_shipped(path)
     source = str(values.get("source", "" if shipped else YOURS))
     return _RecipeFile(str(document["name"]), shipped, values, profiles, source, cited)
@@ -251,17 +251,20 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeF
     trained: gyms of mixes other than the published ones: a person's, and those that recipes have for the profile.
     """
     where, name = f"profile {stem(profile)}", stem(profile)
-    document = dict(read(find(profile, "profile")))
-    if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's
-        document = {**read(find(base, "profile")), **document}
-    document.pop("name", None)
-    source, cited = str(document.pop("source", "")), _cited(document.pop("sources", None), where)
-    tasks = _fields(document.pop("own", None), where, "own")
-    environments = _fields(document.pop("environments", None), where, "environments")
-    files.small = _small(document.pop("small", None), where)
-    layers = [Layer(where, Rank.PROFILE, document, source, cited)]
-    for values in _tasks_of(tasks, environments, shipped, trained, where):
-        layers.append(Layer(where, Rank.PROFILE, values, source, cited))
+    parts = [_profile_file(profile, where)]
+    if (base := parts[0].values.pop("extends", None)) is not None:
+        own_keys = parts[0].values.keys()  # whole blocks: what a profile says replaces its base's
+        parts.insert(0, _profile_file(base, where))
+        parts[0].values = {key: value for key, value in parts[0].values.items() if key not in own_keys}
+    blocks = {key: value for part in parts for key, value in part.values.items()}
+    tasks, environments = (block_of(blocks.get(key), where, key) for key in ("own", "environments"))
+    files.small = _small(blocks.get("small"), where)
+    task_key, task_values = _tasks_of(tasks, environments, shipped, trained, where)
+    layers: list[Layer] = []
+    for part in parts:  # a base's tasks and their sizes are below the values of the profile that extends it
+        values = {key: value for key, value in part.values.items() if key not in ("own", "environments", "small")}
+        of_tasks = task_values if task_key in part.values else []
+        layers += [replace(part, values=layer_values) for layer_values in (values, *of_tasks)]
     for layer in layers:
         _check_whitelist(layer)
     layers += _for_profile(shipped, name, Rank.SHIPPED_FOR_PROFILE)
@@ -271,14 +274,22 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeF
     files.layers += layers
 
 
+def _profile_file(name: str | Path, where: str) -> Layer:
+    path = find(name, "profile")
+    values = dict(read(path))
+    values.pop("name", None)
+    cited = _cited(values.pop("sources", None), where)
+    return Layer(where, Rank.PROFILE, values, str(values.pop("source", "" if _is_shipped(path) else YOURS)), cited)
+
+
 def _tasks_of(
     profile_values: Mapping[str, Any],
     environments: Mapping[str, Any],
     shipped: Sequence[_RecipeFile],
     trained: frozenset[str],
     where: str,
-) -> list[dict[str, Any]]:
-    """Return the values for training under the profile.
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the key that holds the values for training under the profile, and these values.
 
     Its own tasks replace mixes that its model cannot handle. An environment that a recipe is about gets its small
     tier. Sizes made for the profile's own tasks apply to no other tasks.
@@ -287,13 +298,13 @@ def _tasks_of(
     replaced, gyms = frozenset(profile_values.get("in_place_of", ())), frozenset(profile_values.get("gyms", ()))
     if not recipe_gyms or set(recipe_gyms) <= gyms or (len(recipe_gyms) > 1 and set(recipe_gyms) <= replaced):
         own_values = [{key: value for key, value in profile_values.items() if key not in ("in_place_of", "sizes")}]
-        return (
-            [*own_values, dict(_fields(profile_values.get("sizes"), where, "own.sizes"))]
-            if trained <= gyms
-            else own_values
-        )
-    return [
-        dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in recipe_gyms if gym in environments
+        if trained <= gyms:
+            own_values.append(dict(block_of(profile_values.get("sizes"), where, "own.sizes")))
+        return "own", own_values
+    return "environments", [
+        dict(block_of(environments.get(gym), where, f"environments.{gym}"))
+        for gym in recipe_gyms
+        if gym in environments
     ]
 
 
@@ -322,14 +333,16 @@ def _named_gyms(shipped: Sequence[_RecipeFile]) -> tuple[str, ...]:
 
 
 def _small(block: Any, where: str) -> dict[str, Small]:
-    setups = {str(gym): _fields(setup, where, f"small.{gym}") for gym, setup in _fields(block, where, "small").items()}
+    setups = {
+        str(gym): block_of(setup, where, f"small.{gym}") for gym, setup in block_of(block, where, "small").items()
+    }
     return {gym: validated(Small, setup, f"{where}, small.{gym}") for gym, setup in setups.items()}
 
 
 def _for_profile(parts: Sequence[_RecipeFile], name: str, rank: Rank) -> list[Layer]:
     layers = []
     for part in parts:
-        block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
+        block = dict(block_of(part.profiles.get(name), f"recipe {part.name}", name))
         where = f"recipe {part.name}, for profile {name}"
         cited = _cited(block.pop("sources", None), where)
         source = "" if part.shipped else YOURS
@@ -340,19 +353,11 @@ def _for_profile(parts: Sequence[_RecipeFile], name: str, rank: Rank) -> list[La
 def _cited(value: Any, where: str) -> dict[str, str]:
     """Return the citation of each key of ``sources``. ``block.{a, b}`` names two keys of a block."""
     cited = {}
-    for key, citation in _fields(value, where, "sources").items():
+    for key, citation in block_of(value, where, "sources").items():
         block, brace, names = str(key).partition("{")
         for name in names.removesuffix("}").split(",") if brace else ("",):
             cited[block + name.strip()] = str(citation)
     return cited
-
-
-def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
-    if value is None or isinstance(value, Mapping):
-        return value or {}
-    raise ConfigError(
-        "recipe.invalid_value", f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}."
-    )
 
 
 def _schedule_kind(recipe: Sequence[_RecipeFile]) -> str | None:

@@ -10,7 +10,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from curricula.recipe import Origin, Recipe, Replaced
+from curricula.validation import block_of
 from userrl_core.errors import ConfigError
+
+
+BLOCKS = {
+    key
+    for key, info in Recipe.model_fields.items()
+    if isinstance(info.default, BaseModel) or info.default_factory is dict
+}
+"""Keys of a recipe that are always a mapping."""
 
 
 class Rank(IntEnum):
@@ -34,13 +43,20 @@ class Rank(IntEnum):
 
 @dataclass(slots=True)
 class Layer:
-    """One source of values: its label, its rank, its values, and their citations."""
+    """One source of values: its label, its rank, its values, and their citations. A block of null sets nothing.
+
+    Raises ConfigError for a block that is no mapping.
+    """
 
     where: str
     rank: Rank
     values: dict[str, Any]
     source: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A later layer's block would replace another value before the recipe is checked.
+        self.values |= {key: block_of(value, self.where, key) for key, value in self.values.items() if key in BLOCKS}
 
 
 class Merged:

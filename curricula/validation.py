@@ -28,6 +28,14 @@ def validated(kind: type[M], values: Mapping[str, Any], label: str) -> M:
     return model
 
 
+def block_of(value: object, label: str, key: str) -> Mapping[str, Any]:
+    """Return a block of a file, an empty one for null. Raises ConfigError, beginning with ``label``, where it is no mapping."""
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    sentence = f"{label[0].upper()}{label[1:]}: '{key}' must be a mapping of fields, not {_given(value)}."
+    raise ConfigError("recipe.invalid_value", sentence)
+
+
 def _config_error(error: ValidationError, sentence: str) -> ConfigError:
     """Return the error for the first problem. A validator of ours that raised an error keeps its code."""
     first = error.errors()[0]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import curricula
-from curricula.recipe import Recipe
+from curricula.recipe import Origin, Recipe
 from tests.makers import raises
 
 Write = Callable[..., Path]
@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def load(
-    name: str | Path, profile: str | None = "laptop-quick", overrides: dict[str, Any] | None = None, **rest: Any
+    name: str | Path, profile: str | Path | None = "laptop-quick", overrides: dict[str, Any] | None = None, **rest: Any
 ) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -143,6 +143,35 @@ def test_a_mix_that_the_laptop_cannot_play_is_replaced_and_listed() -> None:
     assert recipe.training_gyms == ("travel",)
     assert replaced(recipe)["stages"][3] == "profile laptop-quick"
     assert not any(row.key == "stages" for row in load("equalized-r2g", "qwen3-8b").replaced if row.by != "override")
+
+
+def test_what_a_persons_profile_says_is_above_the_tasks_and_sizes_of_the_profile_that_it_extends(write: Write) -> None:
+    profile = write("hardware: {threads: 2}", "algorithm: {lr: 0.01}", name="slow", extends="laptop")
+    recipe = load("equalized-r2g", profile)
+    assert (recipe.hardware.threads, recipe.algorithm.lr) == (2, 0.01)
+    assert (recipe.model.hidden_size, recipe.algorithm.batch, recipe.training_gyms) == (64, 16, ("errand", "wish"))
+    assert load("fixed-textcraft", profile).hardware.threads == 2
+
+
+def test_a_persons_profile_does_not_take_the_sources_of_the_profile_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "slow.yaml").write_text("extends: laptop\nmodel: {initializer_range: 0.3}\n")
+    recipe = load("equalized-r2g", tmp_path / "slow.yaml")
+    assert recipe.origin("model.initializer_range") == Origin("profile slow", "yours")
+    assert recipe.origin("demonstrations.skill").citation.startswith("ours: deliberately weak")
+
+
+@pytest.mark.parametrize(("key", "value"), [("hardware", "3"), ("algorithm", "[lr]"), ("gyms", "!!set {errand}")])
+def test_a_block_that_is_no_mapping_is_refused_where_a_later_block_would_replace_it(
+    write: Write, key: str, value: str
+) -> None:
+    with raises("recipe.invalid_value", f"Recipe mine: '{key}' must be a mapping"):
+        load(write(f"{key}: {value}"), "laptop")
+    with raises("recipe.invalid_value", f"Profile mine: '{key}' must be a mapping"):
+        load("equalized-r2g", write(f"{key}: {value}", extends="laptop"))
+
+
+def test_an_empty_block_sets_nothing(write: Write) -> None:
+    assert load(write("algorithm:", extends="rloo-textcraft"), "laptop").algorithm.name == "rloo"
 
 
 def test_epochs_count_the_tasks_that_are_there(write: Write) -> None:
