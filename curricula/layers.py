@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, PositiveInt
 
 from curricula.merge import Layer, Merged, Rank
-from curricula.validation import block_of, validated
+from curricula.validation import block_of, names_of, validated
 from curricula.yaml_files import HERE, find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, unchanged
@@ -181,7 +181,7 @@ def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...
     """Remove ``runs_on`` from the documents and return it: it says where a recipe runs and is not one of its values."""
     profiles: tuple[str, ...] = ()
     for _, document in documents:
-        profiles = tuple(document.pop("runs_on", ())) or profiles
+        profiles = names_of(document.pop("runs_on", None), f"recipe {document['name']}", "runs_on") or profiles
     return profiles
 
 

@@ -36,6 +36,15 @@ def block_of(value: object, label: str, key: str) -> Mapping[str, Any]:
     raise ConfigError("recipe.invalid_value", sentence)
 
 
+def names_of(value: object, label: str, key: str) -> tuple[str, ...]:
+    """Return a list of names of a file; a text is one name. Raises ConfigError, beginning with ``label``, for anything else."""
+    names = value if isinstance(value, list) else [] if value is None else [value]
+    if all(isinstance(name, str) for name in names):
+        return tuple(names)
+    sentence = f"{label[0].upper()}{label[1:]}: '{key}' must be a list of names, not {_given(value)}."
+    raise ConfigError("recipe.invalid_value", sentence)
+
+
 def _config_error(error: ValidationError, sentence: str) -> ConfigError:
     """Return the error for the first problem. A validator of ours that raised an error keeps its code."""
     first = error.errors()[0]

@@ -60,6 +60,14 @@ def test_a_recipe_for_the_laptop_alone_is_refused_under_another_profile():
         load("horizon-fork", "qwen3-8b")
 
 
+def test_runs_on_may_be_one_name_and_must_be_names(write):
+    with raises("profile.other_recipe", "stages for profile laptop alone, and 'h200-1' is another"):
+        load(write("extends: equalized-r2g\nruns_on: laptop\n"), "h200-1")
+    for value in ("3", "[3]", "{laptop: 1}"):
+        with raises("recipe.invalid_value", "'runs_on' must be a list of names"):
+            load(write(f"extends: equalized-r2g\nruns_on: {value}\n"), "laptop")
+
+
 @pytest.mark.parametrize("name", curricula.recipe_names())
 def test_every_recipe_names_its_source(name):
     assert len(load(name, None).source) > 3
