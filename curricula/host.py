@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from curricula.layers import recipe_profiles
-from curricula.validation import validated
+from curricula.validation import block_of, validated
 from curricula.yaml_files import find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
@@ -107,6 +107,6 @@ def needs(cluster: Cluster) -> str:
 
 def profile_cluster(name: str) -> Cluster:
     """Return the machine that a profile is made for."""
-    hardware = dict(read(find(name, "profile")).get("hardware") or {})
+    hardware = block_of(read(find(name, "profile")).get("hardware"), f"profile {name}", "hardware")
     cluster_values = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
     return validated(Cluster, cluster_values, f"profile {name}, hardware")

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field, PositiveInt
 
 from curricula.merge import Layer, Merged, Rank
+from curricula.spec import Stage
 from curricula.validation import block_of, names_of, validated
 from curricula.yaml_files import HERE, find, read, stem
 from userrl_core.errors import ConfigError
@@ -295,17 +296,14 @@ def _tasks_of(
     tier. Sizes made for the profile's own tasks apply to no other tasks.
     """
     recipe_gyms = _named_gyms(shipped)
-    replaced, gyms = frozenset(profile_values.get("in_place_of", ())), frozenset(profile_values.get("gyms", ()))
+    replaced = frozenset(names_of(profile_values.get("in_place_of"), where, "own.in_place_of"))
+    gyms = frozenset(block_of(profile_values.get("gyms"), where, "own.gyms"))
+    sizes = block_of(profile_values.get("sizes"), where, "own.sizes")
+    by_gym = {gym: block_of(values, where, f"environments.{gym}") for gym, values in environments.items()}
     if not recipe_gyms or set(recipe_gyms) <= gyms or (len(recipe_gyms) > 1 and set(recipe_gyms) <= replaced):
         own_values = [{key: value for key, value in profile_values.items() if key not in ("in_place_of", "sizes")}]
-        if trained <= gyms:
-            own_values.append(dict(block_of(profile_values.get("sizes"), where, "own.sizes")))
-        return "own", own_values
-    return "environments", [
-        dict(block_of(environments.get(gym), where, f"environments.{gym}"))
-        for gym in recipe_gyms
-        if gym in environments
-    ]
+        return "own", [*own_values, dict(sizes)] if trained <= gyms else own_values
+    return "environments", [dict(by_gym[gym]) for gym in recipe_gyms if gym in by_gym]
 
 
 def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
@@ -380,7 +378,7 @@ def _check_whitelist(layer: Layer) -> None:
         allowed = PROFILE_FIELDS[key]
         if allowed is None:
             continue
-        for inner in value or {}:
+        for inner in value:
             if inner not in allowed:
                 raise ConfigError(
                     "profile.recipe_key",
@@ -391,12 +389,17 @@ def _check_whitelist(layer: Layer) -> None:
 
 def _fit_to_schedule(layer: Layer, kind: str | None) -> None:
     """Keep the schedule kind of a recipe that has one. The profile then gives values for that kind and drops horizons."""
-    schedules = layer.values.pop("schedules", None) or {}
+    schedules = {
+        name: block_of(values, layer.where, f"schedules.{name}")
+        for name, values in block_of(layer.values.pop("schedules", None), layer.where, "schedules").items()
+    }
     if kind is None:
         return
     if kind in schedules:
         layer.values["schedule"] = {"kind": kind, **schedules[kind]}
     if layer.values.get("stages"):
+        for number, stage in enumerate(layer.values["stages"]):
+            validated(Stage, stage, f"{layer.where}, stages[{number}]")
         first, *rest = layer.values["stages"]
         unit = "tokens" if "tokens" in first else "steps"
         length = sum(int(stage.get(unit, 0)) for stage in (first, *rest))

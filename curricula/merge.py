@@ -13,7 +13,6 @@ from curricula.recipe import Origin, Recipe, Replaced
 from curricula.validation import block_of
 from userrl_core.errors import ConfigError
 
-
 BLOCKS = {
     key
     for key, info in Recipe.model_fields.items()
@@ -45,7 +44,7 @@ class Rank(IntEnum):
 class Layer:
     """One source of values: its label, its rank, its values, and their citations. A block of null sets nothing.
 
-    Raises ConfigError for a block that is no mapping.
+    Raises ConfigError for a block that is no mapping, and for stages that are no list of mappings.
     """
 
     where: str
@@ -57,6 +56,14 @@ class Layer:
     def __post_init__(self) -> None:
         # A later layer's block would replace another value before the recipe is checked.
         self.values |= {key: block_of(value, self.where, key) for key, value in self.values.items() if key in BLOCKS}
+        stages = self.values.get("stages") or []
+        if not isinstance(stages, list):
+            label = f"{self.where[0].upper()}{self.where[1:]}"
+            raise ConfigError(
+                "recipe.invalid_value", f"{label}: 'stages' must be a list of stages, not {stages!r:.200}."
+            )
+        for number, stage in enumerate(stages):
+            block_of(stage, self.where, f"stages[{number}]")
 
 
 class Merged:

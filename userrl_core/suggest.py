@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)``, or an empty string when nothing is near."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+def nearest(name: object, names: Iterable[object]) -> str:
+    """Return `` (did you mean 'x'?)``, or an empty string when nothing is near. A key of YAML need not be a text."""
+    close = difflib.get_close_matches(str(name), [*map(str, names)], n=1, cutoff=0.5)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -170,6 +170,32 @@ def test_a_block_that_is_no_mapping_is_refused_where_a_later_block_would_replace
         load("equalized-r2g", write(f"{key}: {value}", extends="laptop"))
 
 
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("stages: 3", "'stages' must be a list of stages, not 3"),
+        ("stages: {a: 1}", "'stages' must be a list of stages, not {'a': 1}"),
+        ("stages: [3]", "'stages[0]' must be a mapping"),
+        ("stages: [{steps: x, mix: {wish: 1}}]", "stages[0]: steps: input should be a valid integer"),
+        ("schedules: [scaling_inter]", "'schedules' must be a mapping"),
+        ("schedules: {scaling_inter: 3}", "'schedules.scaling_inter' must be a mapping"),
+        ("own: {gyms: 3}", "'own.gyms' must be a mapping"),
+        ("own: {in_place_of: 3}", "'own.in_place_of' must be a list of names"),
+        ("own: {sizes: 3}", "'own.sizes' must be a mapping"),
+        ("environments: {tau: 3}", "'environments.tau' must be a mapping"),
+    ],
+)
+def test_a_profile_of_another_shape_is_refused_by_its_key(write: Write, line: str, fact: str) -> None:
+    profile = write(line, extends="laptop")
+    with raises("recipe.invalid_value", f"Profile mine{'' if fact.startswith('stages') else ':'}", fact):
+        load("scaling-inter", profile)
+
+
+def test_a_key_of_a_profile_that_is_no_text_is_refused_as_unknown(write: Write) -> None:
+    with raises("profile.recipe_key", "Profile mine sets '1'"):
+        load("equalized-r2g", write("1: 2", extends="laptop"))
+
+
 def test_an_empty_block_sets_nothing(write: Write) -> None:
     assert load(write("algorithm:", extends="rloo-textcraft"), "laptop").algorithm.name == "rloo"
 
