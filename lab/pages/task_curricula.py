@@ -78,7 +78,7 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
 
 def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:
     """Yield a panel a family: the validation score by tokens of each sampler, as a mean over schedules."""
-    for family in dict.fromkeys(row["family"] for row in rows):
+    for family in with_runs(plan, rows)[0]:
         lines = [
             line(
                 sampler,

@@ -111,7 +111,7 @@ def by_arm(plan: Mapping[str, Any], rows: Rows, families: Sequence[str]) -> Iter
 def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:
     """Yield a panel a family: the score by budget of the general arms, and of each specialist at its own budget."""
     scores, special = played(rows, "score"), specialists(plan)
-    for family in dict.fromkeys(row["family"] for row in rows):
+    for family in with_runs(plan, rows)[0]:
         general = [arm for arm in plan["arms"] if arm not in special.values()]
         lines = [
             line(arm, {budget: scores.get((family, arm, budget), {}) for budget in plan["turn_budgets"]}, band=True)
