@@ -48,8 +48,8 @@ class Sink(Protocol):
     def event(self, kind: str, **fields: Any) -> None:
         """Log any other event; fields are JSON-serialisable.
 
-        ``kind="rewind", stage=..., step=s`` voids everything after step s. ``kind="replay", stage=...`` voids the
-        rejected trajectories of earlier starts of a stage.
+        ``kind="rewind", stage=..., step=s`` voids everything after step s, with ``scope="stage"`` only rows of that
+        stage. ``kind="replay", stage=...`` voids the rejected trajectories of earlier starts of a stage.
         """
 
     def checkpoint(self, record: CheckpointRecord) -> None:

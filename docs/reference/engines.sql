@@ -3,8 +3,8 @@
 -- turns, trajectories, events and runs are the exported tables, as docs/reference/engines.md reads them. The other names are views.
 
 -- name: hidden
--- Conversations that a rewind hides, and rejected ones that were played again (replay). A stage rl-2-a is of branch a, and a
--- rewind of it leaves the other branches alone.
+-- Conversations that a rewind hides, and rejected ones that were played again (replay). A rewind with scope "stage" hides those of
+-- its stage. Others also hide those of later stages. A stage rl-2-a is of branch a, and a rewind of it leaves the other branches alone.
 SELECT DISTINCT t.traj_id
 FROM (SELECT traj_id, run_id, incarnation, stage, phase, step FROM turns
       UNION ALL SELECT traj_id, run_id, incarnation, stage, phase, step FROM trajectories) t
@@ -12,7 +12,8 @@ JOIN events e ON e.run_id = t.run_id
 WHERE e.kind = 'rewind' AND t.incarnation < e.incarnation
   AND CASE WHEN e.step IS NULL THEN t.stage = e.stage
            ELSE t.step > e.step AND t.phase IN ('train', 'baseline', 'validate') AND coalesce(e.stage, '') NOT LIKE 'sft%'
-                AND t.stage LIKE concat('%', regexp_replace(coalesce(e.stage, ''), '^rl-[0-9]+', '')) END
+                AND t.stage LIKE concat('%', regexp_replace(coalesce(e.stage, ''), '^rl-[0-9]+', ''))
+                AND (t.stage = e.stage OR coalesce(e.fields, '') NOT LIKE '%"scope":"stage"%') END
 UNION DISTINCT
 SELECT t.traj_id FROM trajectories t JOIN events e ON e.run_id = t.run_id
 WHERE e.kind = 'replay' AND t.incarnation < e.incarnation AND t.stage = e.stage AND NOT t.admitted

@@ -92,6 +92,7 @@ def hidden_in_polars(frames: dict[str, Any]) -> Any:
         & pl.col("phase").is_in(["train", "baseline", "validate"])
         & ~stage.str.starts_with("sft")
         & pl.col("stage").str.ends_with(stage.str.replace(r"^rl-[0-9]+", ""))
+        & ((pl.col("stage") == stage) | ~pl.col("fields").fill_null("").str.contains('"scope":"stage"', literal=True))
     )
     restarted = pl.col("stage") == pl.col("stage_event")
     earlier = pl.col("incarnation") < pl.col("incarnation_event")

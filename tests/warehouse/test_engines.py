@@ -36,6 +36,7 @@ def two_runs(root: Path) -> None:
         with TurnLog.open(root, run) as log:
             if run == "r1":
                 log.event("rewind", stage="rl-1", step=2)
+                log.event("rewind", stage="rl-1", step=1, scope="stage")
                 log.event("rewind", stage="rl-2-a", step=1)
                 log.event("rewind", stage="sft", step=0)
                 log.event("replay", stage="rl-1")

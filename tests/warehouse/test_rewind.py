@@ -190,6 +190,25 @@ def test_a_rewind_on_a_branch_reaches_the_stages_of_that_branch_alone(tmp_path: 
         assert warehouse.sql(question.format("trajectories")).fetchall() == []
 
 
+def test_a_rewind_of_one_stage_leaves_the_stages_after_it_as_they_are(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for stage, step in (("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-3-a", 4)):
+            for phase in ("train", "validate"):
+                play(log, [1.0], step=step, stage=stage, phase=phase, credits=[1.0])  # type: ignore[arg-type]
+            log.metrics({"reward/train/mean": step}, stage=stage, step=step)
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-1", step=1, scope="stage")
+    left = [("rl-1", 1), ("rl-2", 3), ("rl-3-a", 4)]
+    with open_warehouse(tmp_path) as warehouse:
+        for table in ("trajectories", "turns", "metrics"):
+            assert warehouse.sql(f"SELECT DISTINCT stage, step FROM {table} ORDER BY ALL").fetchall() == left
+        assert warehouse.sql("SELECT count(*) FROM credits").fetchall() == [(6,)]
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-2", step=-1, scope="stage")
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT DISTINCT stage FROM turns ORDER BY 1").fetchall() == [("rl-1",), ("rl-3-a",)]
+
+
 def test_a_replay_hides_the_rejected_trajectories_of_its_stage_and_no_others(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         play(log, [0.5, None], task="t1", stage="evaluate", phase="evaluate", calls=1)

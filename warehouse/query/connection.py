@@ -406,7 +406,7 @@ class Connection:
             return self._rewinds
         self._rewinds_of = snapshot
         rows = self._con.cursor().execute(
-            "SELECT run_id, incarnation, stage, step, kind FROM store.events "
+            "SELECT run_id, incarnation, stage, step, kind, fields FROM store.events "
             f"WHERE kind IN ({', '.join(map(literal, superseded.KINDS))}) ORDER BY ALL"
         )
         rewinds, sentences = superseded.readable(rows.fetchall())

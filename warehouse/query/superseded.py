@@ -28,10 +28,17 @@ from reinforcement learning. A rewind of such a stage affects only its own rows.
 KINDS = ("rewind", "replay")
 """The kinds of events that hide rows. ``replay`` hides the rejected trajectories of a stage, which are played again."""
 
+OF_STAGE = '"scope":"stage"'
+"""The text in the fields of a rewind to a training step that hides the rows of its own stage alone. Rewinds of earlier
+versions also hide those of later stages.
+"""
+
 ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
 _PHASES = ("train", "baseline", "validate")
-_LATER = "t.step > r.step AND (r.branch IS NULL OR suffix(t.stage, r.branch))"
+_LATER = (
+    "t.step > r.step AND (r.branch IS NULL OR suffix(t.stage, r.branch)) AND (r.stage IS NULL OR t.stage = r.stage)"
+)
 _REPLAYED = """SELECT t.traj_id FROM store.trajectories t SEMI JOIN store.replayed r
 ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND t.stage = r.stage AND NOT t.admitted"""
 _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
@@ -41,7 +48,8 @@ _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.inca
 class Rewind:
     """One rewind event: hides rows of the run's incarnations below this one.
 
-    rejected_only: a replay, which hides only the rejected trajectories of its stage.
+    rejected_only: a replay, which hides only the rejected trajectories of its stage. of_stage: hides only rows of its
+    stage, where other rewinds to a step also hide those of later stages.
     """
 
     run_id: str
@@ -49,6 +57,7 @@ class Rewind:
     stage: str | None
     step: int | None
     rejected_only: bool = False
+    of_stage: bool = False
 
     @property
     def supervised(self) -> bool:
@@ -63,21 +72,23 @@ class Rewind:
 
 
 def readable(
-    rows: Iterable[tuple[str | None, int | None, str | None, int | None, str]],
+    rows: Iterable[tuple[str | None, int | None, str | None, int | None, str, str | None]],
 ) -> tuple[list[Rewind], list[str]]:
-    """Return the rewinds among event rows (run, incarnation, stage, step, kind), and a sentence about each unreadable one.
+    """Return the rewinds among event rows (run, incarnation, stage, step, kind, fields), and a sentence about each
+    unreadable one.
 
     An unreadable row does not say what it voids (a damaged line, or an earlier version's). It hides nothing.
     """
     rewinds: list[Rewind] = []
     sentences: list[str] = []
-    for run_id, incarnation, stage, step, kind in rows:
+    for run_id, incarnation, stage, step, kind, fields in rows:
         replay = kind == "replay"
         if run_id is None or incarnation is None or (stage is None and (step is None or replay)):
             which = "an unknown run" if run_id is None else f"run {run_id}"
             sentences.append(f"A {kind} of {which} (start {incarnation}) does not say what it replaces; {ADVICE}")
         else:
-            rewinds.append(Rewind(run_id, incarnation, stage, None if replay else step, replay))
+            of_stage = stage is not None and OF_STAGE in (fields or "")
+            rewinds.append(Rewind(run_id, incarnation, stage, None if replay else step, replay, of_stage))
     return rewinds, sentences
 
 
@@ -104,21 +115,26 @@ def unreadable_lines(path: Path) -> int:
         except (orjson.JSONDecodeError, AttributeError):
             count += 1
         else:
-            fields = row["run_id"], row["incarnation"], row["stage"], row["step"], row["kind"]
-            count += row["run_id"] is None or (row["kind"] in KINDS and bool(readable([fields])[1]))
+            event = row["run_id"], row["incarnation"], row["stage"], row["step"], row["kind"], row["fields"]
+            count += row["run_id"] is None or (row["kind"] in KINDS and bool(readable([event])[1]))
     return count
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
     """Return SQL that fills the tables of rewinds in `store`, and creates the views that hide rows by them."""
     to_step = [r for r in rewinds if r.step is not None]
-    rewound = [(r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if not r.supervised for p in _PHASES]
+    rewound = [
+        (r.run_id, phase, r.incarnation, r.step, r.branch, r.stage if r.of_stage else None)
+        for r in to_step
+        if not r.supervised
+        for phase in _PHASES
+    ]
     refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.supervised]
     restarted = [(r.run_id, r.stage, r.incarnation) for r in rewinds if _whole_stage(r)]
     replayed = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.rejected_only]
     statements = [
         "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER, "
-        "branch VARCHAR)",
+        "branch VARCHAR, stage VARCHAR)",
         "CREATE OR REPLACE TABLE store.refitted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER, step INTEGER)",
         "CREATE OR REPLACE TABLE store.restarted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
         "CREATE OR REPLACE TABLE store.replayed (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",

@@ -356,7 +356,7 @@ def _rewinds_of_segment(path: Path, name: str, repair: bool, report: CheckReport
         table.column(name).to_pylist() for name in ("run_id", "incarnation", "stage", "step")
     )
     rows = zip(run_ids, starts, stages, steps, kinds, strict=True)
-    bad = [row[-1] in KINDS and bool(readable([row])[1]) for row in rows]
+    bad = [row[-1] in KINDS and bool(readable([(*row, None)])[1]) for row in rows]
     if not any(bad):
         return
     if repair:

@@ -1,6 +1,7 @@
 -- The readers' views over the stored rows (schema `store`): superseded rows hidden, credits joined, latest states. A rewind
--- with a step voids train, baseline and validate rows after that step. A rewind with only a stage voids the stage. Both affect
--- only rows of earlier incarnations of the run. store.rewound and store.restarted hold them.
+-- with a step voids train, baseline and validate rows after that step: of its own stage with scope "stage", else of all stages.
+-- A rewind with only a stage voids the stage. All affect only rows of earlier incarnations of the run. store.rewound and
+-- store.restarted hold them.
 
 CREATE OR REPLACE VIEW runs AS SELECT * FROM store.runs;
 CREATE OR REPLACE VIEW trials AS SELECT * FROM store.trials;

@@ -19,8 +19,10 @@ from userrl_core.rewards import CreditConfig, turn_advantages
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob, StageResult
+from userrl_core.training.local.checkpoint import step_folder, write_checkpoint
 from userrl_core.training.local.loop import train_rl
 from userrl_core.training.local.sft import train_sft
+from userrl_core.training.local.stage.restart import Restart
 
 STAGES = ((2, 4), (4, 5))
 
@@ -215,6 +217,21 @@ def test_a_damaged_checkpoint_is_skipped_and_its_steps_are_played_again(tmp_path
     assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
     assert [kind for kind, _ in sink.events] == ["checkpoint_passed_over", "rewind"]
     assert {t.context.step for t in sink.ended} == {2}
+
+
+@pytest.mark.parametrize(("checkpoint", "last_kept"), [(True, 3), (False, -1)])
+def test_a_stage_with_a_name_that_is_done_again_leaves_the_log_of_later_stages(
+    tmp_path: Path, checkpoint: bool, last_kept: int
+) -> None:
+    job, sink = rl_job(tmp_path, tmp_path / "start", stage="rl-2", first_step=3, last_step=5), RecordingSink()
+    Restart(job, sink).rewind("rl-2", 2, finished=False)
+    assert sink.events == []
+    if checkpoint:
+        folder = step_folder(job.out_dir / "checkpoints", 3)
+        write_checkpoint(folder, lambda path: (path / "model.safetensors").touch(), stage="rl-2", step=3)
+    Restart(job, sink).rewind("rl-2", 3 if checkpoint else 2, finished=False)
+    # From its start it may begin at another step than before: the stage before it may have a limit in seconds.
+    assert sink.events == [("rewind", {"stage": "rl-2", "step": last_kept, "scope": "stage"})]
 
 
 def test_a_missing_or_incomplete_start_is_refused(tmp_path: Path, start: StageResult) -> None:

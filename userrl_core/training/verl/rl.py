@@ -290,8 +290,9 @@ class _StageStart:
         """Void the rows that an earlier start of this stage logged for steps that are played again."""
         marker = begun_marker(self.job.out_dir)
         if marker.exists():
-            validates_again = self.at == 0 and self.job.first_step == 1
-            self.sink.event("rewind", stage=self.job.stage, step=-1 if validates_again else self.at)
+            # From its start on, the stage may begin at another step than before, and validates again.
+            resumed = self.at >= self.job.first_step
+            self.sink.event("rewind", stage=self.job.stage, step=self.at if resumed else -1, scope="stage")
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
 

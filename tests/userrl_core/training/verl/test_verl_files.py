@@ -46,7 +46,7 @@ from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import _StageStart, stage_file
 from userrl_core.training.verl.sft import prepared
 from userrl_core.training.verl.step_plan import HORIZONS, Decision, decide, decided, plan_steps, tasks_by_key
-from warehouse import TurnLog
+from warehouse import TurnLog, open_warehouse
 
 STAGES = [(1, 5), (6, 10)]
 CHATS = "pkg://userrl_core.training.verl.data"
@@ -127,6 +127,20 @@ def test_a_restart_draws_for_every_step_also_one_without_a_line(tmp_path: Path) 
         (stage.folder / "steps.jsonl").write_text('{"step": 2, "success": 0.5, "tasks": {}}\n')
         stage._replay_statistics()
     assert (curriculum.at, curriculum.seen) == (2 * job.algorithm.batch, [0.5])
+
+
+@pytest.mark.parametrize(("at", "last_kept"), [(2, 2), (0, -1)])
+def test_a_stage_that_is_done_again_voids_its_own_log_and_not_that_of_later_stages(
+    tmp_path: Path, at: int, last_kept: int
+) -> None:
+    with TurnLog.open(tmp_path / "warehouse", "r1") as log:
+        stage = _StageStart(make_job(tmp_path, tmp_path / "model"), Choosing(), log, None)
+        stage.at = at
+        for _ in range(2):
+            stage._void_earlier_start()
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        events = warehouse.sql("SELECT stage, step, fields->>'scope' FROM events WHERE kind = 'rewind'").fetchall()
+    assert events == [("rl-1", last_kept, "stage")]
 
 
 def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:

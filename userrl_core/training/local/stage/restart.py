@@ -71,10 +71,15 @@ class Restart:
     def rewind(self, stage: str, step: int, *, finished: bool) -> None:
         """Void what earlier processes of this stage logged after the step that it continues from."""
         marker = begun_marker(self._job.out_dir)
-        # A finished stage only returns its result: a rewind would void the log of later stages.
+        # A finished stage only returns its result.
         if marker.exists() and not finished:
-            # The validation before a run's first step is logged at step 0 and is repeated.
-            self._sink.event("rewind", stage=stage, step=step - 1 if self.begins_run else step)
+            if self._job.stage is None:
+                # The validation before a run's first step is logged at step 0 and is repeated.
+                self._sink.event("rewind", stage=stage, step=step - 1 if self.begins_run else step)
+            else:
+                # Later stages may be reused: they void their own log where they are not. A stage from its start may
+                # begin at another step than before, so its whole log is void.
+                self._sink.event("rewind", stage=stage, step=step if self.resumed else -1, scope="stage")
         marker.touch()
 
     def save(self, state: TrainState, stage: str, score: float | None) -> None:
