@@ -2,7 +2,7 @@
 
 A killed evaluation continues. Every attempt logs which job it plays, and finished conversations of the same job are not
 repeated. A conversation that was cut off is repeated. So is a rejected one: the user or judge
-failed, and may work by now.
+failed, and may work by now. Conversations of another job, such as one with other weights, are void.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from userrl.run.fingerprint import Row
 from userrl.run.job import StageJob
 from userrl_core.records import Flag, Trajectory
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import begun_marker
 from warehouse import open_warehouse
 
 BEGUN = "evaluation"
@@ -63,11 +62,11 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
 
     Families only add conversations. So the same job with other families, or none, is also an earlier attempt.
     """
-    marker, key = begun_marker(job.folder), job.model_copy(update={"families": ()}).key
-    earlier, logged = _earlier(job, key)
-    if not logged and marker.exists() and marker.read_text() == key:
-        sink.event("rewind", stage=job.stage)  # an earlier version always started over, and did not log its job
-    marker.write_text(key)
+    key = job.model_copy(update={"families": ()}).key
+    earlier, of_this_job = _earlier(job, key)
+    if not of_this_job:
+        sink.event("rewind", stage=job.stage)
+        earlier = []
     admitted = [conversation for conversation in earlier if conversation.admitted]
     if len(admitted) < len(earlier):
         sink.event("replay", stage=job.stage)
@@ -76,22 +75,19 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
 
 
 def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
-    """Return the conversations of earlier attempts at this job, and whether one of them logged the job."""
+    """Return the stage's stored conversations, and whether all of them are of this job.
+
+    Attempts of earlier versions did not log their job, and are of another one.
+    """
     starts = """select distinct incarnation from events
                 where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
     query = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,
-                      horizon, coalesce(stop_reason = 'success', false), flags & $format > 0
-               from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
-                    and list_contains($starts, incarnation)"""
+                      horizon, coalesce(stop_reason = 'success', false), flags & $format > 0, incarnation
+               from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'"""
     with open_warehouse(job.warehouse, run=job.run_id) as warehouse:
         attempts = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
-        incarnations = [row[0] for row in attempts]
-        if not incarnations:
-            return [], False
-        rows = warehouse.sql(
-            query, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR), starts=incarnations
-        ).fetchall()
-    return [Played(*row) for row in rows], True
+        rows = warehouse.sql(query, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR)).fetchall()
+    return [Played(*row) for *row, _ in rows], {row[-1] for row in rows} <= {row[0] for row in attempts}
 
 
 def stored_protocols(job: StageJob) -> dict[tuple[str, str | None, str], Row]:
