@@ -6,6 +6,7 @@ import pytest
 
 from tests.makers import raises
 from tests.warehouse.makers import play
+from userrl_core.records import CheckpointRecord
 from warehouse import TurnLog, open_warehouse
 
 
@@ -207,6 +208,31 @@ def test_a_rewind_of_one_stage_leaves_the_stages_after_it_as_they_are(tmp_path: 
         log.event("rewind", stage="rl-2", step=-1, scope="stage")
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql("SELECT DISTINCT stage FROM turns ORDER BY 1").fetchall() == [("rl-1",), ("rl-3-a",)]
+
+
+def test_demonstrations_of_hidden_conversations_are_hidden(tmp_path: Path) -> None:
+    for start in range(2):
+        with TurnLog.open(tmp_path, "r1") as log:
+            if start:
+                log.event("rewind", stage="distill")
+            played = play(log, [1.0], stage="distill", step=0, phase="distill")
+            log.demonstrations([played.traj_id or 0])
+            play(log, [1.0], stage="evaluate", phase="evaluate", task=f"t{start}")
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT traj_id FROM demonstrations").fetchall() == [(played.traj_id,)]
+        assert warehouse.sql("SELECT DISTINCT demonstrations FROM lineage()").fetchall() == [(1,)]
+
+
+def test_a_checkpoint_that_is_logged_again_is_one(tmp_path: Path) -> None:
+    for _ in range(2):
+        with TurnLog.open(tmp_path, "r1") as log:
+            for step in (1, 2):
+                log.checkpoint(CheckpointRecord(f"c{step}", f"/step-{step}", "rl-1", step, "abc", f"c{step - 1}"))
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT checkpoint, incarnation FROM checkpoints ORDER BY 1").fetchall() == [
+            ("c1", 1),
+            ("c2", 1),
+        ]
 
 
 def test_a_replay_hides_the_rejected_trajectories_of_its_stage_and_no_others(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import userrl_core
 from userrl.machine.hashes import file_hash
@@ -32,6 +31,8 @@ from userrl_core.training.jobs import SftJob
 from userrl_core.training.local.checkpoint import read_checkpoint
 
 FOLDER = "cold-starts"
+LINKED = "linked.json"
+"""The file in a linked checkpoint with the entry that it was linked by. An interrupted stage finds it again."""
 _NO_PART_OF_TRAINING = ("traj_id", "score")
 _NO_PART_OF_WEIGHTS = {"out_dir", "chats", "checkpoint_every", "keep_checkpoints"}
 
@@ -69,8 +70,9 @@ def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], Trai
 
     with locked(index.with_suffix(".lock"), waiting):
         began, cpu = time.monotonic(), time.process_time()
-        source = link(index, job, sink)
+        link(index, job, sink)
         result = train()
+        source = read_json(result.checkpoint / LINKED)
         if source is None:
             used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
             leave(index, job, result, used)
@@ -80,14 +82,14 @@ def shared(job: StageJob, settings: SftJob, sink: Sink, train: Callable[[], Trai
     return result.model_copy(update={"shared_from": source["run"], "metrics": source["metrics"], **cost})
 
 
-def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:
-    """Link an earlier run's cold start into the job's folder, and return its entry in the index.
+def link(index: Path, job: StageJob, sink: Sink) -> None:
+    """Link an earlier run's cold start into the job's folder, with its entry in the index.
 
-    Return None without a usable one, or if the job has a checkpoint already.
+    Do nothing without a usable one, or if the job has a checkpoint already.
     """
     root, written = job.folder / "checkpoints", read_json(index)
     if written is None or any(root.glob("step-*")):
-        return None
+        return
     trained = _home(job) / written["checkpoint"]
     partial = root / f".{trained.name}.linked"
     shutil.rmtree(partial, ignore_errors=True)
@@ -96,12 +98,12 @@ def link(index: Path, job: StageJob, sink: Sink) -> dict[str, Any] | None:
         state = read_checkpoint(partial)
         if state.sha256 != written["sha256"]:
             raise CheckpointError("checkpoint.damaged", f"{trained} has other weights than it had.")
+        write_json(partial / LINKED, written)
     except (OSError, CheckpointError):
         shutil.rmtree(partial, ignore_errors=True)
-        return None
+        return
     folder = partial.rename(root / trained.name)
     sink.checkpoint(CheckpointRecord(state.id, str(folder), job.stage, state.step, state.sha256))
-    return written
 
 
 def leave(index: Path, job: StageJob, result: TrainResult, used: Mapping[str, float]) -> None:

@@ -35,7 +35,8 @@ class TensorboardRun:
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         """Log a checkpoint's path, and its validation score if it has one."""
-        writer = self._started(record.step)
+        # A stage that continues logs its checkpoint first. The numbers of that step are not repeated, and stay.
+        writer = self._started(record.step + 1)
         writer.add_text("checkpoint", record.path, record.step)
         if record.score is not None:
             writer.add_scalar("checkpoint/validation", record.score, record.step)

@@ -162,9 +162,11 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
     )
     of_shown_turns = " SEMI JOIN turns USING (traj_id, turn)" if rewound or restarted or replayed else ""
+    of_shown_trajectories = of_shown_turns and " SEMI JOIN trajectories USING (traj_id)"
     return [
         *statements,
         f"CREATE OR REPLACE VIEW metrics AS {metrics}",
+        f"CREATE OR REPLACE VIEW demonstrations AS SELECT * FROM store.demonstrations{of_shown_trajectories}",
         *(
             f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_all{of_shown_turns}"
             for name in ("credits", "judgements")

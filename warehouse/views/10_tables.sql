@@ -6,8 +6,9 @@
 CREATE OR REPLACE VIEW runs AS SELECT * FROM store.runs;
 CREATE OR REPLACE VIEW trials AS SELECT * FROM store.trials;
 CREATE OR REPLACE VIEW events AS SELECT * FROM store.events;
-CREATE OR REPLACE VIEW checkpoints AS SELECT * FROM store.checkpoints;
-CREATE OR REPLACE VIEW demonstrations AS SELECT * FROM store.demonstrations;
+CREATE OR REPLACE VIEW checkpoints AS
+    SELECT * FROM store.checkpoints
+    QUALIFY row_number() OVER (PARTITION BY run_id, checkpoint ORDER BY incarnation, writer, seq) = 1;
 CREATE OR REPLACE VIEW stages AS SELECT * FROM store.stages;
 CREATE OR REPLACE VIEW stage_status AS
     SELECT * FROM store.stages

@@ -33,6 +33,8 @@ def make_job(home: Path, **options: object) -> StageJob:
 
 def write(job: StageJob, steps: range) -> None:
     sink = open_sink(job)
+    if steps[0] > 1:
+        sink.checkpoint(CheckpointRecord("c3", "/checkpoints/step-3", "rl-1", steps[0] - 1, "abc", score=0.5))
     for step in steps:
         play(sink, [1.0], step=step)
         sink.metrics({"reward/all/mean": step / 10, "pass@k": 1.0}, stage="rl-1", step=step)

@@ -130,6 +130,17 @@ def test_the_second_run_has_the_checkpoint_and_the_cost_of_the_first(tmp_path: P
     assert (second.seconds, second.cpu_seconds) == (written["seconds"], written["cpu_seconds"])
 
 
+def test_a_run_that_was_interrupted_after_it_linked_a_cold_start_still_names_its_source(tmp_path: Path) -> None:
+    first = cold_start_of(job_of(tmp_path, "first"), "weights")
+    (index,) = (tmp_path / "cold-starts").glob("*.json")
+    entry = read_json(index)
+    second = job_of(tmp_path, "second")
+    link(index, second, Checkpoints())  # type: ignore[arg-type]
+    again = cold_start_of(second, "others")
+    assert (again.shared_from, again.metrics, again.sha256) == ("first", first.metrics, first.sha256)
+    assert read_json(index) == entry
+
+
 def without_state(source: Path, index: Path) -> None:
     (source / "state.json").write_text("{")
 
@@ -158,5 +169,6 @@ def test_a_job_with_a_checkpoint_of_its_own_continues_from_it(tmp_path: Path) ->
     own = job_of(tmp_path, "own")
     kept = trained(own, "begun")
     (index,) = (tmp_path / "cold-starts").glob("*.json")
-    assert link(index, own, Checkpoints()) is None  # type: ignore[arg-type]
+    link(index, own, sink := Checkpoints())  # type: ignore[arg-type]
+    assert sink.ids == []
     assert cold_start_of(own, "others").sha256 == kept.sha256

@@ -232,6 +232,8 @@ def test_a_stage_with_a_name_that_is_done_again_leaves_the_log_of_later_stages(
     Restart(job, sink).rewind("rl-2", 3 if checkpoint else 2, finished=False)
     # From its start it may begin at another step than before: the stage before it may have a limit in seconds.
     assert sink.events == [("rewind", {"stage": "rl-2", "step": last_kept, "scope": "stage"})]
+    # A killed start may have written the checkpoint without its row.
+    assert [record.step for record in sink.checkpoints] == [3] * checkpoint
 
 
 def test_a_missing_or_incomplete_start_is_refused(tmp_path: Path, start: StageResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,11 +70,40 @@ def test_an_interrupted_cold_start_ends_with_the_same_weights(tmp_path: Path) ->
     assert resumed.sha256 == uninterrupted.sha256
 
 
+def test_a_cold_start_without_a_checkpoint_voids_the_steps_that_it_logged(tmp_path: Path) -> None:
+    job, sink = sft_job(tmp_path), RecordingSink()
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            train_sft(job, sink, interrupt_after(1))  # type: ignore[arg-type]
+    assert sink.events == [("rewind", {"stage": "sft", "step": 0})]
+    train_sft(job, sink)
+    shutil.rmtree(job.out_dir)
+    with pytest.raises(Interrupted):
+        train_sft(job, sink, interrupt_after(1))  # type: ignore[arg-type]
+    assert sink.events == [("rewind", {"stage": "sft", "step": 0})] * 3
+
+
 def test_a_finished_cold_start_is_not_trained_again(tmp_path: Path) -> None:
     job = sft_job(tmp_path)
     first, sink = train_sft(job), RecordingSink()
     assert train_sft(job, sink).sha256 == first.sha256
     assert (sink.measured, sink.events) == ([], [])
+    assert [(record.id, record.sha256) for record in sink.checkpoints] == [(first.id, first.sha256)]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_checkpoint_is_logged_before_older_ones_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: killed() if path.name.endswith(".deleted") else None)
+    sink = RecordingSink()
+    with pytest.raises(Killed):
+        train_sft(sft_job(tmp_path, checkpoint_every=1, keep_checkpoints=1), sink)
+    assert [record.step for record in sink.checkpoints] == [1, 2]
 
 
 def test_without_a_cold_start_the_untrained_model_is_written(tmp_path: Path) -> None:

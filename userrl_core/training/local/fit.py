@@ -10,7 +10,7 @@ from pathlib import Path
 from userrl_core.records import CheckpointRecord
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import StageResult, TrainingJob
+from userrl_core.training.jobs import StageResult, TrainingJob, begun_marker
 from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
@@ -51,9 +51,13 @@ def fit(
     saved: CheckpointState | None = None
     if checkpoint is not None and state.restore(checkpoint):
         saved = read_state(checkpoint)
-        # No rewind for a finished job, which only returns its result: it would void the log of later stages.
-        if sink is not None and state.step < total:
+        _log(checkpoint, saved, sink)  # again: a killed start may have written it without its row
+    if sink is not None:
+        marker = begun_marker(job.out_dir)
+        # A finished job only returns its result. Earlier versions made no marker.
+        if (saved is not None or marker.exists()) and state.step < total:
             sink.event("rewind", stage=stage, step=state.step)
+        marker.touch()
     metrics: dict[str, float] = {}
     for number in range(1, total + 1):
         rows = next(batches)
@@ -92,10 +96,14 @@ def _save(state: TrainState, job: TrainingJob, stage: str, sink: Sink | None) ->
     root = _root(job)
     folder = step_folder(root, state.step)
     saved = write_checkpoint(folder, state.save, stage=stage, step=state.step)
+    _log(folder, saved, sink)  # before the removal of older ones, which may take long
     prune(root, job.keep_checkpoints, None)
-    if sink is not None:
-        sink.checkpoint(CheckpointRecord(saved.id, str(folder), stage, state.step, saved.sha256))
     return saved
+
+
+def _log(folder: Path, saved: CheckpointState, sink: Sink | None) -> None:
+    if sink is not None:
+        sink.checkpoint(CheckpointRecord(saved.id, str(folder), saved.stage, saved.step, saved.sha256))
 
 
 def _root(job: TrainingJob) -> Path:

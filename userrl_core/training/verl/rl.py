@@ -102,6 +102,8 @@ class _StageStart:
         self.curriculum.load_state_dict(plan.state)
         self.decides, self.chooses = plan.decided, plan.chosen
         self._replay_statistics()
+        if (card := files.read_card(self.root / f"global_step_{self.at}")) is not None:
+            self._log_checkpoint(card)  # again: a killed start may have described it without its row
         if self.at < job.last_step:
             self._void_earlier_start()
             self._prepare(plan)
@@ -214,14 +216,17 @@ class _StageStart:
         if files.weights(folder):
             card = files.describe(folder, job.stage, self.parent, score)
             self.parent = card.id
-            path = str(files.hf_folder(folder))
             self.sink.flush()
-            self.sink.checkpoint(
-                CheckpointRecord(card.id, path, card.stage, step, card.sha256, parent=card.parent, score=card.score)
-            )
+            self._log_checkpoint(card)
             files.prune(self.root, job.keep_checkpoints, self._best())
         if self.progress is not None and step > 0:
             self.progress(step, job.total_steps or job.last_step, self.metrics)
+
+    def _log_checkpoint(self, card: files.CheckpointCard) -> None:
+        path = str(files.hf_folder(self.root / f"global_step_{card.step}"))
+        self.sink.checkpoint(
+            CheckpointRecord(card.id, path, card.stage, card.step, card.sha256, card.parent, card.score)
+        )
 
     def _result(self) -> StageResult:
         """Return the last checkpoint, after checking that the stage trained all its steps."""

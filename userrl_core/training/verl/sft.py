@@ -16,7 +16,7 @@ from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
 from userrl_core.training.config import CallForm
 from userrl_core.training.finite import check_losses
-from userrl_core.training.jobs import StageResult
+from userrl_core.training.jobs import StageResult, begun_marker
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.model_files import RECORD, STATE, check_hashes, hash_of, local_folder
 from userrl_core.training.protocols import Progress
@@ -63,8 +63,11 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     numbers: dict[str, float] = {}
     reached = (files.step_of(before) or 0) if before is not None else 0
     if reached < steps:
-        if list(folder.glob("metrics-*.jsonl")):  # an earlier start logged steps that are made again
+        marker = begun_marker(job.out_dir)
+        # An earlier start logged steps that are made again. Earlier versions made no marker.
+        if marker.exists() or list(folder.glob("metrics-*.jsonl")):
             sink.event("rewind", stage=job.stage, step=reached)
+        marker.touch()
         numbers = _train(job, overrides, steps, sink, progress)
     last = files.newest(root)
     if last is None or files.step_of(last) != steps:

@@ -339,6 +339,18 @@ def test_the_best_checkpoint_and_the_newest_ones_survive_pruning(tmp_path: Path)
     assert sorted(folder.name for folder in tmp_path.glob("global_step_*")) == ["global_step_2", "global_step_4"]
 
 
+def test_the_checkpoint_that_a_stage_continues_is_logged_again(tmp_path: Path) -> None:
+    root = tmp_path / "verl" / "checkpoints"
+    card = complete(root, 2, b"a", score=0.5)
+    (root / files.TRACKER).write_text("2")
+    (root / "global_step_2" / "actor" / "model_world_size_1_rank_0.pt").touch()
+    with TurnLog.open(tmp_path / "warehouse", "r1") as log:
+        _StageStart(make_job(tmp_path, tmp_path / "model"), TwoStages(), log, None).run()
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        logged = warehouse.sql("SELECT checkpoint, path, step, score FROM checkpoints").fetchall()
+    assert logged == [(card.id, str(files.hf_folder(root / "global_step_2")), 2, 0.5)]
+
+
 def test_a_checkpoint_whose_step_was_not_logged_is_not_gone_on_from(tmp_path: Path) -> None:
     complete(tmp_path, 1, b"a")
     unlogged = tmp_path / "global_step_2" / "actor" / "huggingface"

@@ -69,7 +69,10 @@ class Restart:
             )
 
     def rewind(self, stage: str, step: int, *, finished: bool) -> None:
-        """Void what earlier processes of this stage logged after the step that it continues from."""
+        """Void what earlier processes of this stage logged after the step that it continues from.
+
+        The checkpoint that it continues from is logged again: a killed process may have written it without its row.
+        """
         marker = begun_marker(self._job.out_dir)
         # A finished stage only returns its result.
         if marker.exists() and not finished:
@@ -81,6 +84,8 @@ class Restart:
                 # begin at another step than before, so its whole log is void.
                 self._sink.event("rewind", stage=stage, step=step if self.resumed else -1, scope="stage")
         marker.touch()
+        if self.saved is not None:
+            self._log(self.start, self.saved)
 
     def save(self, state: TrainState, stage: str, score: float | None) -> None:
         """Write a checkpoint of the state. score: of its validation, None without one."""
@@ -91,10 +96,8 @@ class Restart:
         if score is not None and (self.best is None or score > self.best.score):
             # Of equal scores the earlier checkpoint stays the best one.
             self.best = Best(path=folder, id=saved.id, step=state.step, score=score)
+        self._log(folder, saved)  # before the removal of older ones, which may take long
         prune(self._root, self._job.keep_checkpoints, self.best.path if self.best else None)
-        self._sink.checkpoint(
-            CheckpointRecord(saved.id, str(folder), stage, state.step, saved.sha256, parent=self.parent, score=score)
-        )
         self.saved, self.parent = saved, saved.id
 
     def result(self, stage: str, metrics: dict[str, float]) -> StageResult:
@@ -109,6 +112,11 @@ class Restart:
             best=self.best,
             metrics=metrics,
         )
+
+    def _log(self, folder: Path, saved: CheckpointState) -> None:
+        parent, score = saved.parent, saved.score
+        record = CheckpointRecord(saved.id, str(folder), saved.stage, saved.step, saved.sha256, parent, score)
+        self._sink.checkpoint(record)
 
     def _log_skipped(self, folder: Path, reason: str) -> None:
         self._sink.event("checkpoint_passed_over", path=str(folder), reason=reason)
