@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.foreign.conversation import MESSAGE, ForeignTurn
-from userrl_core.chats.message import MARKS, ROLES, ChatMessage, is_read, read_message
+from userrl_core.chats.message import MARKS, ChatMessage, is_read, read_message
 from userrl_core.chats.order import arranged
 from userrl_core.chats.values import broken, mapping
+from userrl_core.interact import TOOL_NAME
 from userrl_core.seeding import content_hash
 
 
@@ -92,13 +93,21 @@ def _turn(message: ChatMessage) -> ForeignTurn:
 
 
 def _observe(chat: Chat, replies: list[tuple[str, str]]) -> None:
-    """Store the replies to the last turn as its observation, and clear them."""
+    """Store the replies to the last turn as its observation, and clear them. Without a speaker it is what the turn asks
+    for: a user's reply to a message or to a call of our tool, or the result of a call.
+    """
     if replies:
-        show_speakers = len(replies) > 1 or replies[0][0] not in ROLES  # a name, or a role of another tool
+        show_speakers = len(replies) > 1 or replies[0][0] not in _expected(chat.turns[-1])
         chat.turns[-1].observation = "\n".join(
             f"{speaker}: {text}" if show_speakers else text for speaker, text in replies
         )
     replies.clear()
+
+
+def _expected(turn: ForeignTurn) -> tuple[str, ...]:
+    """Return the speakers who may reply to a turn. A call may also be written as text."""
+    tools = ("tool", "function") if "<tool_call>" in turn.message else ()
+    return tools if turn.content != turn.message and turn.choice != TOOL_NAME else ("user", *tools)
 
 
 def _speaker(role: str, source: Mapping[str, Any]) -> str:

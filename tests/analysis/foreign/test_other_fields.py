@@ -19,6 +19,7 @@ from userrl_core.key_names import holds_a_key
 
 ASKED = {"role": "user", "content": "Hi"}
 SAID = {"role": "assistant", "content": "Yes?"}
+CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "name": "f", "arguments": {}}]}
 TALK = [ASKED, SAID]
 SAMPLE = {"id": 1, "messages": TALK, "output": {"model": "m"}, "events": [{"event": "state"}], "model_usage": {}}
 ROWS: dict[str, Any] = {
@@ -596,7 +597,28 @@ def test_instructions_of_any_form_and_another_requested_model_are_kept(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("role", "shown"), [("system", "system night"), ("developer", "developer night"), ("tool", "x")]
+    ("reply", "role", "observation"),
+    [
+        (SAID, "user", "Stop."),
+        (SAID, "developer", "developer: Stop."),
+        (SAID, "system", "system: Stop."),
+        (SAID, "tool", "tool: Stop."),
+        (CALLED, "user", "user: Stop."),
+        (CALLED, "tool", "Stop."),
+        (CALLED, "function", "Stop."),
+        ({"role": "assistant", "content": '<tool_call>{"name": "f"}</tool_call>'}, "tool", "Stop."),
+    ],
+)
+def test_a_reply_has_its_speaker_unless_the_turn_says_who_replies(
+    tmp_path: Path, reply: dict[str, Any], role: str, observation: str
+) -> None:
+    messages = [ASKED, reply, {"role": role, "content": "Stop."}, SAID]
+    (chat,) = read(written(tmp_path / "chats.jsonl", {"messages": messages}))
+    assert [turn.observation for turn in chat.turns] == [observation, ""]
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"), [("system", "system night"), ("developer", "developer night"), ("tool", "tool")]
 )
 def test_the_name_of_a_later_message_is_shown_and_a_tool_s_is_in_its_call(
     tmp_path: Path, role: str, shown: str
