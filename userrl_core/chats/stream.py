@@ -93,9 +93,11 @@ def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def value_of(line: bytes, where: str) -> Any:
-    """Return the value of a line or a file, which may hold NaN and Infinity, as Python writes them. Raises BrokenFile."""
+    """Return the value of a line or a file, which may begin with a byte order mark and hold NaN and Infinity, as Python
+    writes them. Raises BrokenFile.
+    """
     try:
-        text = line.decode()
+        text = line.decode("utf-8-sig")
         value = _DECODER.decode(text)
     except UnicodeDecodeError:
         broken(where, "it is not UTF-8 text")

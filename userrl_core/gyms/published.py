@@ -19,7 +19,7 @@ import yaml
 
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.registry import load_published, part
-from userrl_core.gyms.released import check_names, read_parquet
+from userrl_core.gyms.released import check_names, read_parquet, text_field
 from userrl_core.records import Message, Task
 from userrl_core.seeding import content_hash, validation_of
 from userrl_core.user_path import no_folder
@@ -89,8 +89,8 @@ def released_prompts(rows: Path, field: str) -> dict[str, list[Message]]:
     """Return the messages of every released row of a folder, by a field of its ``reward_model``."""
     prompts: dict[str, list[Message]] = {}
     for path in (rows / "train.parquet", rows / "test.parquet"):
-        for row in read_parquet(path, ["prompt", "reward_model"]) if path.is_file() else ():
-            prompts[str(row["reward_model"][field])] = row["prompt"]
+        for index, row in enumerate(read_parquet(path, ["prompt", "reward_model"]) if path.is_file() else ()):
+            prompts[text_field(row["reward_model"], field, path, index)] = row["prompt"]
     return prompts
 
 
@@ -159,8 +159,11 @@ def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
 
 def _listed(root: Path, gym: str) -> frozenset[str]:
     name, field = LISTED[gym]
-    rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
-    task_names = frozenset(str(row[field]) for row in rows if row["env_name"] == name)
+    rows = [
+        (row["reward_model"], root / LIST, at) for at, row in enumerate(read_parquet(root / LIST, ["reward_model"]))
+    ]
+    of_gym = [(row, path, at) for row, path, at in rows if text_field(row, "env_name", path, at) == name]
+    task_names = frozenset(text_field(row, field, path, at) for row, path, at in of_gym)
     if not task_names:
         raise TaskError(
             "task.file_missing",

@@ -110,6 +110,18 @@ def test_of_published_problems_those_with_a_whole_number_as_answer_are_taken_eac
         load_published("math", tmp_path)
 
 
+def test_a_released_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    problem, question = (
+        {"problem": "What is 1 + 1?", "answer": "2"},
+        {"id": "x", "question": "q", "golden_answers": ["a"]},
+    )
+    (tmp_path / "deepscaler.json").write_text("\ufeff" + json.dumps([problem]))
+    (tmp_path / "nq").mkdir()
+    (tmp_path / "nq" / "test.jsonl").write_text("\ufeff" + json.dumps(question))
+    assert [task.payload["answer"] for task in load_published("math", tmp_path)] == [2]
+    assert [task.payload["answers"] for task in load_published("searchqa", tmp_path)] == [["a"]]
+
+
 def test_of_a_published_problem_with_two_answers_no_entry_is_kept(tmp_path: Path) -> None:
     answers = {"What is 1 + 1?": ("2", "3", "2"), "What is 1 + 2?": ("3", 3.0)}
     rows = [{"problem": problem, "answer": answer} for problem, many in answers.items() for answer in many]

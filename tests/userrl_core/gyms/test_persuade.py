@@ -18,6 +18,7 @@ from tests.published import published
 from userrl_core.gyms import generate, load_published, make, tasks
 from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse, PersuadeGym, rebuttals_of
 from userrl_core.gyms.persuade.rule_user import RulePersuadeUser
+from userrl_core.gyms.published import published_tasks, released_prompts
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -206,6 +207,20 @@ def test_a_bad_published_row_names_its_file_index_and_field(tmp_path: Path) -> N
     root = write_sample(tmp_path, row("a"), row("b", None), row("c"))
     with raises("task.invalid_field", "train.parquet, entry 1", "'claim'"):
         load_published("persuade", root)
+
+
+@pytest.mark.parametrize("bad", [None, "{}", {"id": "a"}, {"env_name": "PersuadeGym"}])
+def test_a_bad_row_of_the_combined_list_or_of_the_prompts_names_its_file_and_index(tmp_path: Path, bad: Any) -> None:
+    write_sample(tmp_path / "userrl", row("a"), row("c"))
+    rows = [bad] if isinstance(bad, str) else [row("a"), bad]
+    path = tmp_path / "userrl" / "data/alltrain_multiturn/train.parquet"
+    path.parent.mkdir()
+    polars.DataFrame({"reward_model": rows, "prompt": ["x"] * len(rows)}).write_parquet(path)
+    with raises("task.invalid_field", f"{path}, entry {len(rows) - 1}: field '"):
+        published_tasks("persuade", tmp_path)
+    if bad != {"id": "a"}:  # the prompts need no name of a gym
+        with raises("task.invalid_field", f"{path}, entry {len(rows) - 1}: field 'id'"):
+            released_prompts(path.parent, "id")
 
 
 def test_published_tasks_that_share_an_id_are_refused(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def changed_entry(path: list[str], value: Any) -> dict[str, Any]:
         (["dimensions"], [["hotel"]], "field 'dimensions'"),
         (["flight", "all_ids"], ["F1"], "field 'flight': 'all_ids'"),
         (["flight", "all_ids"], None, "field 'flight': 'all_ids'"),
+        (["flight", "all_ids"], make_entry()["flight"]["all_ids"] * 2, "field 'flight': 'all_ids'"),
         (["flight", "all_ids"], [["F1"]], "field 'flight': 'all_ids'"),
         (["flight", "correct_ids"], [["F1"]], "field 'flight': 'best_id'"),
         (["flight", "arguments"], None, "field 'flight': 'arguments'"),

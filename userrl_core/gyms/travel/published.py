@@ -161,7 +161,7 @@ def _aspect(data: object, where: str, preferences_before: int) -> Data:
             notes[option["id"]] = {"type": kind, "reason": option.get("reason", "")}
     order = data.get("all_ids")  # in the order of `options`, the agent would be shown the right ones first
     best, correct = data.get("best_id"), data.get("correct_ids")
-    if not _texts(order) or set(order) != set(by_id):
+    if not _texts(order) or sorted(order) != sorted(by_id):
         raise TaskError("task.invalid_field", f"{where}: 'all_ids' and the ids of 'options' differ.")
     if not _texts(correct) or best not in correct or not set(correct) <= set(by_id):
         raise TaskError(
