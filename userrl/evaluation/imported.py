@@ -5,6 +5,7 @@ The id of a run is made from the format and the hash of the file. Importing a fi
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from analysis.foreign.formats import AUTO, OURS, conversations, recognised
@@ -12,6 +13,7 @@ from userrl.machine.hashes import file_hash
 from userrl.machine.home import warehouse_dir
 from userrl.reports import people_report
 from userrl.reports.import_report import ImportedRun, summary
+from userrl.run.keys import refuse_unstorable
 from userrl_core.errors import ConfigError
 from warehouse.files.layout import run_dir
 from warehouse.files.runs import RETIRED
@@ -27,8 +29,8 @@ def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tupl
     """Import the conversations of a file as a run of this home, all of them or none.
 
     format: auto, tau2, tau-bench, inspect, verifiers, nemo-gym, openai-chat, sharegpt or userrl. name: the run's name, by
-    default the file's name. Importing the same file again changes nothing. Our own exports may hold several runs, which
-    keep their ids. Raises ConfigError with the place of the first problem.
+    default the file's name, in which U+FFFD replaces what is no UTF-8. Importing the same file again changes nothing. Our
+    own exports may hold several runs, which keep their ids. Raises ConfigError with the place of the first problem.
     """
     path = Path(path)
     format = recognised(path, format)
@@ -47,7 +49,8 @@ def import_logs(path: str | Path, *, format: str = AUTO, name: str = "") -> tupl
     again = imported_run(root, run_id) is not None
     (run_dir(root, run_id) / RETIRED).unlink(missing_ok=True)  # importing a deleted run again lists it again
     if not again:
-        name = name or " ".join(path.stem.split())
+        name = name or " ".join(os.fsencode(path.stem).decode(errors="replace").split())
+        refuse_unstorable(name, "name")
         if name in RESERVED:
             raise ConfigError(
                 "argument.conflict", f"'{name}' names no single import in other commands. Give it another --name."

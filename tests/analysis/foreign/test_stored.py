@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,14 @@ def test_latest_does_not_mean_a_copy_of_a_trained_run(tmp_path: Path, home: Path
     ]
     with raises("run.no_such_run", "only imported ones"):
         find_run(home / "warehouse", "latest")
+
+
+def test_a_file_name_that_is_no_utf_8_is_a_run_s_name_and_such_a_given_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"caf\xe9 a.jsonl")
+    file.write_text('{"messages": [{"role": "assistant", "content": "b"}], "score": 1}')
+    with raises("argument.malformed", r"name: 'caf\udce9' is not text in UTF-8"):
+        userrl.import_logs(file, name=os.fsdecode(b"caf\xe9"))
+    assert userrl.import_logs(file)[0].name == "caf\ufffd a"
 
 
 @pytest.mark.parametrize("name", ["latest", "people"])
