@@ -6,6 +6,7 @@ registered then (`userrl.claims.register`). A claim that is changed later is exp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -281,13 +282,20 @@ def load_arm(path: str) -> tuple[str, Arm]:
 
 
 def _scaled(overrides: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Scale what counts steps or tokens. Values of another shape stay, and are refused with the recipe."""
     scaled = dict(overrides)
-    schedule = overrides.get("schedule")
-    if isinstance(schedule, Mapping) and "every" in schedule:
+    schedule, stages = overrides.get("schedule"), overrides.get("stages")
+    if isinstance(schedule, Mapping) and _is_count(schedule.get("every")):
         scaled["schedule"] = {**schedule, "every": max(1, round(schedule["every"] * share))}
-    if "stages" in overrides:
+    if isinstance(stages, list):
         scaled["stages"] = [
-            {**stage, "tokens": round(stage["tokens"] * share)} if "tokens" in stage else stage
-            for stage in overrides["stages"]
+            {**stage, "tokens": round(stage["tokens"] * share)}
+            if isinstance(stage, Mapping) and _is_count(stage.get("tokens"))
+            else stage
+            for stage in stages
         ]
     return scaled
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

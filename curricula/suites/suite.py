@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from curricula.schedule import Turns
 from curricula.spec import GymSetup, User
-from curricula.validation import validated
+from curricula.validation import block_of, validated
 from curricula.yaml_files import find, read, suite_names
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.released_texts import Prompts
@@ -150,7 +150,12 @@ def load_suite(label: str) -> Suite:
     """Load a suite with the variants in its name. Raises ConfigError for unknown ones."""
     name, _, variants = label.partition(":")
     values: dict[str, Any] = dict(read(find(name, "suite")))
-    variants_by_name: Mapping[str, Any] = values.get("variants") or {}
+    where = f"suite '{name}'"
+    variants_by_name = {
+        str(variant): _checked(block_of(change, where, f"variants.{variant}"), f"{where}, variants.{variant}")
+        for variant, change in block_of(values.get("variants"), where, "variants").items()
+    }
+    values = _checked(values, where)
     for variant in filter(None, variants.split("+")):
         if variant not in variants_by_name:
             raise ConfigError(
@@ -162,21 +167,38 @@ def load_suite(label: str) -> Suite:
     return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{label}'")
 
 
+def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a suite's values, or a variant's, with the mappings that are merged. Raises ConfigError where one is none."""
+    if "variant" in values:
+        sentence = f"{where[0].upper()}{where[1:]}: remove the key 'variant'. A variant is named as NAME:VARIANT."
+        raise ConfigError("recipe.unknown_key", sentence)
+    setup = {
+        gym: block_of(block, where, f"setup.{gym}")
+        for gym, block in block_of(values.get("setup"), where, "setup").items()
+    }
+    merged = {"sources": block_of(values.get("sources"), where, "sources"), "setup": setup}
+    return {**values, **{key: block for key, block in merged.items() if key in values}}
+
+
 def _laid_over(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the suite's values by a variant's. The settings of a gym and the sources are merged."""
     change = dict(change)
     source = str(change.pop("source", "ours"))
-    cited = {**(values.get("sources") or {}), **{key: source for key in change if key != "sources"}}
-    merged = {**values, **change, "sources": {**cited, **(change.get("sources") or {})}}
+    cited = {**values.get("sources", {}), **{key: source for key in change if key != "sources"}}
+    merged = {**values, **change, "sources": {**cited, **change.get("sources", {})}}
     if "setup" in change:
-        before = values.get("setup") or {}
+        before = values.get("setup", {})
         merged["setup"] = {
             **before,
-            **{gym: _merged(before.get(gym) or {}, setup) for gym, setup in change["setup"].items()},
+            **{gym: _merged(before.get(gym, {}), setup) for gym, setup in change["setup"].items()},
         }
     return merged
 
 
 def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    blocks = {key: {**before[key], **value} for key, value in after.items() if isinstance(before.get(key), Mapping)}
+    blocks = {
+        key: {**before[key], **value}
+        for key, value in after.items()
+        if isinstance(before.get(key), Mapping) and isinstance(value, Mapping)
+    }
     return {**before, **after, **blocks}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from curricula.suites import Suite, load_suite, suite_named, suite_names
@@ -79,3 +81,53 @@ def test_a_value_without_a_source_and_an_unknown_variant_are_refused() -> None:
         validated(Suite, values, "suite 'mine'")
     with raises("argument.unknown_value", "'userbench-single'", "'hrad'"):
         load_suite("userbench-single:hrad")
+
+
+SOURCES = "{gyms: ours, data: ours, user: ours, horizon: ours, temperature: ours, setup: ours}"
+
+
+def own_suite(folder: Path, *lines: str, sources: str = SOURCES) -> Path:
+    path = folder / "mine.yaml"
+    first = ["about: a", "source: ours", "gyms: [errand]", "data: ours", "user: {kind: rule}", "horizon: 8"]
+    path.write_text("\n".join([*first, "temperature: 0", f"sources: {sources}", *lines]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "fact"),
+    [
+        (["variants: [a]"], "'variants' must be a mapping"),
+        (["variants: {a: {}, b: 3}"], "'variants.b' must be a mapping"),
+        (["variants: {a: {horizon: 9, sources: [x]}}"], "variants.a: 'sources' must be a mapping"),
+        (["setup: 3", "variants: {a: {setup: {errand: {}}}}"], "'setup' must be a mapping"),
+        (["variants: {a: {setup: 3}}"], "variants.a: 'setup' must be a mapping"),
+        (["variants: {a: {setup: {errand: 3}}}"], "variants.a: 'setup.errand' must be a mapping"),
+    ],
+)
+def test_a_suite_of_another_shape_is_refused_by_its_key_before_a_variant_is_laid_over_it(
+    tmp_path: Path, lines: list[str], fact: str
+) -> None:
+    with raises("recipe.invalid_value", "Suite '", fact):
+        load_suite(f"{own_suite(tmp_path, *lines)}:a")
+    with raises("recipe.invalid_value", "'sources' must be a mapping"):
+        load_suite(f"{own_suite(tmp_path, 'variants: {a: {horizon: 9}}', sources='[a]')}:a")
+
+
+def test_settings_of_a_gym_that_are_no_mapping_replace_and_are_checked(tmp_path: Path) -> None:
+    lines = ["setup: {errand: {user: {kind: openai}, tasks: {depths: [1]}}}"]
+    path = own_suite(
+        tmp_path, *lines, "variants: {rule: {setup: {errand: {user: rule}}}, wrong: {setup: {errand: {tasks: 3}}}}"
+    )
+    assert load_suite(f"{path}:rule").setup["errand"].user == load_suite(str(path)).user
+    with raises("recipe.invalid_value", "setup.errand.tasks"):
+        load_suite(f"{path}:wrong")
+
+
+def test_a_suite_s_file_does_not_name_its_variant(tmp_path: Path) -> None:
+    with raises("recipe.unknown_key", "'variant'"):
+        load_suite(str(own_suite(tmp_path, "variant: zzz")))
+
+
+def test_a_variant_whose_name_is_a_number_is_refused(tmp_path: Path) -> None:
+    with raises("recipe.invalid_value", "variants.1"):
+        load_suite(f"{own_suite(tmp_path, 'variants: {1: {horizon: 9}}')}:1")

@@ -174,6 +174,20 @@ def test_another_budget_scales_schedules_that_count_steps() -> None:
     assert [mixed.recipe_of(arm).stages[0].tokens for arm in mixed.arms.values()] == [80_000, 80_000, 160_000]
 
 
+GROWING = {"kind": "scaling_inter", "start": 4, "increment": 2, "cap": 8}
+
+
+@pytest.mark.parametrize("overrides", [{"stages": 3}, {"stages": [3]}, {"schedule": {**GROWING, "every": "x"}}])
+def test_another_budget_leaves_values_of_another_shape_for_the_recipe_to_refuse(
+    tmp_path: Path, overrides: dict[str, Any]
+) -> None:
+    claim = load_claim("scaling-above-long")
+    arms = {name: arm.model_copy(update={"overrides": overrides}) for name, arm in claim.arms.items()}
+    shorter = claim.model_copy(update={"arms": arms}).with_tokens(80_000)
+    with raises("recipe.invalid_value", next(iter(overrides))):
+        shorter.recipe_of(next(iter(shorter.arms.values())))
+
+
 def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp_path: Path, home: Path) -> None:
     first = load_claim(written(tmp_path))
     with registered(first.with_tokens(4000), changed_budget=True) as register:
