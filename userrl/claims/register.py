@@ -34,7 +34,8 @@ class Register:
     """The open register of one claim.
 
     exploratory: the reason why all arms are exploratory, "" for the claim as registered. registered: Unix seconds of
-    this hash's first event. rows: the newest event of each arm and seed under this hash.
+    this hash's first event. rows: the newest event of each arm and seed under this hash, with
+    the label of its last start (0: this claim did not start it).
     """
 
     claim: Claim
@@ -104,7 +105,9 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
         register = Register(claim, exploratory, registration_times[0] if registration_times else time.time(), log)
         for kind, _, fields in events:
             if kind == "claim_arm" and fields["hash"] == claim.hash:
-                register.rows[fields["arm"], int(fields["seed"])] = fields
+                place = fields["arm"], int(fields["seed"])
+                # The event of an end has no label, and a start may not repeat one: Prefect would return the finished flow run.
+                register.rows[place] = {"label": register.rows.get(place, {}).get("label", 0), **fields}
         yield register
 
 

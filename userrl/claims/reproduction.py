@@ -187,7 +187,7 @@ class _Runs:
         handle = noted.get("handle") if noted else None
         if noted and handle and self.launcher.status(handle) == "running":
             return _ActiveRun(seed, arm, StartedTrial(handle, run_id), 1, int(noted["label"]))
-        return self._start(seed, arm, run_id, starts=1, label=int(noted.get("label", 0)) + 1 if noted else 1)
+        return self._start(seed, arm, run_id, starts=1, label=int(noted["label"]) + 1 if noted else 1)
 
     def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _ActiveRun:
         """Start a run. label: counts the starts of this seed and arm by all flow runs, so that each is distinct."""

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from curricula.claims import CHECKS, Claim, claim_names, load_arm, load_claim
 from flows.cli.main import app
+from sweeps.launcher import StartedTrial, Status
 from tests.makers import raises
 from tests.places import ROOT
 from tests.warehouse.makers import play
@@ -21,9 +22,11 @@ from userrl.claims.code import measuring_code, registration, statements, trainin
 from userrl.claims.document import claim_document
 from userrl.claims.register import Register, as_registered, registered
 from userrl.claims.report import claim_report
-from userrl.claims.reproduction import asked, next_run, request_of, seeds_of
+from userrl.claims.reproduction import asked, next_run, request_of, seeds_of, train_arms
 from userrl.run.plan import plan_run
-from userrl.run.request import ReproduceRequest
+from userrl.run.request import ReproduceRequest, TrainRequest
+from userrl.run.run import RunDescription, all_runs, delete
+from userrl.run.run import claim as begin_run
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
 
@@ -215,6 +218,33 @@ def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp
         "mean": "the run began before the claim was registered",
         "mine": "an arm of one's own",
     }
+
+
+class Flows:
+    """A launcher whose flow runs end at once. As on Prefect's server, a label that was used gives the flow run that it gave then."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
+        if label not in self.labels:
+            self.labels.append(label)
+            begin_run(run_id, RunDescription(recipe=request.recipe), fresh=False, flow_run=None).set_status("completed")
+        return StartedTrial(label, run_id)
+
+    def status(self, handle: str) -> Status:
+        return "completed"
+
+    def cancel(self, handle: str) -> None: ...
+
+
+def test_a_deleted_run_of_a_claim_is_trained_again(tmp_path: Path, home: Path) -> None:
+    tiny, flows = load_claim(written(tmp_path)), Flows()
+    for label in (1, 2, 3):
+        train_arms(tiny, [101], lambda *_: flows, lambda *_: None, parallel=2, poll_seconds=0.0)
+        assert [text.rpartition("-")[2] for text in flows.labels] == [str(label) for label in range(1, label + 1) for _ in "ab"]
+        for run in all_runs():
+            delete(run)
 
 
 def test_a_machine_can_run_later_seeds_of_a_claim_but_none_before_its_first(tmp_path: Path) -> None:
