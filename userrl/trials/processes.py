@@ -20,9 +20,10 @@ from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
 from userrl.run.run import load, read_status, waiting_sentence
 from userrl_core import processes
+from userrl_core.seeding import content_hash
 
 TRIAL = "userrl.trials.main"
-"""The module of a trial's process. The process carries its label as a tag for look-up."""
+"""The module of a trial's process. The process carries its label and its home as a tag for look-up."""
 
 
 class Experiment(Protocol):
@@ -94,12 +95,13 @@ class ProcessLauncher(Trials):
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, display_name: str) -> StartedTrial:
         """Start a trial in its own session, with its output in the sweep's folder. Its handle is its pid and start time."""
-        process = _trial_process(label)
+        tag = f"{label}-home-{content_hash(str(home()))}"  # a claim has the same labels in every home
+        process = _trial_process(tag)
         if process is None:
             folder = self.storage / self.space.name / "trials"
             folder.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-m", TRIAL, request.model_dump_json(exclude_unset=True)]
-            child = processes.spawn(command, output=folder / f"{label}.log", env=quiet(), tag=label)
+            child = processes.spawn(command, output=folder / f"{label}.log", env=quiet(), tag=tag)
             process = psutil.Process(child.pid)
         return StartedTrial(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
 
@@ -132,9 +134,9 @@ class ProcessLauncher(Trials):
             return None
 
 
-def _trial_process(label: str) -> psutil.Process | None:
-    """Return the live process of the trial with this label, started by an earlier driver just before it was killed."""
-    for process in processes.tagged(label):
+def _trial_process(tag: str) -> psutil.Process | None:
+    """Return the live process of the trial with this tag, started by an earlier driver just before it was killed."""
+    for process in processes.tagged(tag):
         with contextlib.suppress(psutil.Error):
             if TRIAL in process.cmdline():
                 return process
