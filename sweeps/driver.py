@@ -56,7 +56,8 @@ class Sweep:
     show: Callable[[], None] = lambda: None
     """Callback after each look at the trials, for displays."""
     sleep: Callable[[float], None] = time.sleep
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = time.monotonic
+    """The clock of the budget's hours, in seconds."""
 
     def run(self) -> None:
         """Run trials until the budget or the space is exhausted, then confirm the best on fresh seeds."""
@@ -71,7 +72,7 @@ class Sweep:
 
     def _drive(self) -> None:
         if "began" not in self.study.user_attrs:
-            self.study.set_user_attr("began", self.now())
+            self.study.set_user_attr("began", time.time())
         spending = Spending(self.space, self.study, self.launcher, self.warehouse, self.now)
         spending.begin()
         self._record_finished()

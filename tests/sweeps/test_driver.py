@@ -105,7 +105,7 @@ def test_a_trial_that_lags_at_the_same_point_is_cancelled_and_pruned(tmp_path: P
 
 def test_a_spent_budget_cancels_what_runs_and_tells_it_no_value(tmp_path: Path) -> None:
     launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08, steps=50)
-    clock = iter([0.0, 0.0] + [3600.0 * i for i in range(1, 200)])
+    clock = iter([0.0] + [3600.0 * i for i in range(1, 200)])
     space = make_space(budget={"trials": 4, "hours": 2.0}, confirm={"top": 1, "seeds": []})
     sweep = make_sweep(space, tmp_path, launcher, now=lambda: next(clock))
     sweep.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_hours_count_while_a_driver_works_and_not_in_between(tmp_path: Path) -> 
     before = sweep.study.user_attrs["hours"]
     sweep.run()
     assert 1.0 <= before < 2.0 <= sweep.study.user_attrs["hours"] < 2.5
+
+
+def test_hours_follow_a_clock_that_a_suspension_or_a_step_of_the_time_of_day_does_not_move(tmp_path: Path) -> None:
+    began = time.time()
+    sweep = make_sweep(make_space(confirm=UNCONFIRMED), tmp_path, WritingLauncher(tmp_path / "warehouse", peak_at_08))
+    sweep.run()
+    assert began <= sweep.study.user_attrs["began"] <= time.time()
+    before = time.monotonic()
+    assert before <= sweep.now() <= time.monotonic()
 
 
 class Clock:
