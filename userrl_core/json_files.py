@@ -1,9 +1,10 @@
-"""JSON: text for other programs, atomically written objects with checksums, and lines that another process still writes."""
+"""JSON: text for other programs, atomically written objects with checksums, and lines that a process appends."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -75,6 +76,22 @@ def unchanged(value: Mapping[str, Any]) -> bool | None:
 
 def _checksum(plain: Mapping[str, Any]) -> str:
     return f"{crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
+
+
+def append_line(path: Path, value: object) -> None:
+    """Append an object as a line of JSON; it is on disk when this returns."""
+    end_torn_line(path)
+    with path.open("ab") as file:
+        file.write(json.dumps(value).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def end_torn_line(path: Path) -> None:
+    """End a last line that a killed process or a full disk tore, so that the next one starts on a new line."""
+    with path.open("ab+") as file:
+        if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+            file.write(b"\n")
 
 
 class GrowingLines:

@@ -7,7 +7,6 @@ is a rule over a series of numbers per step. The recipe's ``alarms`` block sets 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from analysis.measure.collapse import ValidationScores, fallen
 from analysis.measure.collapse_rule import MIN_FALL
 from curricula.validation import validated
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
-from userrl_core.json_files import GrowingLines
+from userrl_core.json_files import GrowingLines, append_line
 from userrl_core.records import branch_of
 from userrl_core.rewards.bias import WARN_ABOVE
 from userrl_core.settings import Settings
@@ -348,8 +347,7 @@ class AlarmWatch:
         path = alarm_file(self._job.run_folder)
         if any(earlier["sentence"] == line["sentence"] for earlier in GrowingLines(path)):
             return
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(path, line)
         fields = {"alarm": alarm.name, "value": alarm.value, "bound": alarm.bound, "action": alarm.action}
         try:
             with TurnLog.open(self._job.warehouse, self._job.run_id, join=self._incarnation()) as log:

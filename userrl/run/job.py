@@ -16,7 +16,7 @@ from userrl.machine.home import relocated
 from userrl.run.request import Backend, RunBudget, Tracker, Wandb
 from userrl.run.results import RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
-from userrl_core.json_files import read_json, write_json
+from userrl_core.json_files import end_torn_line, read_json, write_json
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 from userrl_core.settings import Settings
@@ -254,11 +254,9 @@ class ProgressWriter:
     """A writer of one line per step: step, total, seconds since the start, and any given numbers."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. A last line torn by a killed process is ended, so that the next one starts on a new line."""
+        """Open the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")
+        end_torn_line(path)
         self._file = path.open("a", buffering=1)
         self._began = time.monotonic()
 

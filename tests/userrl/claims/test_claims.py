@@ -221,7 +221,7 @@ def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp
 
 
 class Flows:
-    """A launcher whose flow runs end at once. As on Prefect's server, a label that was used gives the flow run that it gave then."""
+    """A launcher whose flow runs end at once. As on Prefect's server, a label that was used gives its first flow run."""
 
     def __init__(self) -> None:
         self.labels: list[str] = []
@@ -242,7 +242,9 @@ def test_a_deleted_run_of_a_claim_is_trained_again(tmp_path: Path, home: Path) -
     tiny, flows = load_claim(written(tmp_path)), Flows()
     for label in (1, 2, 3):
         train_arms(tiny, [101], lambda *_: flows, lambda *_: None, parallel=2, poll_seconds=0.0)
-        assert [text.rpartition("-")[2] for text in flows.labels] == [str(label) for label in range(1, label + 1) for _ in "ab"]
+        assert [text.rpartition("-")[2] for text in flows.labels] == [
+            str(label) for label in range(1, label + 1) for _ in "ab"
+        ]
         for run in all_runs():
             delete(run)
 

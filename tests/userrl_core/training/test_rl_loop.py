@@ -22,6 +22,7 @@ from userrl_core.training.jobs import RlJob, StageResult
 from userrl_core.training.local.checkpoint import step_folder, write_checkpoint
 from userrl_core.training.local.loop import train_rl
 from userrl_core.training.local.sft import train_sft
+from userrl_core.training.local.stage.clock import StepClock
 from userrl_core.training.local.stage.restart import Restart
 
 STAGES = ((2, 4), (4, 5))
@@ -484,6 +485,19 @@ def test_after_the_deletion_of_a_stages_folder_its_logged_turns_are_rewound(tmp_
     sink = RecordingSink()
     train_rl(job, make_curriculum(), sink)
     assert ("rewind", -1) in [(kind, fields.get("step")) for kind, fields in sink.events]
+
+
+def test_the_seconds_of_a_step_are_kept_after_a_line_that_a_full_disk_tore(tmp_path: Path) -> None:
+    job = rl_job(tmp_path, tmp_path, timed=True)
+    job.out_dir.mkdir(parents=True, exist_ok=True)
+    (job.out_dir / "clock.jsonl").write_text('{"step": 1, "cpu": 2.0, "gpu": 0.0}\n{"step": 2, "cp')
+    clock = StepClock(job)
+    clock.start()
+    seconds = clock.used(2)
+    restarted = StepClock(job)
+    restarted.start()
+    assert restarted.used(2) == seconds
+    assert restarted.used(1) == {"seconds/cpu/sum": 2.0, "seconds/gpu/sum": 0.0}
 
 
 def test_a_stage_in_seconds_ends_when_they_are_used_up_and_ends_there_again_after_a_kill(

@@ -30,6 +30,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError, TrainingError
+from userrl_core.json_files import append_line
 from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge
 from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
@@ -185,8 +186,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         if await until_it_answers(server, began + min(QUICK, self.stage.job.patience)):  # one lost answer is no outage
             return
         self.stage.folder.mkdir(parents=True, exist_ok=True)
-        with (self.stage.folder / OUTAGES).open("a") as file:
-            file.write(json.dumps({"model": server.model, "address": address}) + "\n")
+        append_line(self.stage.folder / OUTAGES, {"model": server.model, "address": address})
         if not await until_it_answers(server, began + self.stage.job.patience):
             raise TrainingError(
                 "model.server_down",

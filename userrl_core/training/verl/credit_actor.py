@@ -10,7 +10,6 @@ step's last trajectory takes the step from the actor and appends the line.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import append_line
 from userrl_core.records import mean_score
 from userrl_core.rewards import CreditConfig, assign_credit
 from userrl_core.training.verl.job import StageFile, read_stage_file
@@ -219,5 +219,4 @@ def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapp
         line["turns"] = sum(t.turns for t in admitted) / len(admitted)
         line["score"] = mean_score(t.score for t in admitted)
         line["return_sum"] = mean_score(t.return_sum for t in admitted)
-    with path.open("a") as file:
-        file.write(json.dumps({**line, "numbers": dict(numbers)}) + "\n")
+    append_line(path, {**line, "numbers": dict(numbers)})

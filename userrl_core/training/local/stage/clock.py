@@ -6,13 +6,11 @@ the seconds written the first time, so it makes the same decisions and the stage
 
 from __future__ import annotations
 
-import json
-import os
 import time
 
 import torch
 
-from userrl_core.json_files import GrowingLines
+from userrl_core.json_files import GrowingLines, append_line
 from userrl_core.training.jobs import RlJob
 
 CPU, GPU = "seconds/cpu/sum", "seconds/gpu/sum"
@@ -44,10 +42,7 @@ class StepClock:
         line = self._taken.get(step)
         if line is None:
             line = self._taken[step] = {"step": step, "cpu": cpu, "gpu": gpu}
-            with self._path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append_line(self._path, line)
         return {CPU: float(line["cpu"]), GPU: float(line["gpu"])}
 
     def parts(self, agent_tokens: int) -> dict[str, float]:
