@@ -2,8 +2,8 @@
 
 A child leads its own session, writes to a file that is tailed here, and carries a random tag in its environment. Its
 descendants inherit the tag, even those that leave its process group (Ray starts daemons in their own sessions). The
-tag is written to disk before the child starts. The next process then finds every leftover by the tag alone: a
-recycled process id never carries it.
+tag is written to disk before the child starts. The next process then finds every leftover by the tag: a recycled
+process id never carries it. In a copy of the folder the tag is not the copy's: the child works in the original.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
@@ -34,7 +34,7 @@ TAGS = "USERRL_CHILD_TOKEN"
 """The environment variable with a process's tags: first the enclosing processes' tags, then its own."""
 
 RECORD = "child.json"
-"""A file in a child's folder with its tag and the scratch folder to remove with it."""
+"""A file in a child's folder with its tag, the folder's path, and the scratch folder to remove with it."""
 
 _LAST_BYTES = 16384
 _RAISED = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*$")
@@ -155,13 +155,7 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     reap(folder)
     tag = secrets.token_hex(16)
-    record = {
-        "token": tag,
-        "command": list(command),
-        "started": time.time(),
-        "scratch": str(scratch) if scratch else None,
-    }
-    write_json(folder / RECORD, record)
+    write_record(folder, tag, command=list(command), started=time.time(), scratch=str(scratch) if scratch else None)
     path = folder / output
     began = path.stat().st_size if path.exists() else 0
     process = (by or spawn)(command, output=path, env=env, tag=tag, keep_open=keep_open)
@@ -247,13 +241,27 @@ def stop_group(process: Started, grace: float) -> None:
     process.wait()
 
 
+def write_record(folder: Path, tag: str, **more: Any) -> None:
+    """Write the record of a child with this tag before it starts."""
+    write_json(folder / RECORD, {"token": tag, "folder": str(folder.resolve()), **more})
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    """Return the record of this folder's child. None if there is none, or if this is a copy of a folder that has one."""
+    record = read_json(folder / RECORD)
+    if record is None or "token" not in record:
+        return None
+    original = Path(record.get("folder", folder)).resolve()  # records of earlier versions name no folder
+    return record if original == folder.resolve() or not (original / RECORD).exists() else None
+
+
 def reap(folder: Path, grace: float = 0.0) -> int:
     """Kill the leftovers of this folder's child and remove its scratch folder. Return the number of killed processes.
 
     grace: seconds between TERM and KILL.
     """
-    record = read_json(folder / RECORD)
-    if record is None or "token" not in record:
+    record = _record(folder)
+    if record is None:
         return 0
     killed = _kill(str(record["token"]), grace)
     if record.get("scratch"):
@@ -264,8 +272,8 @@ def reap(folder: Path, grace: float = 0.0) -> int:
 
 def living(folder: Path) -> bool:
     """Return True if any process of this folder's child is alive."""
-    record = read_json(folder / RECORD)
-    return bool(record and "token" in record and tagged(str(record["token"])))
+    record = _record(folder)
+    return record is not None and bool(tagged(str(record["token"])))
 
 
 def tagged(tag: str) -> list[psutil.Process]:
@@ -279,6 +287,15 @@ def tagged(tag: str) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or another user's
     return processes
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Return True if the process with this id has the file open. One that got a recycled id, or that has this id on another
+    machine or in another container, does not.
+    """
+    with contextlib.suppress(psutil.Error):
+        return os.path.realpath(path) in {file.path for file in psutil.Process(pid).open_files()}
+    return False
 
 
 def is_alive(pid: int) -> bool:

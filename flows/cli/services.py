@@ -28,8 +28,8 @@ from flows.server.shared_server import SharedServer
 from userrl.machine.home import check_writable, home
 from userrl.machine.slots import lock
 from userrl_core.errors import ConfigError, TrainingError
-from userrl_core.json_files import read_json, write_json
-from userrl_core.processes import RECORD, reap, spawn, stop_group, tagged
+from userrl_core.json_files import read_json
+from userrl_core.processes import RECORD, reap, spawn, stop_group, tagged, write_record
 
 PYTHON = Path(sys.executable).name
 WORKER_SECONDS, FLOW_SECONDS = 2.0, 0.5
@@ -64,7 +64,7 @@ class Services:
         """
         folder, tag = home() / "launch" / f"{name}-{self.queue}", secrets.token_hex(16)
         reap(folder)
-        write_json(folder / RECORD, {"token": tag})
+        write_record(folder, tag)
         self.started.append((self.begin(name, *command, tag=tag), folder))
         return self.started[-1][0]
 

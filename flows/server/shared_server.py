@@ -24,7 +24,7 @@ from pathlib import Path
 from userrl.machine.home import home
 from userrl.machine.slots import held, holder_pid, lock
 from userrl_core.file_lock import acquire
-from userrl_core.processes import spawn, stop_group
+from userrl_core.processes import has_open, spawn, stop_group
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 2.0
@@ -100,7 +100,7 @@ class SharedServer:
         signalled = False
         while held(path) and time.monotonic() < deadline:
             pid = holder_pid(path)
-            if pid is not None and not signalled:
+            if pid is not None and not signalled and has_open(pid, path):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
                 signalled = True

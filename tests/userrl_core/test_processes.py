@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,20 @@ import pytest
 
 from tests.makers import raises
 from tests.waits import wait_for
-from userrl_core.processes import RECORD, TAGS, ProcessDied, is_alive, last_words, reap, run, spawn, tagged
+from userrl_core.processes import (
+    RECORD,
+    TAGS,
+    ProcessDied,
+    is_alive,
+    last_words,
+    living,
+    reap,
+    run,
+    spawn,
+    start,
+    stop_group,
+    tagged,
+)
 
 PARENT = """
 import os, pathlib, sys
@@ -97,6 +111,27 @@ def test_a_recycled_process_id_is_never_killed(tmp_path):
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_copy_of_a_folder_does_not_end_the_child_of_the_original_and_a_moved_folder_does(tmp_path):
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    child = start(python("import time; time.sleep(600)"), original)
+    try:
+        shutil.copytree(original, copy)
+        assert (living(copy), reap(copy), living(original)) == (False, 0, True)
+        original.rename(tmp_path / "moved")
+        assert (reap(tmp_path / "moved"), is_alive(child.process.pid)) == (1, False)
+    finally:
+        stop_group(child.process, 0)
+
+
+def test_the_record_of_an_earlier_version_which_names_no_folder_is_reaped(tmp_path):
+    child = start(python("import time; time.sleep(600)"), tmp_path)
+    try:
+        (tmp_path / RECORD).write_text(f'{{"token": "{token_of(tmp_path)}"}}')
+        assert (living(tmp_path), reap(tmp_path)) == (True, 1)
+    finally:
+        stop_group(child.process, 0)
 
 
 def test_a_trainer_that_catches_term_has_its_grace_to_finish(tmp_path):

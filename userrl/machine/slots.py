@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from userrl.machine.home import number_in_environment
 from userrl_core.errors import ConfigError
 from userrl_core.file_lock import acquire
+from userrl_core.json_files import read_json
 
 _SLOT = re.compile(r"(gpu|cpu)-[0-9]{1,4}")
 
@@ -155,7 +157,7 @@ def lock(path: Path) -> int | None:
     descriptor = acquire(path)
     if descriptor is not None:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
 
 
@@ -176,13 +178,20 @@ def held(path: Path) -> bool:
 
 def holder(path: Path) -> str:
     """Name the holder of a lock, for a sentence."""
-    pid = holder_pid(path)
-    return "another process" if pid is None else f"process {pid}"
+    pid, host = holder_pid(path), _written(path).get("host", socket.gethostname())
+    machine = "" if host == socket.gethostname() else f" on {host}"
+    return f"another process{machine}" if pid is None else f"process {pid}{machine}"
 
 
 def holder_pid(path: Path) -> int | None:
-    """Return the process that last took a lock, or None if it left no id."""
+    """Return the id of the process that last took a lock, on its machine, or None if it left no id."""
+    pid = _written(path).get("pid")
+    return pid if isinstance(pid, int) else None
+
+
+def _written(path: Path) -> dict[str, Any]:
+    """Return what the process that last took a lock wrote into it: its id and machine, or the id alone in earlier versions."""
     try:
-        return int(json.loads(path.read_text())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return read_json(path) or {}
+    except OSError:
+        return {}

@@ -209,9 +209,16 @@ def waiting_sentence(holders: str) -> str:
 
 def holder_of(lock_file: Path) -> str:
     """Return the holder of a slot for a sentence: a run of this home if it is one, else a process."""
+    from userrl_core.processes import has_open  # imported here: a list of runs needs no processes
+
     pid = holder_pid(lock_file)
     held_by = next(
-        (run.id for run in all_runs() if pid is not None and holder_pid(run.lock) == pid and held(run.lock)), None
+        (
+            run.id
+            for run in all_runs()
+            if pid is not None and holder_pid(run.lock) == pid and held(run.lock) and has_open(pid, run.lock)
+        ),
+        None,
     )
     return f"run {held_by}" if held_by else holder(lock_file)
 

@@ -122,6 +122,22 @@ def test_the_server_outlives_a_killed_command_and_ends_when_the_last_is_killed(l
     leave(again)
 
 
+def test_no_process_with_the_id_of_a_supervisor_on_another_machine_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setattr("flows.server.shared_server.STOP_SECONDS", 0.05)
+    keeper = SharedServer(1).file("keeper")
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with alone(keeper, "it"):
+            keeper.write_text(json.dumps({"pid": bystander.pid}))
+            with SharedServer(1).in_use(lambda: None):
+                pass
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
 def test_two_that_begin_together_start_one_server(launch):
     said = sorted(begun(process) for process in [launch(), launch(), launch()])
     assert said == ["found", "found", "started"]

@@ -30,10 +30,12 @@ from userrl.run.run import (
     delete,
     find,
     goes_on_as,
+    holder_of,
     identity,
     load,
     run_fields,
 )
+from userrl.stages.stop import stop
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog
@@ -250,8 +252,8 @@ def test_a_generation_that_cannot_be_read_is_not_written_over(home):
     assert (home / "runs" / "b.2" / "run.json").read_text() == "{"
 
 
-def test_a_run_is_running_only_while_a_process_holds_it(home):
-    run = make_run(home, "a", 1, state="running")
+def worker(run):
+    """Start a process that holds the run's lock and sees no request to stop."""
     program = (
         "import sys\nfrom pathlib import Path\nfrom userrl.machine.slots import alone\n"
         "with alone(Path(sys.argv[1]), 'it'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
@@ -260,6 +262,21 @@ def test_a_run_is_running_only_while_a_process_holds_it(home):
         [sys.executable, "-c", program, str(run.lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_process_that_sees_no_request_to_stop_is_ended_also_if_an_earlier_version_wrote_its_lock(home):
+    run = make_run(home, "a", 1, state="running")
+    process = worker(run)
+    run.lock.write_text(json.dumps({"pid": process.pid}))
+    stop(run, 0.0)
+    assert (held(run.lock), run.status.state) == (False, "stopped")
+    process.communicate()
+
+
+def test_a_run_is_running_only_while_a_process_holds_it(home):
+    run = make_run(home, "a", 1, state="running")
+    process = worker(run)
     assert run.status.state == "running"
     assert " running " in userrl("runs", "list").stdout
     os.kill(process.pid, signal.SIGKILL)
@@ -269,6 +286,23 @@ def test_a_run_is_running_only_while_a_process_holds_it(home):
     assert "start it again to continue\n" in userrl("runs", "list").stdout
     assert "a: died (its process is gone; start it again to continue)" in userrl("runs", "show", "a").stdout
     assert json.loads(userrl("runs", "list", "--json").stdout)[0]["state"] == "died"
+
+
+def test_a_run_of_another_machine_is_asked_to_stop_and_no_process_of_this_one_is_ended_for_it(home):
+    run = make_run(home, "a", 1, state="running")
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with alone(run.lock, "it"), alone(home / "slot.lock", "it"):
+            (home / "slot.lock").write_text(json.dumps({"pid": bystander.pid}))  # as earlier versions wrote it
+            run.lock.write_text(json.dumps({"pid": bystander.pid, "host": "node-2"}))
+            assert holder_of(home / "slot.lock") == f"process {bystander.pid}"
+            with raises("run.in_use", f"process {bystander.pid} on node-2"):
+                stop(run, 0.0)
+        assert (run.folder / "stop").exists()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
