@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from userrl_core.replaced_file import sync
+
 URL = "PREFECT_API_URL"
 CLIENT, SERVER = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
 """The settings that hold the password: Prefect's client, Prefect's server."""
@@ -50,6 +52,8 @@ def password(home: Path) -> str:
 
 def kept(path: Path, new: Callable[[], str]) -> str:
     """Return the secret in a file that only its owner can read. The secret is generated at first use."""
+    if path.is_file() and path.stat().st_size == 0:  # earlier versions did not sync it, and a power cut emptied it
+        path.unlink(missing_ok=True)
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -60,6 +64,7 @@ def kept(path: Path, new: Callable[[], str]) -> str:
             pass
         finally:
             draft.unlink()
+        sync(path.parent)
     path.chmod(0o600)
     return path.read_text().strip()
 
@@ -138,3 +143,5 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(text.encode(errors="surrogateescape"))
+        file.flush()
+        os.fsync(file.fileno())

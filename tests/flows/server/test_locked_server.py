@@ -478,6 +478,19 @@ def test_a_home_keeps_its_password_and_shows_it_to_its_owner_alone(tmp_path: Pat
     assert [path.name for path in home.iterdir()] == ["server.password"]
 
 
+def test_a_password_that_a_power_cut_emptied_is_made_anew_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    file = tmp_path / "server.password"
+    file.touch()
+    secret = password(tmp_path)
+    assert secret.startswith("userrl:")
+    assert (password(tmp_path), file.read_text()) == (secret, f"{secret}\n")
+    assert synced == [file.stat().st_ino, tmp_path.stat().st_ino]
+
+
 def test_an_address_of_version_6_is_one_in_a_url() -> None:
     assert server_environment(4777, "::1")["PREFECT_API_URL"] == "http://[::1]:4777/api"
     assert server_state(free_port(), "::1") == "free"
