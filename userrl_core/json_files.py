@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from userrl_core.replaced_file import replacing
+from userrl_core.replaced_file import replacing, sync
 
 _CHECKSUM = "crc"
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -59,6 +59,7 @@ def write_json(path: Path, value: object) -> None:
     """Write a JSON file atomically; it is on disk when this returns."""
     with replacing(path) as file:
         file.write(json.dumps(value, indent=1, default=str).encode())
+    sync(path.resolve().parent)
 
 
 def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
