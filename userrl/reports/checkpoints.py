@@ -120,4 +120,6 @@ def _failure(folder: Path) -> str:
         return f"transformers: {(str(error).splitlines() or [type(error).__name__])[0]}"
     if other := sorted(str(key[0]) for key in notes["mismatched_keys"]):
         return f"{folder / 'config.json'} does not fit the shape of {other[0]} in the weights."
+    if notes["unexpected_keys"]:
+        return f"{folder} has weights that its model does not read: {min(notes['unexpected_keys'])}."
     return f"{folder} lacks weights: {min(notes['missing_keys'])}." if notes["missing_keys"] else ""

@@ -26,6 +26,7 @@ from userrl_core.training.model_files import check_stored, hash_of
 from userrl_core.training.shapes import shape_of
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LORA = "model.layers.0.self_attn.q_proj.lora_A.default.weight"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 Damage = Callable[[Path], Any]
 
@@ -59,6 +60,14 @@ def without_a_tensor(folder: Path) -> None:
     tensors = load_file(folder / WEIGHTS)
     del tensors["model.norm.weight"]
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def with_tensors(*names: str) -> Damage:
+    def add(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS) | {name: torch.ones(4, 32) for name in names}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+    return add
 
 
 def poisoned(folder: Path) -> None:
@@ -114,6 +123,8 @@ def indexed(*files: str) -> Damage:
         (changed("config.json", rms_norm_eps=float("nan")), "{}/config.json cannot be read (no JSON: one of its values is NaN)"),
         (changed("config.json", rms_norm_eps=-1e3), "The logits of {} are not finite"),
         (without_a_tensor, "The weights in {} lack model.norm.weight"),
+        (with_tensors("model.layers.9.mlp.up_proj.weight"), "The weights in {} have model.layers.9.mlp.up_proj.weight, which"),
+        (with_tensors(LORA), "The weights in {} have model.layers.0.self_attn.q_proj.lora_A"),
         (poisoned, "The weights in {} are not all finite numbers (model.norm.weight)"),
         (indexed("pytorch_model.bin"), "{}/model.safetensors.index.json names 'pytorch_model.bin'"),
         (indexed("../other.safetensors"), "{}/model.safetensors.index.json names '../other.safetensors'"),
@@ -197,6 +208,8 @@ def test_an_attention_that_config_json_names_does_not_win_over_ours(folder: Path
     ("damage", "code"),
     [
         (poisoned, "checkpoint.not_finite"),
+        (without_a_tensor, "checkpoint.damaged"),
+        (with_tensors("model.layers.9.mlp.up_proj.weight"), "checkpoint.damaged"),
         (cut(WEIGHTS, 5000), "checkpoint.damaged"),
         (indexed("pytorch_model.bin"), "checkpoint.unsafe"),
         (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "checkpoint.bad_tokenizer"),
@@ -207,6 +220,15 @@ def test_what_another_process_is_to_load_is_checked_before_it_starts(folder: Pat
     damage(folder)
     with raises(code):
         check_elsewhere(folder)
+
+
+def test_an_output_layer_stored_beside_the_embedding_is_no_foreign_weight(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    save_file(
+        tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, folder / WEIGHTS, {"format": "pt"}
+    )
+    load_model(folder, TINY)
+    check_elsewhere(folder)
 
 
 @pytest.mark.parametrize("value", ['{"a":', "[1]", '{"num_attention_heads": 0, "hidden_size": 8}'])

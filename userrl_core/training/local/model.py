@@ -56,8 +56,8 @@ def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "c
 def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
     """Return a checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
 
-    Raises CheckpointError where the model is missing, its weights are incomplete or do not match their stored hashes, or
-    its weights or logits are not finite.
+    Raises CheckpointError where the model is missing, its weights are incomplete, more than it reads, or do not match their
+    stored hashes, or its weights or logits are not finite.
     """
     try:
         folder = local_folder(path)
@@ -78,12 +78,7 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
         raise
     except Exception as error:
         raise CheckpointError("checkpoint.missing", f"No model can be loaded from {path}: {_reason(error)}") from error
-    if report["missing_keys"]:
-        raise CheckpointError(
-            "checkpoint.damaged",
-            f"The weights in {path} lack {sorted(report['missing_keys'])[0]}, which its config.json needs. Use "
-            "another checkpoint.",
-        )
+    check_names(report, str(path))
     check_finite(model.state_dict(), str(path))
     _prepare(model, config, device)
     _check_logits(model, str(path))
@@ -109,6 +104,22 @@ def check_elsewhere(path: str | Path) -> None:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  it is no mapping
                 check_finite({name: tensors.get_tensor(name)}, str(file))
+    check_names(_names(folder), str(folder))
+
+
+def check_names(report: Mapping[str, Any], where: str) -> None:
+    """Raise CheckpointError for weights of another model than that of the config. report: loading information of transformers."""
+    if report["missing_keys"]:
+        raise CheckpointError(
+            "checkpoint.damaged",
+            f"The weights in {where} lack {min(report['missing_keys'])}, which its config.json needs. Use another checkpoint.",
+        )
+    if report["unexpected_keys"]:
+        raise CheckpointError(
+            "checkpoint.damaged",
+            f"The weights in {where} have {min(report['unexpected_keys'])}, which the model of its config.json does not read. "
+            "Merge adapters into the weights, or use the config.json that belongs to them.",
+        )
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
@@ -129,6 +140,31 @@ def logits_not_finite(where: str) -> CheckpointError:
         f"The logits of {where} are not finite numbers, although its weights are. Correct its config.json (such as "
         "rms_norm_eps and rope_theta), or use another checkpoint.",
     )
+
+
+def _names(folder: Path) -> dict[str, Any]:
+    """Return the loading information of a model without its weights, on torch's meta device.
+
+    There transformers cannot compare a tied output layer with the embedding, so it is loaded as a layer of its own.
+    """
+    try:
+        shape = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        tied, shape.tie_word_embeddings = shape.tie_word_embeddings, False
+        model, report = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            config=shape,
+            use_safetensors=True,
+            trust_remote_code=False,
+            device_map="meta",
+            output_loading_info=True,
+        )
+    except Exception as error:
+        raise CheckpointError(
+            "checkpoint.missing", f"No model can be loaded from {folder}: {_reason(error)}"
+        ) from error
+    output = model.get_output_embeddings()
+    names = {f"{name}.weight" for name, module in model.named_modules() if tied and module is output}
+    return {**report, "missing_keys": set(report["missing_keys"]) - names}
 
 
 @torch.no_grad()
