@@ -76,10 +76,11 @@ def llama(folder: Path, seed: int = 0, context: int = 2048, entries: int | None 
     return folder
 
 
-def gguf_file(file: Path, seed: int = 0, *, tied: bool = True) -> Path:
+def gguf_file(file: Path, seed: int = 0, *, tied: bool = True, layers: int = 2, extra: str = "") -> Path:
     """Write a two-layer random Qwen2 as Qwen's releases do, with the output layer as a tensor of its own; returns the file.
 
-    tied: the output layer is the embedding, quantised with more bits.
+    tied: the output layer is the embedding, quantised with more bits. layers: of the two, those with weights. extra: name of
+    one more tensor.
     """
     model = json.loads(tokenizer().backend_tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -113,7 +114,9 @@ def gguf_file(file: Path, seed: int = 0, *, tied: bool = True) -> Path:
     add("token_embd.weight", embedding, gguf.GGMLQuantizationType.Q5_0)
     add("output.weight", embedding if tied else matrix(len(tokens), width), gguf.GGMLQuantizationType.Q8_0)
     add("output_norm.weight", np.ones(width, np.float32))
-    for layer in range(2):
+    if extra:
+        add(extra, np.ones(8, np.float32))
+    for layer in range(layers):
         for name, rows in (("attn_q", width), ("attn_k", width // 2), ("attn_v", width // 2)):
             add(f"blk.{layer}.{name}.weight", matrix(rows, width))
             add(f"blk.{layer}.{name}.bias", matrix(rows))

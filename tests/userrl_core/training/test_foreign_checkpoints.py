@@ -13,11 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.llama import gguf_file
 from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl_core.training.toys import TINY, chats
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.training.chat_template import refuse_endless, within
+from userrl_core.training.local.convert import convert
 from userrl_core.training.local.model import build_model, check_elsewhere, load_model
 from userrl_core.training.local.state import save_model
 from userrl_core.training.local.text.chat import ChatFormat
@@ -229,6 +231,15 @@ def test_an_output_layer_stored_beside_the_embedding_is_no_foreign_weight(folder
     )
     load_model(folder, TINY)
     check_elsewhere(folder)
+
+
+def test_a_gguf_file_with_fewer_or_more_weights_than_its_model_is_refused(tmp_path: Path) -> None:
+    with raises("checkpoint.damaged", "fewer.gguf lack model.layers.1."):
+        convert(gguf_file(tmp_path / "fewer.gguf", layers=1), tmp_path / "model")
+    with raises("checkpoint.damaged", "more.gguf has", "the file has"):
+        convert(gguf_file(tmp_path / "more.gguf", extra="blk.0.attn_q_norm.weight"), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    convert(gguf_file(tmp_path / "factors.gguf", extra="rope_freqs.weight"), tmp_path / "model")
 
 
 @pytest.mark.parametrize("value", ['{"a":', "[1]", '{"num_attention_heads": 0, "hidden_size": 8}'])

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.model import load_model, parameters
+from userrl_core.training.local.model import check_names, load_model, parameters
 from userrl_core.training.local.text.tokenizer import END, PAD, START, decode_each_token, load_tokenizer
 
 TEXT = (
@@ -48,7 +48,7 @@ class ModelCheck:
 def convert(source: Path, folder: Path) -> None:
     """Write a GGUF file, or a folder of a Hugging Face model, as a checkpoint folder in float32.
 
-    Raises CheckpointError where transformers cannot read the source.
+    Raises CheckpointError where transformers cannot read the source, or does not read all of its weights.
     """
     try:
         if source.is_dir():
@@ -57,7 +57,11 @@ def convert(source: Path, folder: Path) -> None:
         else:
             named: dict[str, Any] = {"gguf_file": source.name, "trust_remote_code": False}
             tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **named)
-            model = AutoModelForCausalLM.from_pretrained(str(source.parent), **named, dtype=torch.float32)
+            model, report = AutoModelForCausalLM.from_pretrained(
+                str(source.parent), **named, dtype=torch.float32, output_loading_info=True
+            )
+            check_names(report, str(source))
+            _check_count(model, source)
     except CheckpointError:
         raise
     except Exception as error:
@@ -73,6 +77,22 @@ def convert(source: Path, folder: Path) -> None:
             config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _check_count(model: Any, source: Path) -> None:
+    """Raise CheckpointError for a GGUF file with weights that transformers left out: it does not report these."""
+    from gguf import GGUFReader  # imported here: only a fetch needs it
+
+    # Factors of the positions are in the model's config.
+    stored = sum(int(tensor.n_elements) for tensor in GGUFReader(source).tensors if not tensor.name.startswith("rope_"))
+    output = model.get_output_embeddings()
+    twice = 0 if output is None or output.weight is not model.get_input_embeddings().weight else output.weight.numel()
+    read = parameters(model)
+    if stored not in (read, read + twice):
+        raise CheckpointError(
+            "checkpoint.damaged",
+            f"The model of {source} has {read:,} weights, and the file has {stored:,}. Use another file.",
+        )
 
 
 @torch.no_grad()
