@@ -19,7 +19,7 @@ from userrl_core.training.config import AlgorithmConfig, LoraSettings, SftConfig
 from userrl_core.training.jobs import StageResult
 from userrl_core.training.local.checkpoint import read_state
 from userrl_core.training.local.loop import train_rl
-from userrl_core.training.local.lora import adapt, folded, load_adapter, without_adapters
+from userrl_core.training.local.lora import Base, adapt, folded, load_adapter, without_adapters
 from userrl_core.training.local.model import build_model, load_model
 from userrl_core.training.local.optimizer import adamw, trained
 from userrl_core.training.local.sft import train_sft
@@ -203,6 +203,15 @@ def test_adapters_of_another_rank_and_weights_without_adapters_are_refused(tmp_p
     full = train(tmp_path, start.checkpoint, name="full-1", algorithm={"lora": None})
     with raises("checkpoint.other_settings"):
         train(tmp_path, full.checkpoint, 3, 3, name="lora")
+
+
+def test_adapters_of_more_layers_than_the_model_adapts_are_refused(tmp_path: Path, start: StageResult) -> None:
+    wide, narrow = load_model(start.checkpoint, TINY), load_model(start.checkpoint, TINY)
+    adapt(wide, LORA, 0)
+    Base.at(start.checkpoint, LORA).save(wide, tmp_path / "adapter")
+    adapt(narrow, LORA.model_copy(update={"targets": ("q_proj",)}), 0)
+    with raises("checkpoint.other_settings", "layers.0.mlp.down_proj"):
+        load_adapter(narrow, tmp_path / "adapter")
 
 
 def test_the_cold_start_trains_adapters_of_a_checkpoint_and_resumes(tmp_path: Path, start: StageResult) -> None:

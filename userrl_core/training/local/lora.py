@@ -109,12 +109,15 @@ def adapt(model: Any, settings: LoraSettings, seed: int) -> None:
 
 
 def load_adapter(model: Any, folder: Path) -> None:
-    """Load a checkpoint's adapters into a model with adapters of the same shape. Raises CheckpointError where shapes differ."""
+    """Load a checkpoint's adapters into a model with the same adapters. Raises CheckpointError where it has others."""
     try:
         tensors = load_file(folder / _FILE)
+        parameters = {_PREFIX + name.replace(f".{_NAME}.", "."): p for name, p in trained(model).items()}
+        if unread := tensors.keys() - parameters.keys():
+            raise KeyError(min(unread))
         with torch.no_grad():
-            for name, parameter in trained(model).items():
-                parameter.copy_(tensors[_PREFIX + name.replace(f".{_NAME}.", ".")])
+            for name, parameter in parameters.items():
+                parameter.copy_(tensors[name])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise CheckpointError(
             "checkpoint.other_settings",
