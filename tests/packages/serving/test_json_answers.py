@@ -37,7 +37,6 @@ OUR_OWN = {
     "userrl/audits/acts.py": "requests to a process of ours",
     "userrl/audits/served_acts.py": "the text of a request to a model",
     "userrl/comparison/gate/clusters.py": "the name of a cluster",
-    "userrl/run/alarms.py": "sentences that only we read",
     "userrl/run/fingerprint.py": "settings in the order of their keys, made portable",
     "userrl/run/job.py": "progress that only we read",
     "userrl/worker/distill.py": "texts of chats",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.llama import llama
 from tests.makers import raises
 from tests.userrl_core.training.verl.rig import TwoStages, cluster, make_job
 from userrl_core import processes
@@ -58,11 +59,8 @@ def trainer(folder: Path, *says: str, after: str = "exec sleep 600") -> str:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A folder that may be a model's: no process of these tests loads it."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    return folder
+    """A model that no process of these tests trains."""
+    return llama(tmp_path / "model")
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)
