@@ -210,8 +210,6 @@ def test_an_attention_that_config_json_names_does_not_win_over_ours(folder: Path
     ("damage", "code"),
     [
         (poisoned, "checkpoint.not_finite"),
-        (without_a_tensor, "checkpoint.damaged"),
-        (with_tensors("model.layers.9.mlp.up_proj.weight"), "checkpoint.damaged"),
         (cut(WEIGHTS, 5000), "checkpoint.damaged"),
         (indexed("pytorch_model.bin"), "checkpoint.unsafe"),
         (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "checkpoint.bad_tokenizer"),

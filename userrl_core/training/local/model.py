@@ -104,7 +104,6 @@ def check_elsewhere(path: str | Path) -> None:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  it is no mapping
                 check_finite({name: tensors.get_tensor(name)}, str(file))
-    check_names(_names(folder), str(folder))
 
 
 def check_names(report: Mapping[str, Any], where: str) -> None:
@@ -140,31 +139,6 @@ def logits_not_finite(where: str) -> CheckpointError:
         f"The logits of {where} are not finite numbers, although its weights are. Correct its config.json (such as "
         "rms_norm_eps and rope_theta), or use another checkpoint.",
     )
-
-
-def _names(folder: Path) -> dict[str, Any]:
-    """Return the loading information of a model without its weights, on torch's meta device.
-
-    There transformers cannot compare a tied output layer with the embedding, so it is loaded as a layer of its own.
-    """
-    try:
-        shape = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        tied, shape.tie_word_embeddings = shape.tie_word_embeddings, False
-        model, report = AutoModelForCausalLM.from_pretrained(
-            str(folder),
-            config=shape,
-            use_safetensors=True,
-            trust_remote_code=False,
-            device_map="meta",
-            output_loading_info=True,
-        )
-    except Exception as error:
-        raise CheckpointError(
-            "checkpoint.missing", f"No model can be loaded from {folder}: {_reason(error)}"
-        ) from error
-    output = model.get_output_embeddings()
-    names = {f"{name}.weight" for name, module in model.named_modules() if tied and module is output}
-    return {**report, "missing_keys": set(report["missing_keys"]) - names}
 
 
 @torch.no_grad()

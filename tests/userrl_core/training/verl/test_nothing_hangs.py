@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.llama import llama
 from tests.makers import raises
 from tests.userrl_core.training.verl.rig import TwoStages, cluster, make_job
 from userrl_core import processes
@@ -59,8 +58,11 @@ def trainer(folder: Path, *says: str, after: str = "exec sleep 600") -> str:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model that no process of these tests trains."""
-    return llama(tmp_path / "model")
+    """A folder that may be a model's: no process of these tests loads it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)

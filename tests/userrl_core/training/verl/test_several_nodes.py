@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.llama import llama
 from tests.makers import raises
 from tests.userrl_core.training.verl.rig import TwoStages, cluster, make_job
 from tests.userrl_core.training.verl.test_nothing_hangs import Log, trainer
@@ -60,7 +59,9 @@ def test_the_driver_of_a_stage_ends_with_the_sentence_when_a_node_dies() -> None
 
 def several(tmp_path: Path, *, after: str) -> TrainingError:
     """Run a stage on two nodes whose trainer does this after an agent loop has failed. Return its error."""
-    model = llama(tmp_path / "model")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
     folder = tmp_path / "rl-1" / "verl"
     python = trainer(tmp_path, after=f"echo '{FATAL}' > {folder}/fatal; {after}")
     on = cluster(python=python, nodes=2, ray_address="127.0.0.1:1")
