@@ -1,6 +1,4 @@
-"""Files that are written beside their place and renamed, and folders that are renamed before they are removed, so that a reader
-or a kill never meets a part of one.
-"""
+"""Files are written beside their place and then renamed. Folders are renamed and then removed. So no reader meets a part of one."""
 
 from __future__ import annotations
 
@@ -54,9 +52,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder if it exists. Of a link to a folder only the link is removed.
+    """Remove a folder if it exists. If it is a link, only the link is removed.
 
-    It is first renamed to ``.NAME.deleted``. What a kill leaves is removed by the next call for a folder beside it.
+    The folder is first renamed to ``.NAME.deleted``. If a kill leaves such a folder, the next removal beside it removes it.
     """
     if folder.is_symlink():
         folder.unlink()
