@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError
 
 from curricula import Recipe
 from curricula.validation import validated
@@ -17,9 +17,11 @@ from userrl.run.request import Backend, RunBudget, Tracker, Wandb
 from userrl.run.results import RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import end_torn_line, read_json, write_json
+from userrl_core.replaced_file import remove_folder
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 from userrl_core.settings import Settings
+from userrl_core.training.jobs import begun_marker
 
 Kind = Literal["distill", "sft", "rl", "evaluate"]
 
@@ -238,6 +240,26 @@ class StageJob(Settings):
         """Return True if this job finished before and its files have since been deleted or changed."""
         written = self._written()
         return written is not None and not written.holds()
+
+    def began_otherwise(self) -> bool:
+        """Return whether the folder has work on other results of the stages before. A trainer would continue its checkpoints.
+
+        Evaluations tell by their log. An input that only one of the two jobs has does not count: earlier versions stored fewer.
+        """
+        written = read_json(self.folder / "job.json")
+        if written is None or self.kind == "evaluate":
+            return False
+        try:
+            earlier = Inputs.model_validate(written.get("inputs")).identity
+        except ValidationError:
+            return False
+        return any(earlier.get(name, value) != value for name, value in self.inputs.identity.items())
+
+    def start_over(self) -> None:
+        """Remove what the folder has. The rows that were logged no longer count once the stage begins again."""
+        begun_marker(self.folder).touch()
+        remove_folder(self.folder)
+        self.folder.mkdir()
 
     def finished(self) -> Result | None:
         """Return the result of exactly this job if a rerun has nothing left to do."""

@@ -91,6 +91,9 @@ def execute(
         say("%s: stopped %d leftover process(es) of an earlier attempt", job.stage, killed)
     if job.damaged():
         say("%s: finished earlier, but its files are gone or changed; done again", job.stage)
+    if job.began_otherwise():
+        say("%s: done again from its start, because a stage before it has another result now", job.stage)
+        job.start_over()
     path = job.write()
     lines = GrowingLines(job.progress_file, from_end=True)
     alarms, budget = AlarmWatch(job, say), BudgetGuard(job)

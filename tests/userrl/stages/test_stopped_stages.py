@@ -174,3 +174,22 @@ def go_on(run, plan, learnt):
     with pytest.raises(Enough):
         execute(plan.job(run, "rl-1", learnt), progress=progress)
     return first[0]
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_stage_begins_anew_if_the_stage_before_it_was_done_again_with_other_weights(learnt, tmp_path, monkeypatch):
+    plan, run = begin(tmp_path / "elsewhere", monkeypatch, seed=1)
+    cold = execute(plan.job(run, "sft", Inputs(distill=learnt.distill)))
+    changed = Inputs(before=cold, distill=learnt.distill, reference=cold)
+    plan, run = begin(tmp_path / "fresh", monkeypatch, steps=2)
+    expected = execute(plan.job(run, "rl-1", changed))
+    plan, run = begin(tmp_path / "home", monkeypatch, steps=2)
+    earlier = execute(plan.job(run, "rl-1", learnt))
+
+    said = []
+    again = execute(plan.job(run, "rl-1", changed), say=lambda line, *values: said.append(line % values))
+
+    assert "rl-1: done again from its start, because a stage before it has another result now" in said
+    assert earlier.sha256 != again.sha256 == expected.sha256
+    played = "select stage, phase, step, task_id, attempt, score from trajectories order by all"
+    assert ask(tmp_path / "home", played) == ask(tmp_path / "fresh", played)
