@@ -23,7 +23,7 @@ from sweeps.journal import open_journal
 from sweeps.parameters import params_of
 from sweeps.space import Space
 from sweeps.storage import hidden, patient_storage
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, first_line
 from userrl_core.seeding import derive_seed
 
 SHOWN = 80
@@ -86,7 +86,7 @@ def _database(storage: str) -> BaseStorage:
     try:
         return optuna.storages.get_storage(patient_storage(storage))
     except (SQLAlchemyError, ImportError, ValueError, optuna.exceptions.OptunaError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         # Not `from error`: a traceback could repeat the address as it was given.
         raise ConfigError(
             "sweep.storage", f"The study's storage {hidden(storage)} cannot be opened: {reason}."

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, Protocol
 
-from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
+from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError, first_line
 from userrl_core.gyms.base import Gym, finite
 from userrl_core.gyms.prompt import EpisodeStyle, opening_messages, turns_left_note
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
@@ -339,16 +339,6 @@ class Interruptions:
         turn.flags |= int(Flag.LENGTH)
         turn.observation = verifier.text if verifier is not None else ""
         return turn
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, short enough for a column; the error's name if there is none."""
-    try:
-        lines = str(error).splitlines()
-    except Exception:  # noqa: BLE001  a gym's own error class may fail to give its text
-        lines = []
-    # Never a whole response body, which may contain a key.
-    return lines[0][:200] if lines else type(error).__name__
 
 
 def _reason(source: str, error: BaseException) -> str:

@@ -44,6 +44,16 @@ class UserRLError(Exception):
         return "\n".join([f"{LINE}{first} [{self.code}]", *rest])
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, of at most 200 characters; the error's name if it has no text."""
+    try:
+        lines = str(error).split("\n")
+    except Exception:  # noqa: BLE001  a gym's own error class may fail to give its text
+        lines = []
+    # Never a whole response body, which may contain a key.
+    return next((text[:200] for line in lines if (text := line.strip())), type(error).__name__)
+
+
 class ErrorReport(NamedTuple):
     """The code and the message of an error of another process."""
 

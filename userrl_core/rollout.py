@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, first_line, is_cancellation
-from userrl_core.errors import ConfigError, PolicyError
+from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, is_cancellation
+from userrl_core.errors import ConfigError, PolicyError, first_line
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make

@@ -14,7 +14,7 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from userrl_core import errors
-from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, read_line
+from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, first_line, read_line
 from userrl_core.processes import ProcessDied
 from userrl_core.served.client import ToolsRefused
 
@@ -105,3 +105,22 @@ def test_an_error_is_read_from_the_line_that_a_process_wrote() -> None:
 def test_the_code_is_at_the_end_of_the_first_line() -> None:
     line = LogError("log.full", "It ended. Its last lines:\nfirst\nsecond").line
     assert line == "error: It ended. Its last lines: [log.full]\nfirst\nsecond"
+
+
+class WithoutText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("its text fails too")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("\n  one\ntwo"), "one"),
+        (ValueError("x" * 300), "x" * 200),
+        (ValueError(), "ValueError"),
+        (ValueError(" \n"), "ValueError"),
+        (WithoutText(), "WithoutText"),
+    ],
+)
+def test_an_error_has_a_first_line_whatever_its_text(error: Exception, line: str) -> None:
+    assert first_line(error) == line

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from userrl.machine.home import in_this_home, warehouse_dir
 from userrl.run.run import Run
-from userrl_core.errors import CheckpointError
+from userrl_core.errors import CheckpointError, first_line
 from userrl_core.json_files import read_json
 from userrl_core.training.model_files import check_files
 from warehouse import open_warehouse
@@ -117,7 +117,7 @@ def _failure(folder: Path) -> str:
         AutoTokenizer.from_pretrained(folder)
         _, notes = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, ignore_mismatched_sizes=True)
     except Exception as error:  # noqa: BLE001 - transformers raises errors of many kinds, and each one is the answer
-        return f"transformers: {(str(error).splitlines() or [type(error).__name__])[0]}"
+        return f"transformers: {first_line(error)}"
     if other := sorted(str(key[0]) for key in notes["mismatched_keys"]):
         return f"{folder / 'config.json'} does not fit the shape of {other[0]} in the weights."
     if notes["unexpected_keys"]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from userrl_core.errors import ConfigError, GymError, TaskError
+from userrl_core.errors import ConfigError, GymError, TaskError, first_line
 from userrl_core.gyms.solution import ReferenceSolution
 from userrl_core.interact import CHOICES, InteractCall
 from userrl_core.records import ModelCall, Task
@@ -323,11 +323,11 @@ def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymCon
         refuse_truth_values(options, config)
     except ValueError as error:
         raise ConfigError(
-            "gym.bad_option", f"Gym '{gym_type.name}' cannot use these options: {_first_line(error)}"
+            "gym.bad_option", f"Gym '{gym_type.name}' cannot use these options: {_fault_of(error)}"
         ) from error
     return config
 
 
-def _first_line(error: ValueError) -> str:
+def _fault_of(error: ValueError) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(lines[1:3]) if len(lines) > 2 else lines[0]
+    return " ".join(lines[1:3]) if len(lines) > 2 else first_line(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidatorFunctionWrapHandler
 
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, first_line
 
 
 @cache
@@ -54,7 +54,7 @@ def loaded(point: EntryPoint, code: str) -> Any:
     try:
         return point.load()
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
             code, f"{point.value} of {package_of(point)} cannot be imported ({reason}). Correct it or uninstall it."
         ) from error

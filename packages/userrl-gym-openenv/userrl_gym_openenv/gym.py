@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.exceptions import best_match
 from referencing import Registry
 
-from userrl_core.errors import UserError
+from userrl_core.errors import UserError, first_line
 from userrl_core.gyms import other_python
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.gyms.other_python import Program, is_number, result
@@ -104,9 +104,9 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
             if wrong := best_match(Draft202012Validator(self._schema, registry=Registry()).iter_errors(action)):
                 raise wrong
         except (ValueError, RecursionError, OverflowError, ValidationError) as error:
-            return Reply(f"Error: no action ({str(error).splitlines()[0][:200]}).")
+            return Reply(f"Error: no action ({first_line(error)}).")
         except Exception as error:  # noqa: BLE001  of the server's schema, such as a reference to nothing
-            reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            reason = f"{type(error).__name__}: {first_line(error)}"
             raise self._failed(f"has a JSON schema of an action that cannot be used ({reason})") from None
         assert self._program is not None
         got = await self._program.answered(self._session, self.config.timeout, step=action)
@@ -156,7 +156,7 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
             Draft202012Validator.check_schema(content)
             references = list(_references(content))
         except (SchemaError, RecursionError) as error:
-            reason = str(error).splitlines()[0][:200]
+            reason = first_line(error)
             raise self._failed(f"has a wrong JSON schema of an action ({reason})") from None
         for name in references:
             if not name.startswith("#"):

@@ -17,7 +17,7 @@ from userrl.machine.home import home, runs_dir, warehouse_dir
 from userrl.reports.checkpoints import ListedCheckpoint, listed_checkpoints
 from userrl.reports.run_report import read_report
 from userrl.run.run import Run, find, load
-from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.errors import CheckpointError, ConfigError, first_line
 from userrl_core.key_names import fits_a_header
 from userrl_core.replaced_file import write_text
 from userrl_core.training.local.checkpoint import read_checkpoint
@@ -114,7 +114,7 @@ def upload(prepared: PreparedUpload, *, public: bool) -> str:
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         # Not `from error`: a traceback could show the headers of the request.
         status = getattr(getattr(error, "response", None), "status_code", None)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(token, "***").rstrip(".")
+        first = first_line(error).replace(token, "***").rstrip(".")
         reason = "refused the token" if status in (401, 403) else f"did not take the upload: {first}"
         check = f"{TOKEN} and the name {prepared.repo}" if status else "HF_ENDPOINT and the network"
         raise ConfigError(

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from userrl_core.errors import MissingFileError, TaskError
+from userrl_core.errors import MissingFileError, TaskError, first_line
 from userrl_core.gyms.released import check_filled, read_json, text_field
 from userrl_core.gyms.travel.scenario import COMPOSITIONS, tier_of
 from userrl_core.gyms.travel.world import ASPECTS
@@ -200,10 +200,9 @@ def _table(path: Path) -> Any:
                 pq.ParquetFile(file).read(columns=COLUMNS, use_threads=False).select(COLUMNS)
             )  # a missing one: KeyError
     except (pa.ArrowException, OSError, KeyError) as error:
-        reason = str(error).splitlines()[0]
         raise TaskError(
             "task.file_unreadable",
-            f"{path} is not a readable parquet file with columns {', '.join(COLUMNS)} ({reason}).",
+            f"{path} is not a readable parquet file with columns {', '.join(COLUMNS)} ({first_line(error)}).",
         ) from None
     check_filled(table, path)
     return table

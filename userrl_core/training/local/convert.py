@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from userrl_core.errors import CheckpointError
+from userrl_core.errors import CheckpointError, first_line
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.model import check_names, load_model, parameters
 from userrl_core.training.local.text.tokenizer import END, PAD, START, decode_each_token, load_tokenizer
@@ -65,9 +65,9 @@ def convert(source: Path, folder: Path) -> None:
     except CheckpointError:
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise CheckpointError(
-            "model.unsupported", f"transformers cannot read {source} ({reason}). Use an architecture that it supports."
+            "model.unsupported",
+            f"transformers cannot read {source} ({first_line(error)}). Use an architecture that it supports.",
         ) from error
     correct_tokenizer(tokenizer)
     tie_output_layer(model)

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import BertModel
 
-from userrl_core.errors import CheckpointError
+from userrl_core.errors import CheckpointError, first_line
 from userrl_core.training.model_files import check_files
 
 MAX_TOKENS = 128
@@ -44,9 +44,9 @@ class SentenceEncoder:
             self._model = BertModel.from_pretrained(str(folder), use_safetensors=True, local_files_only=True, **fewer)
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
             raise CheckpointError(
-                "model.unsupported", f"{folder} holds no sentence encoder that can be read ({reason}). Fetch it again."
+                "model.unsupported",
+                f"{folder} holds no sentence encoder that can be read ({first_line(error)}). Fetch it again.",
             ) from error
         self._model.eval()
         self._tokenizer.no_truncation()

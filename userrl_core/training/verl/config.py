@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.errors import Check, ConfigError, refuse_first
+from userrl_core.errors import Check, ConfigError, first_line, refuse_first
 from userrl_core.training.verl.flags import Flags, Value, rl_flags, sft_flags
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 from userrl_core.training.verl.machine.attention import FLASH, refuse_split_sdpa
@@ -130,9 +130,7 @@ def compose(overrides: Sequence[str], *, name: str = "ppo_trainer") -> Any:
 
             validate_config(config, need_reference_policy(config), need_critic(config))
     except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
-        raise ConfigError(
-            "training.backend_cannot", f"verl rejects this configuration: {_first_line(error)}"
-        ) from error
+        raise ConfigError("training.backend_cannot", f"verl rejects this configuration: {first_line(error)}") from error
     return config
 
 
@@ -161,8 +159,3 @@ def merged(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
             raise ConfigError("argument.malformed", f"'{override}' is not an override. Write key=value.")
         by_key[key.lstrip("+")] = override
     return list(by_key.values())
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

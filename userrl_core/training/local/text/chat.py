@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from userrl_core.errors import TrainingError
+from userrl_core.errors import TrainingError, first_line
 from userrl_core.records import Message
 from userrl_core.training.local.text.calls import style_of
 from userrl_core.training.local.text.tokenizer import rendered
@@ -187,7 +187,7 @@ class ChatFormat:
             except TrainingError:
                 raise
             except Exception as error:  # noqa: BLE001  a template may raise any exception for messages that it refuses
-                reason = str(error)[:200] or type(error).__name__
+                reason = first_line(error)
         raise TrainingError(
             "checkpoint.bad_tokenizer",
             f"The chat template refuses messages with the roles {', '.join(m['role'] for m in messages)} ({reason}). "

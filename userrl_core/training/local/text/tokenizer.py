@@ -23,7 +23,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.errors import CheckpointError, TrainingError, first_line
 from userrl_core.interact import CHOICES, InteractCall, render_call
 from userrl_core.training.chat_template import SECONDS, refuse_endless, within
 from userrl_core.training.config import Template
@@ -156,10 +156,9 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise CheckpointError(
             "checkpoint.bad_tokenizer",
-            f"No tokenizer can be loaded from {path} ({reason}). Give the folder or the name of a Hugging Face "
+            f"No tokenizer can be loaded from {path} ({first_line(error)}). Give the folder or the name of a Hugging Face "
             "checkpoint.",
         ) from error
     if not tokenizer.chat_template:
@@ -209,8 +208,7 @@ def _check_template(tokenizer: Any, path: str | Path) -> None:
     except Exception as error:
         raise CheckpointError(
             "checkpoint.bad_tokenizer",
-            f"The chat template of {path} cannot be rendered ({str(error)[:200] or type(error).__name__}). Use "
-            "another checkpoint.",
+            f"The chat template of {path} cannot be rendered ({first_line(error)}). Use another checkpoint.",
         ) from error
 
 
