@@ -252,11 +252,7 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeF
     trained: gyms of mixes other than the published ones: a person's, and those that recipes have for the profile.
     """
     where, name = f"profile {stem(profile)}", stem(profile)
-    parts = [_profile_file(profile, where)]
-    if (base := parts[0].values.pop("extends", None)) is not None:
-        own_keys = parts[0].values.keys()  # whole blocks: what a profile says replaces its base's
-        parts.insert(0, _profile_file(base, where))
-        parts[0].values = {key: value for key, value in parts[0].values.items() if key not in own_keys}
+    parts = _profile_parts(profile, where)
     blocks = {key: value for part in parts for key, value in part.values.items()}
     tasks, environments = (block_of(blocks.get(key), where, key) for key in ("own", "environments"))
     files.small = _small(blocks.get("small"), where)
@@ -273,6 +269,20 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeF
     for layer in layers:
         _fit_to_schedule(layer, kind)
     files.layers += layers
+
+
+def _profile_parts(profile: str | Path, where: str) -> list[Layer]:
+    """Return the profile's file after those that it extends. What it says replaces theirs by whole blocks."""
+    parts, names = [_profile_file(profile, where)], [stem(profile)]
+    while (base := parts[0].values.pop("extends", None)) is not None:
+        names.append(stem(base))
+        if names[-1] in names[:-1]:
+            path = " -> ".join(names)
+            raise ConfigError("recipe.circular", f"Profile '{names[0]}' extends itself ({path}). Remove one extends.")
+        own_keys = {key for part in parts for key in part.values}
+        parts.insert(0, _profile_file(base, where))
+        parts[0].values = {key: value for key, value in parts[0].values.items() if key not in own_keys}
+    return parts
 
 
 def _profile_file(name: str | Path, where: str) -> Layer:

@@ -153,6 +153,17 @@ def test_what_a_persons_profile_says_is_above_the_tasks_and_sizes_of_the_profile
     assert load("fixed-textcraft", profile).hardware.threads == 2
 
 
+def test_a_persons_profile_extends_one_that_extends_another(write: Write, tmp_path: Path) -> None:
+    profile = write("hardware: {threads: 1}", name="mine", extends="laptop-lm")
+    recipe, base = load("equalized-r2g", profile), load("equalized-r2g", "laptop-lm")
+    assert (recipe.hardware.threads, base.hardware.threads) == (1, 2)
+    assert (recipe.model, recipe.training_gyms, recipe.credit) == (base.model, base.training_gyms, base.credit)
+    (tmp_path / "mine.yaml").write_text(f"extends: {tmp_path / 'other.yaml'}\n")
+    (tmp_path / "other.yaml").write_text(f"extends: {tmp_path / 'mine.yaml'}\n")
+    with raises("recipe.circular", "Profile 'mine' extends itself (mine -> other -> mine). Remove one extends."):
+        load("equalized-r2g", tmp_path / "mine.yaml")
+
+
 def test_a_persons_profile_does_not_take_the_sources_of_the_profile_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "slow.yaml").write_text("extends: laptop\nmodel: {initializer_range: 0.3}\n")
     recipe = load("equalized-r2g", tmp_path / "slow.yaml")
