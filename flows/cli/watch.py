@@ -169,7 +169,7 @@ class Screen:
         if run is None:
             return
         self._alarms = self._alarms or GrowingLines(alarm_file(run.folder), from_end=True)
-        for path in sorted(run.folder.glob("stages/*/progress.jsonl")):
+        for path in sorted(run.folder.glob("stages/[!.]*/progress.jsonl")):
             stage = path.parent.name
             if stage not in self._stages:
                 # Progress from before this screen was opened is not shown.
@@ -186,7 +186,9 @@ class Screen:
 
     def _show_reused(self, run: Run) -> None:
         """Print a line for each stage whose earlier result was reused since this screen was opened."""
-        marks = sorted((mark.stat().st_mtime, mark.parent.name) for mark in run.folder.glob(f"stages/*/{REUSED_FILE}"))
+        marks = sorted(
+            (mark.stat().st_mtime, mark.parent.name) for mark in run.folder.glob(f"stages/[!.]*/{REUSED_FILE}")
+        )
         for moment, stage in marks:
             if moment >= self._opened and stage not in self._reused:
                 self._reused.add(stage)

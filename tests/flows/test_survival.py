@@ -111,6 +111,14 @@ def test_a_damaged_checkpoint_is_not_reused(uninterrupted):
     assert weights(home, "rl-2") == expected
 
 
+def test_demonstrations_that_are_played_again_leave_what_was_trained_on_them(uninterrupted):
+    (stage_folder(uninterrupted, "distill") / "chats.jsonl").unlink()
+    _, said = result(begun(uninterrupted))
+    assert "distill: finished earlier, but its files are gone or changed; done again" in said
+    for stage in ("sft", "rl-1", "rl-2", "evaluate"):
+        assert f"{stage}: reused" in said
+
+
 def test_a_task_curriculum_killed_in_an_rl_step_goes_on_to_the_same_tasks_and_weights(tmp_path):
     stages = [{**OVERRIDES["stages"][0], "steps": 20}]
     overrides = {**OVERRIDES, "curriculum": {"kind": "thompson"}, "stages": stages}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from userrl.run.results import Result
+from userrl.run.results import EARLIER, Result
 from userrl_core.errors import TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines, read_json
 from warehouse import open_warehouse
@@ -78,7 +78,8 @@ class BudgetGuard:
 
 def seconds_spent(run_folder: Path) -> float:
     """Return the seconds that a run's stages have worked, from their results or from unfinished stages' progress lines."""
-    return sum(_seconds_of(stage) for stage in run_folder.glob("stages/*") if stage.is_dir())
+    folders = [*run_folder.glob("stages/[!.]*"), *run_folder.glob(f"{EARLIER}/*")]
+    return sum(_seconds_of(stage) for stage in folders if stage.is_dir())
 
 
 def money_spent(run_id: str, warehouse: Path) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +15,9 @@ from curricula import Recipe
 from curricula.validation import validated
 from userrl.machine.home import relocated
 from userrl.run.request import Backend, RunBudget, Tracker, Wandb
-from userrl.run.results import RESULTS, DistillResult, Result, TrainResult
+from userrl.run.results import EARLIER, RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import end_torn_line, read_json, write_json
-from userrl_core.replaced_file import remove_folder
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 from userrl_core.settings import Settings
@@ -255,11 +255,15 @@ class StageJob(Settings):
             return False
         return any(earlier.get(name, value) != value for name, value in self.inputs.identity.items())
 
-    def start_over(self) -> None:
-        """Remove what the folder has. The rows that were logged no longer count once the stage begins again."""
+    def start_over(self) -> Path:
+        """Move what the folder has out of the way, and return where it is. Its rows no longer count once the stage begins again."""
         begun_marker(self.folder).touch()
-        remove_folder(self.folder)
+        aside = self.run_folder / EARLIER
+        aside.mkdir(exist_ok=True)
+        free = next(place for n in count(1) if not (place := aside / f"{self.folder.name}.{n}").exists())
+        self.folder.rename(free)
         self.folder.mkdir()
+        return free
 
     def finished(self) -> Result | None:
         """Return the result of exactly this job if a rerun has nothing left to do."""

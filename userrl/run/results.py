@@ -140,9 +140,13 @@ RESULTS: Mapping[str, type[Result]] = {
 """Result types by kind of stage."""
 
 
+EARLIER = "earlier"
+"""The folder in a run's folder with the files of stages that began anew."""
+
+
 def stage_results(run_folder: Path) -> dict[str, Result]:
     """Return the common part of all results of a run, in the order of finishing."""
-    written = {path.parent.name: read_json(path) for path in run_folder.glob("stages/*/result.json")}
+    written = {path.parent.name: read_json(path) for path in run_folder.glob("stages/[!.]*/result.json")}
     results: list[tuple[str, dict[str, Any]]] = [(name, value) for name, value in written.items() if value is not None]
     return {
         name: Result.model_validate(value["value"]) for name, value in sorted(results, key=lambda item: item[1]["at"])

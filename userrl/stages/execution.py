@@ -92,8 +92,12 @@ def execute(
     if job.damaged():
         say("%s: finished earlier, but its files are gone or changed; done again", job.stage)
     if job.began_otherwise():
-        say("%s: done again from its start, because a stage before it has another result now", job.stage)
-        job.start_over()
+        earlier = job.start_over()
+        say(
+            "%s: done again from its start, because a stage before it has another result now. Its earlier files are in %s",
+            job.stage,
+            earlier,
+        )
     path = job.write()
     lines = GrowingLines(job.progress_file, from_end=True)
     alarms, budget = AlarmWatch(job, say), BudgetGuard(job)

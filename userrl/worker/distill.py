@@ -16,13 +16,14 @@ from userrl.machine.hashes import file_hash
 from userrl.run.job import ProgressWriter, StageJob
 from userrl.run.results import DistillResult
 from userrl.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
-from userrl_core.distill import Selection, select_top_k, write_chats
+from userrl_core.distill import Selection, read_chats, select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
 from userrl_core.policies import BatchPolicy, Policy, ScriptedPolicy
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import RolloutContext, Trajectory, mean_score
 from userrl_core.rollout import run_episodes
+from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 from userrl_core.sharegpt import read_conversations
 from userrl_core.sink import Sink
@@ -136,8 +137,15 @@ def keep(
         by_gym=chosen.by_gym,
         turns=sum(len(t.turns) for t in played),
         files={path: file_hash(path) for path in (chats, used)},
-        sha256=file_hash(chats),
+        sha256=content_hash(trained_on(chats)),
     )
+
+
+def trained_on(chats: Path) -> list[dict[str, Any]]:
+    """Return the chats of a file without what no training reads. An id is new whenever a demonstration is played."""
+    return [
+        {name: value for name, value in chat.items() if name not in ("traj_id", "score")} for chat in read_chats(chats)
+    ]
 
 
 def _given(job: StageJob, source: Path) -> DistillResult:
@@ -161,7 +169,7 @@ def _given(job: StageJob, source: Path) -> DistillResult:
         unread=dict(unread.most_common()),
         turns=sum(message["role"] == "assistant" for chat in conversations for message in chat["messages"]),
         files={path: file_hash(path) for path in (chats, used)},
-        sha256=file_hash(chats),
+        sha256=content_hash(trained_on(chats)),
     )
 
 

@@ -20,7 +20,7 @@ import userrl_core
 from userrl.machine.hashes import file_hash
 from userrl.run.job import StageJob
 from userrl.run.results import TrainResult
-from userrl_core.distill import read_chats
+from userrl.worker.distill import trained_on
 from userrl_core.errors import CheckpointError
 from userrl_core.file_lock import locked
 from userrl_core.json_files import read_json, write_json
@@ -33,7 +33,6 @@ from userrl_core.training.local.checkpoint import read_checkpoint
 FOLDER = "cold-starts"
 LINKED = "linked.json"
 """The file in a linked checkpoint with the entry that it was linked by. An interrupted stage finds it again."""
-_NO_PART_OF_TRAINING = ("traj_id", "score")
 _NO_PART_OF_WEIGHTS = {"out_dir", "chats", "checkpoint_every", "keep_checkpoints"}
 
 
@@ -50,10 +49,7 @@ def index_file(job: StageJob, settings: SftJob) -> Path | None:
     pretrained = (
         [[file.name, file_hash(file)] for file in sorted(Path(path).iterdir()) if file.is_file()] if path else []
     )
-    chats = [
-        {name: value for name, value in chat.items() if name not in _NO_PART_OF_TRAINING}
-        for chat in read_chats(settings.chats)
-    ]
+    chats = trained_on(settings.chats)
     decisive = settings.model_dump(mode="json", exclude=_NO_PART_OF_WEIGHTS)
     del decisive["model"]["path"]
     return _home(job) / FOLDER / f"{content_hash([decisive, chats, pretrained, _makers()])}.json"

@@ -12,6 +12,7 @@ import pytest
 
 from tests import prepared
 from tests.flows.small import OVERRIDES
+from userrl.run.budget import seconds_spent
 from userrl.run.job import Inputs
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
@@ -189,7 +190,11 @@ def test_a_stage_begins_anew_if_the_stage_before_it_was_done_again_with_other_we
     said = []
     again = execute(plan.job(run, "rl-1", changed), say=lambda line, *values: said.append(line % values))
 
-    assert "rl-1: done again from its start, because a stage before it has another result now" in said
+    moved = run.folder / "earlier" / "rl-1.1"
+    told = "rl-1: done again from its start, because a stage before it has another result now. Its earlier files are in"
+    assert f"{told} {moved}" in said
+    assert (moved / "checkpoints" / earlier.checkpoint.name / "model.safetensors").is_file()
+    assert seconds_spent(run.folder) > max(earlier.seconds, again.seconds)
     assert earlier.sha256 != again.sha256 == expected.sha256
     played = "select stage, phase, step, task_id, attempt, score from trajectories order by all"
     assert ask(tmp_path / "home", played) == ask(tmp_path / "fresh", played)
