@@ -56,7 +56,7 @@ CREATE OR REPLACE MACRO claim_arms(of_claim := NULL) AS TABLE
              AND m.name IN ('seconds/cpu/sum', 'tokens/all/sum', 'policy/updates/count')
         GROUP BY ALL
     ), began AS (
-        SELECT run_id, arg_max(sha256, step) AS cold_start FROM checkpoints
+        SELECT run_id, arg_max(sha256, (step, incarnation, seq)) AS cold_start FROM checkpoints
         WHERE stage = 'sft' AND run_id IN (SELECT run_id FROM own) GROUP BY run_id
     ), weighted AS (
         SELECT t.run_id, t.policy, sum(u.reward / u.turn) / count(DISTINCT t.traj_id) AS time_weighted

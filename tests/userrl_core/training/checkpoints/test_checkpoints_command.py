@@ -26,6 +26,8 @@ from userrl.reports.figures import _mark_rows
 from userrl.reports.plots import plot_curves
 from userrl.reports.trained_run import TrainedRun
 from userrl.run.run import find
+from userrl_core.records import CheckpointRecord
+from warehouse import TurnLog
 
 
 def test_checkpoints_have_their_scores_and_really_load_with_transformers(home: Path) -> None:
@@ -40,6 +42,14 @@ def test_checkpoints_have_their_scores_and_really_load_with_transformers(home: P
         model, tokenizer = AutoModelForCausalLM.from_pretrained(row.path), AutoTokenizer.from_pretrained(row.path)
         assert model.num_parameters() * 4 == pytest.approx(row.megabytes * 1e6, rel=0.1)
         assert tokenizer.chat_template
+
+
+def test_a_checkpoint_of_a_stage_that_began_anew_is_the_later_one_of_its_folder(home: Path) -> None:
+    earlier = listed_checkpoints(find(RUN))[0][1]
+    with TurnLog.open(home / "warehouse", RUN) as log:
+        log.checkpoint(CheckpointRecord("rl-1-000002-later", str(earlier.path), "rl-1", 2, "later", score=0.125))
+    rows, _ = listed_checkpoints(find(RUN))
+    assert [(row.id, row.score) for row in rows[1:]] == [("rl-1-000002-later", 0.125)]
 
 
 def test_a_checkpoint_that_transformers_cannot_load_names_the_problem(home: Path) -> None:
