@@ -19,15 +19,17 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def path_hash(path: Path) -> str:
+def path_hash(path: Path, without: str = "") -> str:
     """Return the SHA-256 of a file's bytes, or of the names and hashes of all files in a folder.
 
     It does not depend on the folder's place. Hidden files and Python's caches do not count. A file is read once per process
-    while its times and its size stay the same. Raises OSError for an unreadable file.
+    while its times and its size stay the same. without: a file of the folder that does not count either. Raises OSError for an
+    unreadable file.
     """
     if path.is_file():
         return _read_once(path)
-    lines = (f"{_read_once(file)} {file.relative_to(path).as_posix()}\n" for file in folder_files(path))
+    files = (file for file in folder_files(path) if file != path / without)
+    lines = (f"{_read_once(file)} {file.relative_to(path).as_posix()}\n" for file in files)
     digest = hashlib.sha256()
     for line in lines:
         digest.update(os.fsencode(line))

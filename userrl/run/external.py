@@ -26,6 +26,7 @@ from userrl_core.installed.package_files import package_roots
 from userrl_core.installed.same_name import offered, package_of
 from userrl_core.json_files import read_json, write_json
 from userrl_core.rewards import installed as rules
+from userrl_core.training.model_files import RECORD
 from userrl_core.user_path import user_path
 
 Hashes = dict[str, str]
@@ -37,18 +38,21 @@ def external_hashes(
     stage: str,
     recipes: Sequence[Recipe],
     weights: Mapping[str, str],
-    hash_path: Callable[[Path], str] = path_hash,
+    hash_path: Callable[..., str] = path_hash,
 ) -> Hashes:
     """Return the hash of everything from outside that a stage reads. What does not exist is left out.
 
     recipes: the run's, and those of gyms that are also evaluated. weights: the model's folder by the key that names it.
-    hash_path: hashes a file or a folder. Raises ConfigError for an unreadable file.
+    hash_path: hashes a file or a folder, as `path_hash`. Raises ConfigError for an unreadable file.
     """
     sources = [source for recipe in recipes for source in _sources(kind, stage, recipe)]
-    if stage != "distill":  # demonstrations alone are played without the model
-        sources += [(name, (Path(folder),)) for name, folder in weights.items()]
     try:
-        return {name: digest for name, paths in sources if (digest := _hash(paths, hash_path))}
+        hashes = {name: digest for name, paths in sources if (digest := _hash(paths, hash_path))}
+        if stage != "distill":  # demonstrations alone are played without the model
+            # The record of a fetched model has the day. The same model that is fetched again is the same content.
+            folders = {name: Path(folder) for name, folder in weights.items() if Path(folder).exists()}
+            hashes |= {name: hash_path(folder, RECORD) for name, folder in folders.items()}
+        return hashes
     except OSError as error:
         raise ConfigError(
             "file.unreadable",
@@ -101,17 +105,23 @@ def _named_files(key: str, value: Any) -> Iterator[tuple[str, tuple[Path, ...]]]
                 yield key, (path,)
 
 
-def changes(folder: Path, now: Mapping[str, Hashes]) -> dict[str, tuple[str, str]]:
+def former_hashes(weights: Mapping[str, str]) -> Hashes:
+    """Return the hashes that earlier versions kept of fetched models: with the model's record."""
+    folders = {name: Path(folder) for name, folder in weights.items()}
+    return {name: path_hash(folder) for name, folder in folders.items() if (folder / RECORD).is_file()}
+
+
+def changes(folder: Path, now: Mapping[str, Hashes], former: Hashes) -> dict[str, tuple[str, str]]:
     """Return what a run's stages read with another content than there is now: name, hash then, hash now.
 
-    folder: the run's. now: hashes by stage.
+    folder: the run's. now: hashes by stage. former: `former_hashes`, which are as good.
     """
     return {
         name: (before[name], digest)
         for stage, hashes in now.items()
         if (before := recorded(folder / "stages" / stage)) is not None
         for name, digest in hashes.items()
-        if before.get(name, digest) != digest
+        if before.get(name, digest) not in (digest, former.get(name))
     }
 
 
@@ -127,13 +137,19 @@ def recorded(stage_folder: Path) -> Hashes | None:
     return None if job is None else dict(job.get("external") or {})
 
 
-def record_missing(folder: Path, now: Mapping[str, Hashes]) -> Hashes:
-    """Keep hashes with the stages that began without, such as those of an earlier version. Return the new hashes by name."""
+def record_missing(folder: Path, now: Mapping[str, Hashes], former: Hashes) -> Hashes:
+    """Keep hashes with the stages that began without, such as those of an earlier version, and replace the former hashes.
+
+    Return the hashes of names that were not recorded, by name.
+    """
     added: Hashes = {}
     for stage, hashes in now.items():
         before = recorded(folder / "stages" / stage)
-        if before is not None and (missing := {name: hashes[name] for name in hashes.keys() - before}):
+        if before is None:
+            continue
+        newer = {name: digest for name, digest in hashes.items() if before.get(name) in (None, former.get(name))}
+        if newer:
             file = folder / "stages" / stage / "job.json"
-            write_json(file, {**(read_json(file) or {}), "external": {**missing, **before}})
-            added |= missing
+            write_json(file, {**(read_json(file) or {}), "external": {**before, **newer}})
+            added |= {name: newer[name] for name in newer.keys() - before.keys()}
     return dict(sorted(added.items()))

@@ -21,7 +21,15 @@ from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.ending import last_step
 from userrl.run.estimate import gpu_needs, warning
-from userrl.run.external import Hashes, changed_sentence, changes, external_hashes, record_missing, recorded
+from userrl.run.external import (
+    Hashes,
+    changed_sentence,
+    changes,
+    external_hashes,
+    former_hashes,
+    record_missing,
+    recorded,
+)
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from userrl.run.readiness import checked_here, drafted_here, forecast, here, playing_verdict, verdict
@@ -193,7 +201,7 @@ class RunPlan:
         if because:
             say("%s Run %s begins.", because, run.id)
         with alone(run.folder / "run.lock", f"Run {run.id}"):
-            if added := record_missing(run.folder, external):
+            if added := record_missing(run.folder, external, former_hashes(self._weights)):
                 say(RECORDED, run.id, ", ".join(f"{name} {digest[:12]}" for name, digest in added.items()))
             fields = run_fields(
                 self.recipe,
@@ -220,7 +228,7 @@ class RunPlan:
 
     def why_not(self, run: Run) -> str:
         """Return why a run of this plan is not continued, as a sentence; "" if it is."""
-        changed = changes(run.folder, self.external())
+        changed = changes(run.folder, self.external(), former_hashes(self._weights))
         return changed_sentence(run.id, changed) if changed else ""
 
     def external(self) -> dict[str, Hashes]:
@@ -228,7 +236,7 @@ class RunPlan:
         hash_once = cache(path_hash)
         return {stage: self._external(stage, hash_once) for stage in self.stages}
 
-    def _external(self, stage: str, hash_path: Callable[[Path], str] = path_hash) -> Hashes:
+    def _external(self, stage: str, hash_path: Callable[..., str] = path_hash) -> Hashes:
         kind = kind_of(stage)
         recipes = (self.recipe, *self.families * (kind == "evaluate"))
         return external_hashes(kind, stage, recipes, self._weights, hash_path)

@@ -170,6 +170,24 @@ def test_a_run_of_an_earlier_version_records_at_its_first_continuation_and_says_
     assert began(plan)[0] == f"{run}.2"
 
 
+def test_a_model_that_is_fetched_again_on_another_day_is_the_same_content(home: Path) -> None:
+    folder = checkpoint(home / "start")
+    write_json(folder / "model.json", {"title": "Small", "fetched": "2026-01-01"})
+    plan = planned(init_from=str(folder))
+    run, _ = began(plan, "sft")
+    write_json(folder / "model.json", {"title": "Small", "fetched": "2026-02-02"})
+    assert began(plan, "sft") == (run, [])
+    job = find(run).stage("sft") / "job.json"
+    digest = plan.external()["sft"]["init_from"]
+    write_json(job, {**(read_json(job) or {}), "external": {"init_from": path_hash(folder)}})
+    assert began(plan) == (run, []), "an earlier version hashed the record too"
+    assert (read_json(job) or {})["external"] == {"init_from": digest}
+    write_json(folder / "model.json", {"title": "Small", "fetched": "2026-03-03"})
+    assert began(plan) == (run, [])
+    (folder / "model.safetensors").write_bytes(b"Weights")
+    assert began(plan)[0] == f"{run}.2"
+
+
 def test_a_file_that_was_away_for_a_while_is_still_compared_with_what_was_read(home: Path) -> None:
     overrides, _, file, _ = a_task_file(home)
     plan = planned(overrides)
