@@ -21,7 +21,7 @@ from userrl_core.json_files import end_torn_line, read_json, write_json
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
 from userrl_core.settings import Settings
-from userrl_core.training.jobs import begun_marker
+from userrl_core.training.jobs import ANEW, begun_marker
 
 Kind = Literal["distill", "sft", "rl", "evaluate"]
 
@@ -257,7 +257,7 @@ class StageJob(Settings):
 
     def start_over(self) -> Path:
         """Move what the folder has out of the way, and return where it is. Its rows no longer count once the stage begins again."""
-        begun_marker(self.folder).touch()
+        begun_marker(self.folder).write_text(ANEW)
         aside = self.run_folder / EARLIER
         aside.mkdir(exist_ok=True)
         free = next(place for n in count(1) if not (place := aside / f"{self.folder.name}.{n}").exists())

@@ -204,4 +204,8 @@ def begun_marker(out_dir: Path) -> Path:
     return out_dir.with_name(f".{out_dir.name}.begun")
 
 
+ANEW = "anew"
+"""The marker's text for a stage that begins anew from other weights. Later stages had begun from its earlier ones."""
+
+
 RlJob.model_rebuild()

@@ -40,12 +40,12 @@ os.write = limited
 """A disk with DISK_LEFT bytes left in the folder FULL_DISK, for a process that finds this as its sitecustomize."""
 
 
-def begin(home, monkeypatch, steps=12, **parameters):
-    """A run of one stage in a home of its own, and its plan."""
+def begin(home, monkeypatch, steps=12, stages=1, **parameters):
+    """A run in a home of its own, and its plan."""
     monkeypatch.setenv("USERRL_HOME", str(home))
     monkeypatch.setenv("USERRL_THREADS", "1")
-    stages = [{"steps": steps, "horizon": 4, "mix": {"travel": 1}}]
-    plan = plan_run(TrainRequest(overrides=OVERRIDES | {"stages": stages}, wandb="off", **parameters))
+    each = {"steps": steps, "horizon": 4, "mix": {"travel": 1}}
+    plan = plan_run(TrainRequest(overrides=OVERRIDES | {"stages": [each] * stages}, wandb="off", **parameters))
     with plan.begin() as run:
         pass
     run.set_status("running")
@@ -182,10 +182,11 @@ def test_a_stage_begins_anew_if_the_stage_before_it_was_done_again_with_other_we
     plan, run = begin(tmp_path / "elsewhere", monkeypatch, seed=1)
     cold = execute(plan.job(run, "sft", Inputs(distill=learnt.distill)))
     changed = Inputs(before=cold, distill=learnt.distill, reference=cold)
-    plan, run = begin(tmp_path / "fresh", monkeypatch, steps=2)
+    plan, run = begin(tmp_path / "fresh", monkeypatch, steps=2, stages=2)
     expected = execute(plan.job(run, "rl-1", changed))
-    plan, run = begin(tmp_path / "home", monkeypatch, steps=2)
+    plan, run = begin(tmp_path / "home", monkeypatch, steps=2, stages=2)
     earlier = execute(plan.job(run, "rl-1", learnt))
+    execute(plan.job(run, "rl-2", learnt.model_copy(update={"before": earlier})))
 
     said = []
     again = execute(plan.job(run, "rl-1", changed), say=lambda line, *values: said.append(line % values))
@@ -198,3 +199,4 @@ def test_a_stage_begins_anew_if_the_stage_before_it_was_done_again_with_other_we
     assert earlier.sha256 != again.sha256 == expected.sha256
     played = "select stage, phase, step, task_id, attempt, score from trajectories order by all"
     assert ask(tmp_path / "home", played) == ask(tmp_path / "fresh", played)
+    assert ask(tmp_path / "home", "select distinct stage from metrics") == [("rl-1",)]  # nothing of rl-2's earlier start

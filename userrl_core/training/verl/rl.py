@@ -29,7 +29,7 @@ from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
 from userrl_core.training.finite import check_losses
-from userrl_core.training.jobs import Best, StageResult, begun_marker
+from userrl_core.training.jobs import ANEW, Best, StageResult, begun_marker
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.verl import checkpoints as files
@@ -298,8 +298,10 @@ class _StageStart:
             # From its start on, the stage may begin at another step than before, and validates again.
             resumed = self.at >= self.job.first_step
             self.sink.event("rewind", stage=self.job.stage, step=self.at if resumed else -1, scope="stage")
+            if marker.read_text() == ANEW:
+                self.sink.event("rewind", stage=self.job.stage, step=self.job.first_step - 1)  # with later stages
         marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
+        marker.write_text("")
 
 
 def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import Best, RlJob, StageResult, begun_marker
+from userrl_core.training.jobs import ANEW, Best, RlJob, StageResult, begun_marker
 from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
@@ -83,7 +83,9 @@ class Restart:
                 # Later stages may be reused: they void their own log where they are not. A stage from its start may
                 # begin at another step than before, so its whole log is void.
                 self._sink.event("rewind", stage=stage, step=step if self.resumed else -1, scope="stage")
-        marker.touch()
+                if marker.read_text() == ANEW:
+                    self._sink.event("rewind", stage=stage, step=self._job.first_step - 1)  # with later stages
+        marker.write_text("")
         if self.saved is not None:
             self._log(self.start, self.saved)
 
