@@ -94,6 +94,11 @@ def test_a_depth_that_there_is_not_is_refused(depths: list[int]) -> None:
         tasks("errand", "train", depths=depths)
 
 
+def test_useful_turns_share_at_most_the_whole_reward() -> None:
+    with raises("gym.bad_option", "less than or equal to 1"):
+        make("errand", TASK, shared=1.5)
+
+
 async def test_a_served_user_names_the_part_or_its_answer_is_no_answer() -> None:
     def brain(body: Body) -> Answer:
         text = str(body["messages"][-1]["content"])

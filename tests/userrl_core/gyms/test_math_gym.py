@@ -81,6 +81,13 @@ async def test_the_config_may_allow_further_answers():
     assert (await gym.step(InteractCall("answer", str(gym.task.payload["answer"])))).reward == 1.0
 
 
+async def test_a_choice_that_is_not_allowed_does_not_use_up_an_answer():
+    gym = make("math", tasks("math", "train")[0], attempts=2)
+    gym.reset(seed=0)
+    calls = [InteractCall("action", "hi"), InteractCall("answer", "no"), InteractCall("answer", "none")]
+    assert [(await gym.step(call)).terminated for call in calls] == [False, False, True]
+
+
 @given(st.integers(-(10**12), 10**12))
 def test_an_integer_is_read_with_and_without_thousands_separators(n):
     assert read_integer(str(n)) == n

@@ -40,7 +40,7 @@ class ErrandConfig(GymConfig):
     reward: Literal["dense", "terminal"] = "dense"
     """dense: `shared` for the useful turns, the rest for the goal. terminal: everything for the goal."""
 
-    shared: float = Field(default=0.5, ge=0.0)
+    shared: float = Field(default=0.5, ge=0.0, le=1.0)
     """Total reward of the useful turns in the dense form."""
 
     questions_paid: bool | float = True

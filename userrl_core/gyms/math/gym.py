@@ -54,17 +54,19 @@ class MathGym(Gym[MathConfig]):
 
     def opening(self) -> str:
         """Return the problem."""
+        self._answers = 0
         return str(self.task.payload["question"])
 
     async def answer(self, content: str) -> Reply:
         """Compare the number in the answer with the right one."""
+        self._answers += 1
         number = read_integer(content)
         if number == self.task.payload["answer"]:
             return Reply("That is right.", self.config.correct, done=True, success=True)
         observation = (
             "That is not right." if number is not None else "The answer must hold exactly one number, a whole one."
         )
-        done = self.turns >= self.config.attempts
+        done = self._answers >= self.config.attempts
         return Reply(observation, self.config.wrong, done=done, success=False)
 
 
