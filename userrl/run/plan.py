@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {"distill": "distill", "explore": "distill", "sft": "sf
 
 
 RECORDED = (
-    "Run %s began before the content of what it reads was recorded. Recorded now (SHA-256), so whether it changed before is not "
+    "Run %s began before the content of what it reads was recorded. Recorded now, so whether it changed before is not "
     "known: %s."
 )
 

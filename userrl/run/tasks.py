@@ -19,6 +19,7 @@ from userrl_core.gyms.published import PAPER_GYMS, published_tasks, with_prompt
 from userrl_core.gyms.registry import gym_class, released_module
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.tau.database import policy_file
+from userrl_core.judging.released import FILE as PROMPT_FILE
 from userrl_core.judging.released import read_prompt
 from userrl_core.records import Task
 from userrl_core.rewards.judge import JudgeConfig
@@ -196,6 +197,18 @@ def task_sources(recipe: Recipe, gym: str) -> dict[str, tuple[Path, ...]]:
     return {**sources, f"gyms.{gym}.published": (path, *databases)}
 
 
+def text_sources(recipe: Recipe, gym: str, role: str) -> dict[str, tuple[Path, ...]]:
+    """Return the parts of the folder of published data with the released texts of a gym's agent and user, by the key."""
+    user = user_of_role(recipe, role) or recipe.gym(gym).user
+    of_user = user.options.get("prompts") == "released" and bool(gym_class(gym).users)
+    # The prompts of other gyms' agents are in the part that has the published tasks.
+    of_agent = gym == "travel" and recipe.model.prompt_style == "released" and recipe.gym(gym).published == FOLDER
+    if not (of_user or of_agent):
+        return {}
+    parts = {"tau": ("tau-bench",), "travel": ("userrl", "userbench")}.get(gym, ("userrl",))
+    return {f"data_folder/{part}": (_data_folder(recipe) / part,) for part in parts}
+
+
 @lru_cache(maxsize=32)
 def _databases(gym: str, published: str, content: str) -> tuple[Path, ...]:
     """Return the folders that published tasks name as their databases. content: hash of the tasks."""
@@ -312,10 +325,13 @@ def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str,
 
     The profile's user model gets the profile's address, unless the recipe gives one.
     """
-    chosen = (
-        recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
-    )
+    chosen = user_of_role(recipe, role)
     return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe, gym) for gym in played}
+
+
+def user_of_role(recipe: Recipe, role: str) -> UserSetup | None:
+    """Return the one user of demonstrations or evaluations, in place of the gyms' own. None without one. role: as in `users_of`."""
+    return {"demonstrate": recipe.demonstrations.user, "evaluate": recipe.evaluate.user}.get(role)
 
 
 def judge_of(recipe: Recipe) -> JudgeConfig | None:
@@ -325,6 +341,12 @@ def judge_of(recipe: Recipe) -> JudgeConfig | None:
         return judge
     read_prompt(_data_folder(recipe))
     return judge.model_copy(update={"texts": str(_data_folder(recipe))})
+
+
+def judge_prompt(recipe: Recipe) -> Path | None:
+    """Return the file of the judge's released prompt. None for a judge with our prompt."""
+    judge = recipe.judge
+    return None if judge is None or judge.prompts == "ours" else Path(judge.texts or _data_folder(recipe)) / PROMPT_FILE
 
 
 def own_user_url(recipe: Recipe) -> str | None:

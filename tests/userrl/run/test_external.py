@@ -21,7 +21,7 @@ from userrl.evaluation.planned import plan_evaluation
 from userrl.machine.hashes import folder_files, path_hash
 from userrl.run.external import external_hashes
 from userrl.run.job import StageJob
-from userrl.run.plan import RunPlan, plan_run
+from userrl.run.plan import RunPlan, kind_of, plan_run
 from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.run.results import DistillResult, Result
 from userrl.run.run import find
@@ -271,7 +271,7 @@ def test_make_run_names_it_before_it_starts_a_server(home: Path, capsys: pytest.
     assert "read other content" not in capsys.readouterr().out
     chats(file, "three")
     assert check("train/equalized-r2g", request) is None
-    assert f"Run {run} read other content than there is now (SHA-256): cold_start.data was " in capsys.readouterr().out
+    assert f"Run {run} read other content than there is now: cold_start.data was " in capsys.readouterr().out
 
 
 def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_its_files(home: Path) -> None:
@@ -292,6 +292,17 @@ def test_a_checkpoint_from_elsewhere_is_evaluated_anew_after_an_edit_of_any_of_i
 
 COIN = ROOT / "examples" / "coin_gym"
 RULES = COIN.with_name("rules")
+CURRICULUM = """from typing import Literal
+
+from curricula.task_curriculum import TaskCurriculum
+
+
+class Any(TaskCurriculum):
+    kind: Literal["any"] = "any"
+
+    def priorities(self, alpha_T, beta_T, uniform_T):
+        return uniform_T
+"""
 
 
 @pytest.fixture
@@ -302,6 +313,9 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         offer(site, project)
         for package in project.glob("userrl_*"):
             shutil.copytree(package, site / package.name)
+    (site / "userrl_rules" / "curriculum.py").write_text(CURRICULUM)
+    with (site / "userrl_rules-1.0.dist-info" / "entry_points.txt").open("a") as points:
+        points.write("[userrl.curricula]\nany = userrl_rules.curriculum:Any\n")
     with in_this_process(monkeypatch, site):
         yield site
 
@@ -311,6 +325,7 @@ TOSSED = {
     "stages.0.horizon": None,
     "schedule": {"kind": "at_once", "short": 2, "after": 2, "long": 4},
     "credit.shaping": "last_turn",
+    "curriculum": {"kind": "any"},
     "evaluate.gyms": ["coin"],
     "demonstrations.horizon": 2,
 }
@@ -323,6 +338,7 @@ TOSSED = {
         ("userrl_coin/extra.json", {"distill", "rl-1", "rl-2", "evaluate"}, "gym coin"),
         ("userrl_rules/credit.py", {"rl-1", "rl-2"}, "credit rule last_turn"),
         ("userrl_rules/schedule.py", {"rl-1", "rl-2"}, "schedule at_once"),
+        ("userrl_rules/curriculum.py", {"rl-1", "rl-2"}, "curriculum any"),
     ],
 )
 def test_edited_code_of_a_package_is_named_by_each_stage_that_runs_it(
@@ -393,11 +409,67 @@ def test_a_file_that_a_gym_s_options_name_counts_and_other_texts_do_not(
         "prompt": "Say a. Then b/c." * 400,
         "odd": "a\0.b",
         "folder": "./",
+        "above": str(home.parent),
+        "model": "./model",
     }
     before = external("errand", tasks=options)
     assert set(before) == {"gyms.errand.tasks.files.0.words"}
     (home / "words.txt").write_text("b")
-    assert external("errand", tasks=options) != before
+    between = external("errand", tasks=options)
+    assert between != before
+    checkpoint(home / "model")
+    after = external("errand", tasks=options)
+    assert after == between | {"gyms.errand.tasks.model": path_hash(home / "model")}
+
+
+RELEASED = {"kind": "openai", "options": {"model": "m", "prompts": "released"}}
+
+
+TRAVEL = {"data_folder/userrl", "data_folder/userbench"}
+LOCAL = {"kind": "openai", "options": {"model": "./words"}}
+JUDGE = {"model": "./words", "prompts": "released"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "names"),
+    [
+        ("rl-1", {"gyms.travel.user": RELEASED}, TRAVEL),
+        ("rl-1", {"gyms.tau.user": RELEASED}, {"data_folder/tau-bench"}),
+        ("rl-1", {"gyms.function.user": RELEASED}, set()),
+        ("evaluate", {"gyms.travel.user": RELEASED, "evaluate.user": "rule"}, set()),
+        ("evaluate", {"evaluate.user": RELEASED}, {*TRAVEL, "data_folder/tau-bench"}),
+        ("distill", {"gyms.travel.user": RELEASED, "demonstrations.user": "rule"}, set()),
+        ("explore-1", {"gyms.travel.user": RELEASED, "demonstrations.user": "rule"}, TRAVEL),
+        ("distill", {"demonstrations.user": LOCAL}, {"demonstrations.user.options.model"}),
+        ("rl-1", {"judge": JUDGE}, {"judge.prompts", "judge.model"}),
+        ("evaluate", {"judge": JUDGE}, set()),
+        ("rl-1", {"hardware.user_model": "./words"}, set()),
+        ("rl-1", {"hardware.user_model": "./words", "hardware.user_command": "serve"}, {"hardware.user_model"}),
+    ],
+)
+def test_texts_and_models_of_users_and_judges_count_for_the_stages_that_ask_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch, stage: str, changes: dict[str, Any], names: set[str]
+) -> None:
+    for file in ("userrl/a", "userbench/a", "tau-bench/a", "tarl/judge.md", "words"):
+        (home / file).parent.mkdir(exist_ok=True)
+        (home / file).write_text("one")
+    monkeypatch.chdir(home)
+    gyms = {"travel": 1, "tau": 1, "function": 1}
+    common = {"stages": [{"steps": 2, "horizon": 8, "mix": gyms}], "evaluate.gyms": [*gyms], "data_folder": str(home)}
+    recipe = load("equalized-r2g", "laptop", common | changes, check=False)
+    assert set(external_hashes(kind_of(stage), stage, [recipe], {})) == names
+
+
+def test_a_hub_model_is_known_by_its_commit_in_the_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = home / "hub" / "models--them--small"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
+    assert external_hashes("sft", "sft", [], {"model.path": "them/small"}) == {}, "not downloaded yet"
+    assert external_hashes("sft", "sft", [], {"model.path": "./away"}) == {}
+    (cache / "refs").mkdir(parents=True)
+    for commit in ("a" * 40, "b" * 40):
+        checkpoint(cache / "snapshots" / commit)
+        (cache / "refs" / "main").write_text(commit)
+        assert external_hashes("sft", "sft", [], {"model.path": "them/small"}) == {"model.path": commit}
 
 
 def test_our_own_code_is_not_hashed() -> None:
