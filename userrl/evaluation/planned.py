@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -193,6 +194,8 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
                 "argument.missing",
                 'The options of the served model name no model. Add "model", its name on the server.',
             )
+        if not served.get("base_url") and (address := os.environ.get("OPENAI_BASE_URL")):
+            served = {**served, "base_url": address}  # the scores of one server are not those of another
         server = validated(ChatServer, served, "model")
         if server.base_url:
             try:

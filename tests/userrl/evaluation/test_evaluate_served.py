@@ -140,3 +140,14 @@ def test_rejected_trajectories_are_played_again_on_a_rerun_and_scored_ones_with_
         shown = "select admitted, count(*) from {} group by 1 order by 1"
         assert warehouse.sql(shown.format("trajectories_all")).fetchall() == [(False, 4), (True, 6)]
         assert warehouse.sql(shown.format("trajectories")).fetchall() == [(True, 6)]
+
+
+@pytest.mark.usefixtures("prepared")
+def test_another_server_in_the_environment_is_asked_in_place_of_the_scores_of_the_first(tmp_path: Path) -> None:
+    asked = ("evaluate", "--model", "served-1", "--gym", "telepathy", "--tasks", "2", "--horizon", "2")
+    with MockServer(asker) as first, MockServer(asker) as second:
+        for server in (first, second, second):
+            done = userrl(tmp_path, *asked, OPENAI_BASE_URL=server.base_url)
+            assert done.returncode == 0, done.stderr
+        counts = [sum(CHECK_PHRASE not in str(body["messages"]) for body in s.requests) for s in (first, second)]
+    assert counts == [4, 4]  # the third evaluation reuses the second
