@@ -273,7 +273,7 @@ async def test_a_gym_that_fails_at_its_opening_is_logged_as_a_rejected_trajector
 def replying(reply: Any) -> ObedientGym:
     class StrangeGym(ObedientGym):
         async def action(self, content: str) -> Reply:
-            return reply if isinstance(reply, Reply) else Reply("heard", reply)
+            return reply if reply is None or isinstance(reply, Reply) else Reply("heard", reply)
 
     return StrangeGym(Task("obedient", "s", "train", {}))
 
@@ -287,6 +287,8 @@ GAVE, REPLIED = "gym: GymError: Gym 'obedient' gave the", "gym: GymError: Gym 'o
         (math.nan, f"{GAVE} reward nan. Give a finite number or None."),
         (math.inf, f"{GAVE} reward inf. Give a finite number or None."),
         (np.array([0.5]), f"{GAVE} reward array([0.5]). Give a finite number or None."),
+        ("1", f"{GAVE} reward '1'. Give a finite number or None."),
+        (None, "gym: GymError: A method of gym 'obedient' returned None. Return a Reply."),
         (Reply(None), f"{REPLIED} observation None. Correct its method."),  # type: ignore[arg-type]
         (Reply("a", 1.0, done="no"), f"{REPLIED} done 'no'. Correct its method."),  # type: ignore[arg-type]
         (Reply("a", 1.0, True, success="False"), f"{REPLIED} success 'False'. Correct its method."),  # type: ignore[arg-type]

@@ -82,7 +82,10 @@ class ScanResult(Printed):
         elif self.dollars:
             lines.append(f"  the judge cost ${self.dollars:.2f}")
         name = self.name.replace("'", "''")
-        query = f"select value, count(*) from labels where run_id = '{self.run}' and name = '{name}' group by 1"
+        # Another pattern or rubric is another labeller of the same name.
+        query = (
+            f"select labeller, value, count(*) from labels where run_id = '{self.run}' and name = '{name}' group by all"
+        )
         return "\n".join([*lines, f"all labels: userrl sql {shlex.quote(query)}"])
 
 

@@ -27,7 +27,7 @@ from userrl.run.request import EvaluateRequest, TrainRequest
 from userrl.run.results import EvaluateResult, Result, chosen_so_far
 from userrl.run.run import Run, find
 from userrl.run.suites import BASE, settings_of
-from userrl.stages.execution import execute
+from userrl.stages.execution import REUSED, execute
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer, shown_address
@@ -72,7 +72,10 @@ def evaluate_here(
     """
     with planned.plan.begin() as run, run.at_work():
         job = planned.job(run)
-        return planned.report(run, job.finished() or execute(job, progress=progress, say=say))
+        result = job.finished()
+        if result is not None:
+            say(REUSED, job.stage)
+        return planned.report(run, result or execute(job, progress=progress, say=say))
 
 
 def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
@@ -194,8 +197,6 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
                 "argument.missing",
                 'The options of the served model name no model. Add "model", its name on the server.',
             )
-        if not served.get("base_url") and (address := os.environ.get("OPENAI_BASE_URL")):
-            served = {**served, "base_url": address}  # the scores of one server are not those of another
         server = validated(ChatServer, served, "model")
         if server.base_url:
             try:
@@ -203,7 +204,8 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
             except ConfigError as error:
                 raise ConfigError(error.code, f"{error}.") from None
         options = {name: value for name, value in served.items() if name != "model"}
-        return Actor(label=server.model, kind="served", path=server.model, options=options)
+        address = "" if server.base_url else shown_address(os.environ.get("OPENAI_BASE_URL") or "")
+        return Actor(label=server.model, kind="served", path=server.model, options=options, address=address)
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")
     folder = Path(model_path(checkpoint))

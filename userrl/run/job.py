@@ -54,6 +54,9 @@ class Actor(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Served: the server's other settings, such as base_url."""
 
+    address: str = ""
+    """Served: the server's address in OPENAI_BASE_URL without secrets, if no option has one. Scores are of one server."""
+
     native: bool = False
     """Served: acts through each gym's native tools and plain text instead of the interact tool."""
 
@@ -62,7 +65,7 @@ class Actor(Settings):
         """The values that decide whether an earlier evaluation can be reused."""
         options = {name: value for name, value in self.options.items() if name not in HOW_IT_IS_ASKED}
         which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, options]
-        return [*which, *(["native"] if self.native else [])]
+        return [*which, *filter(None, [self.address, "native" * self.native])]
 
 
 def server_of(actor: Actor) -> ChatServer:

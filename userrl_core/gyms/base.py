@@ -223,11 +223,11 @@ class Gym(Generic[C]):
             return self._result(Reply(f"'{call.choice}' is not possible here; choose {allowed}."), {"disallowed": True})
         # Looked up each time: kept on the gym, the bound method would hold it until the garbage collector came by.
         reply: Reply = await getattr(self, name)(call.content)
+        self._check(reply)
         return self._result(reply, reply.info)
 
     def _result(self, reply: Reply, info: dict[str, Any]) -> StepResult:
-        self._check(reply)
-        reward = reply.reward
+        reward = finite(reply.reward, self.name, "reward")
         # A choice that the gym does not allow earns exactly 0.0: scale and penalty apply to executed steps only.
         if reward is not None and "disallowed" not in info:
             reward = finite(reward * self.config.reward_scale - self.config.step_penalty, self.name, "reward")
@@ -245,6 +245,8 @@ class Gym(Generic[C]):
         return StepResult(reply.observation, reward, bool(reply.done), info)
 
     def _check(self, reply: Reply) -> None:
+        if not isinstance(reply, Reply):
+            raise GymError("gym.bad_package", f"A method of gym '{self.name}' returned {reply!r:.80}. Return a Reply.")
         fits = {
             "observation": isinstance(reply.observation, str),
             "done": reply.done in (True, False),

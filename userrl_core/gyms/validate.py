@@ -63,10 +63,15 @@ async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | Non
 
 async def _play(gym: Gym[Any], calls: list[InteractCall]) -> GoldValidation:
     gym.reset(seed=0)
+    scale, penalty = gym.config.reward_scale, gym.config.step_penalty
+    low, high = (bound * scale - penalty for bound in gym.reward_bounds(gym.config)[:2])
     for number, call in enumerate(calls, 1):
         result = await gym.step(call)
         if result.reward is None:
             return GoldValidation(False, None, f"Turn {number} of the gold solution was not scored.")
+        if not low - 1e-9 <= result.reward <= high + 1e-9:  # rules of credit are chosen by these bounds
+            reason = f"Turn {number} of the gold solution earned {result.reward:g}, outside of {low:g} to {high:g}."
+            return GoldValidation(False, None, f"{reason} Correct the gym's reward_range.")
         if result.terminated:
             break
     score = gym.score()

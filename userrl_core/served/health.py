@@ -85,12 +85,19 @@ async def probe(server: ChatServer, role: str = "user model") -> None:
         )
     except UserRLError as error:
         address = shown_address(server.base_url) if server.base_url else "its default address"
-        first = (
+        start = (
             "Start it with 'userrl serve-user' first" if role == "user model" else "Start it, or correct its address"
         )
+        refusals = {
+            "HTTP 401": f"Check the key in {server.api_key_env}",
+            "HTTP 403": f"Check the key in {server.api_key_env}",
+            "HTTP 404": "Check the model's name and the address",
+        }
+        remedy = next((text for status, text in refusals.items() if status in str(error)), None)
         raise ConfigError(
             "model.server_down",
-            f"The {role} {server.model} at {address} does not answer ({error}). {first}.",
+            f"The {role} {server.model} at {address} {'does not answer' if remedy is None else 'refuses a request'} "
+            f"({error}). {remedy or start}.",
         ) from error
 
 

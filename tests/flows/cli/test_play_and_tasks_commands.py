@@ -18,8 +18,10 @@ from tests.userrl_core.gyms.test_intention import write_sample as intention_samp
 from tests.userrl_core.gyms.test_persuade import row
 from tests.userrl_core.gyms.test_persuade import write_sample as persuade_sample
 from userrl.machine.home import imported_tasks
-from userrl_core.gyms import tasks
+from userrl_core.gyms import RewardBounds, tasks
+from userrl_core.gyms.errand.gym import ErrandGym
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
+from userrl_core.gyms.validate import validate
 from userrl_core.records import Task
 from warehouse import open_warehouse
 
@@ -176,6 +178,12 @@ def test_importing_from_nowhere_is_one_sentence(tmp_path: Path) -> None:
     done = call("tasks", "import", "--from", str(tmp_path / "none"), "--gym", "intention")
     assert done.exit_code == 1
     assert "none is no folder (No such file or directory)" in done.output
+
+
+def test_a_gym_that_pays_outside_of_its_reward_range_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ErrandGym, "reward_bounds", classmethod(lambda cls, config: RewardBounds(0.0, 0.25)))
+    reason = "Turn 4 of the gold solution earned 0.625, outside of 0 to 0.25. Correct the gym's reward_range."
+    assert validate(tasks("errand", "train")[0], {"shared": 0.5}).reason == reason
 
 
 def test_a_published_gold_that_misses_the_full_score_fails_the_check() -> None:

@@ -32,6 +32,17 @@ def test_a_slow_server_may_take_its_own_time_for_the_probe(monkeypatch: pytest.M
         check_server(ChatServer(base_url=server.base_url, timeout=60), "served model", tries=1)
 
 
+@pytest.mark.parametrize(
+    ("status", "advice"), [(401, "Check the key in OPENAI_API_KEY."), (404, "Check the model's name and the address.")]
+)
+def test_a_refused_request_says_what_to_check(status: int, advice: str) -> None:
+    body = b'{"error": {"message": "no"}}'
+    with MockServer(lambda _: Answer(status=status, body=body)) as server, raises("model.server_down") as error:
+        check_server(ChatServer(model="m", base_url=server.base_url), "served model", tries=1)
+    assert f"served model m at {server.base_url} refuses a request" in str(error.value)
+    assert str(error.value).endswith(advice)
+
+
 def test_a_password_in_the_address_is_neither_stored_nor_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://ada:secret@127.0.0.1:1/v1?api_key=secret&api-version=2")
     actor = Actor(label="m", kind="served", path="m")
