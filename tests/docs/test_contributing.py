@@ -1,7 +1,9 @@
 """CONTRIBUTING.md shows pieces that work: every block of it is run here."""
 
+import asyncio
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -14,7 +16,12 @@ import pytest
 
 from curricula import load
 from tests.flows.small import environment
+from tests.makers import raises
 from tests.places import ROOT, TESTS
+from userrl_core.gyms import Reply
+from userrl_core.gyms.registry import make_user
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
 from warehouse import open_warehouse
 
 COIN = ROOT / "examples" / "coin_gym"
@@ -103,3 +110,24 @@ def test_the_view_of_the_page_answers(tmp_path):
     with open_warehouse(tmp_path, read_only=False) as warehouse:
         warehouse.sql(block("view"))
         assert warehouse.sql("from turns_to_success()").fetchall() == []
+
+
+def test_the_user_of_the_page_on_users_answers_and_takes_its_options(monkeypatch):
+    monkeypatch.syspath_prepend(str(COIN))
+    from userrl_coin.gym import CoinGym
+    from userrl_coin.tasks import tasks
+
+    found = re.search(r"^```python\n(class CoinUser:.*?)^```", (ROOT / "docs" / "users.md").read_text(), re.M | re.S)
+    names = {"Task": Task, "random": random, "CoinGym": CoinGym, "Reply": Reply}
+    exec(found.group(1), names)  # noqa: S102  our own page
+    gym_type, heard = names["CoinGymWithUser"], []
+    for task in tasks("test"):
+        gym = gym_type(task, user=make_user(gym_type, task, ("rule", {"excuses": 1})))
+        gym.reset(seed=0)
+        replies = [asyncio.run(gym.step(InteractCall("action", "Which side?"))).observation for _ in range(2)]
+        assert replies[1] == f"It starts with {task.payload['side'][0]}."
+        heard.append(replies[0])
+    assert "One moment." in heard
+    assert set(heard) > {"One moment."}
+    with raises("user.bad_option", "unexpected keyword argument 'excuse'"):
+        make_user(gym_type, task, ("rule", {"excuse": 1}))
