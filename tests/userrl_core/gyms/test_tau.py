@@ -79,6 +79,13 @@ async def test_the_tools_are_listed_with_their_arguments():
     assert names == set(load_domain("bikes", None).tools)
 
 
+async def test_the_tools_are_listed_once():
+    gym = started()
+    shown = [(await gym.step(InteractCall("search", "tools"))).observation for _ in range(2)]
+    assert shown[0].startswith("{")
+    assert shown[1] == "The tools were shown before. Read them there."
+
+
 async def test_the_only_reward_is_one_at_the_end():
     task = ending_with("set_days")
     gym = started(task, ScriptedUser("Great. ##STOP##"))
@@ -171,13 +178,21 @@ async def test_an_invalid_tool_call_is_an_error_message_and_changes_nothing(cont
 def test_calculate_evaluates_arithmetic_only():
     db = Database({})
     assert calculate(db, "3 * (14 + 4) - 1 / 4") == "53.75"
-    for expression in ("9**9**9", "1/0", "abs(1)", "(" * 150, "1" * 300, "True", "'a'*9", "1e400 - 1e400 if 1 else 2"):
+    assert calculate(db, "2 ** 3 + 7 // 2") == "11.0"
+    for expression in ("9**9**9", "1/0", "abs(1)", "(" * 150, "1" * 300, "True", "'a'*9", "1e3", "1(2)", "(-8) ** .5"):
         with pytest.raises(ToolError):
             calculate(db, expression)
 
 
 def test_kwargs_is_accepted_in_place_of_arguments():
     assert read_call('{"name": "x", "kwargs": {"a": 1}}') == ("x", {"a": 1})
+
+
+def test_a_call_may_be_a_name_and_its_arguments_as_in_userrl():
+    assert read_call(' get_booking : {"booking_id": "B1:2"} ') == ("get_booking", {"booking_id": "B1:2"})
+    for content in ("get_booking: B100", "get_booking: [1]", "get_booking:", "get_booking"):
+        with pytest.raises(ToolError):
+            read_call(content)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,14 @@ def test_a_booking_costs_fares_bags_and_insurance_and_uses_up_certificates(airli
     assert air.book_reservation(airline, **booking(payment_methods=paid))["reservation_id"] == "HATHAU"
 
 
+def test_a_certificate_that_is_named_twice_is_used_up_without_a_booking(airline):
+    twice = [{"payment_id": "certificate_2", "amount": 50}] * 2
+    with pytest.raises(ToolError, match="certificate_2 not found"):
+        air.book_reservation(airline, **booking(payment_methods=twice, nonfree_baggages=0, insurance="no"))
+    user = airline.changes()["users/bo"]
+    assert (sorted(user["payment_methods"]), user["reservations"]) == (["credit_card_2", "gift_card_2"], ["R1"])
+
+
 def test_a_booking_that_does_not_add_up_changes_nothing(airline):
     card = [{"payment_id": "credit_card_2", "amount": 1}]
     refused(
@@ -247,6 +255,40 @@ def test_a_copy_of_the_published_layout_loads_with_its_splits_and_is_validated(t
     results = [validate(task) for task in loaded]
     assert [result.ok for result in results] == [True, True, True, False, True]
     assert "non-pending order cannot be cancelled" in results[3].reason
+
+
+async def test_published_domains_execute_calls_outside_the_schema_and_a_tools_exception_is_an_error(tmp_path):
+    task = load_published("tau", tau_sample.write(tmp_path))[-1]
+    for store in ("memory", "sqlite"):
+        gym = make("tau", task, store=store)
+        gym.reset(seed=0)
+
+        async def call(name: str, **arguments: Any) -> str:
+            content = json.dumps({"name": name, "arguments": arguments})
+            return (await gym.step(InteractCall("answer", content))).observation
+
+        odd = booking(total_baggages="1", insurance="maybe", flight_type=3, payment_methods=[])
+        assert (await call("book_reservation", **odd)).startswith("Error: payment amount does not add up, total price is 150")
+        odd["payment_methods"] = [{"payment_id": "credit_card_2", "amount": 150}]
+        booked = json.loads(await call("book_reservation", **odd))
+        assert (booked["total_baggages"], booked["insurance"], booked["flight_type"]) == ("1", "maybe", 3)
+        assert await call("book_reservation", **{**odd, "nonfree_baggages": "1"}) == (
+            "Error: unsupported operand type(s) for +: 'int' and 'str'"
+        )
+        assert await call("book_reservation", **{**odd, "cabin": "First"}) == "Error: not enough seats on flight F1"
+        assert await call("get_user_details", user_id=None) == "Error: user not found"
+        assert "unexpected keyword argument 'db2'" in await call("get_user_details", user_id="bo", db2=1)
+        assert "missing 1 required" in await call("get_user_details")
+        assert "invalid literal" in await call("search_onestop_flight", origin="SFO", destination="JFK", date="today")
+        assert list(gym.database.changes()) == ["reservations/HATHAT", "users/bo"]
+
+
+async def test_a_transfer_ends_a_published_task_whatever_its_arguments(tmp_path):
+    gym = make("tau", load_published("tau", tau_sample.write(tmp_path))[1], check_outputs=False)
+    gym.reset(seed=0)
+    result = await gym.step(InteractCall("answer", 'transfer_to_human_agents: {"reason": "x"}'))
+    assert (result.terminated, result.reward) == (True, 1.0)
+    assert result.observation.startswith("Error: ")
 
 
 async def test_the_config_can_name_another_folder_of_the_database(tmp_path):

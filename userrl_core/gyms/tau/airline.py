@@ -51,16 +51,16 @@ def search_onestop_flight(db: Database, origin: str, destination: str, date: str
     """Pairs of flights with one stop, the second not before the first has landed."""
     pairs = []
     for _, first in db.rows("flights"):
-        if first["origin"] != origin or not _open(first, date):
+        if first["origin"] != origin:
             continue
         overnight = "+1" in first["scheduled_arrival_time_est"]
-        onward = f"2024-05-{int(date[-2:]) + 1:02d}" if overnight else date
         for _, second in db.rows("flights"):
             if second["destination"] != destination or second["origin"] != first["destination"]:
                 continue
+            onward = f"2024-05-{int(date[-2:]) + 1:02d}" if overnight else date
             if first["scheduled_arrival_time_est"] > second["scheduled_departure_time_est"]:
                 continue
-            if _open(second, onward):
+            if _open(first, date) and _open(second, onward):
                 pairs.append([{**_offer(first, date), "date": date}, {**_offer(second, onward), "date": onward}])
     return pairs
 
@@ -100,10 +100,10 @@ def book_reservation(
     }  # fmt: skip
     user = db.edit("users", user_id)
     for payment in payment_methods:
-        method = user["payment_methods"].get(payment["payment_id"])
-        if method is not None and method["source"] == "gift_card":
+        method = _method(user, payment["payment_id"])  # as in tau-bench, fails for a certificate that is named twice
+        if method["source"] == "gift_card":
             method["amount"] -= payment["amount"]
-        elif method is not None and method["source"] == "certificate":
+        elif method["source"] == "certificate":
             del user["payment_methods"][payment["payment_id"]]
     user["reservations"].append(key)
     db.add("reservations", key, reservation)

@@ -121,6 +121,7 @@ class TauGym(Gym[TauConfig]):
         self._share = self.config.success * self.config.shared / max(len(self._unpaid), 1)
         self._earned = 0.0
         self._fulfilled = False
+        self._tools_shown = False
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
@@ -182,7 +183,10 @@ class TauGym(Gym[TauConfig]):
         if self.domain.terse:
             return Reply(" ".join(self.domain.tools))
         topic = content.strip().lower()
+        if topic == "tools" and self._tools_shown:
+            return Reply("The tools were shown before. Read them there.")
         if topic == "tools":
+            self._tools_shown = True
             return Reply(
                 "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in self.domain.schemas)
             )
@@ -192,10 +196,13 @@ class TauGym(Gym[TauConfig]):
 
     async def answer(self, content: str) -> Reply:
         """Execute a tool call."""
+        name = ""
         try:
             name, arguments = self.domain.read(content)
             result = self.domain.call(self.database, name, arguments)
         except ToolError as error:
+            if name == TRANSFER and not self.domain.checked:  # as in tau-bench
+                return self._end(f"Error: {error}", {"tool": name, "tool_error": True})
             return Reply("no" if self.domain.terse else f"Error: {error}", info={"tool_error": True})
         info = {"tool": name, "write": name in self.domain.writes}
         if info["write"]:

@@ -32,7 +32,8 @@ class Domain:
     """A domain of customer service: its tools, their schemas (OpenAI function JSON), its policy and its data.
 
     writes: names of the tools that change the database. terse: calls are written ``name value`` and an error is the
-    word no, for models of laptop size.
+    word no, for models of laptop size. checked: calls that do not fit the schemas are refused. If not, they are executed,
+    as in tau-bench, and a tool's exception is the error.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Domain:
     policy: str
     base: Tables
     terse: bool = False
+    checked: bool = True
     checkers: dict[str, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> tuple[str, dict[str, Any]]:
@@ -52,7 +54,7 @@ class Domain:
         return name, dict(zip(_parameters(self.schemas, name).get("properties", {}), values, strict=False))
 
     def call(self, database: Database, name: str, arguments: Mapping[str, Any]) -> str:
-        """Execute one tool and return its result as text. Raises ToolError, always before any change."""
+        """Execute one tool and return its result as text. Raises ToolError, before any change but in `airline.book_reservation`."""
         result = self.execute(database, name, arguments)
         return result if isinstance(result, str) else json_text(result)
 
@@ -61,10 +63,15 @@ class Domain:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool '{name}'; search 'tools' for a list")
-        self._check(name, arguments)
+        if self.checked:
+            self._check(name, arguments)
         # A copy: a tool that stores its arguments must not share them with the task's gold actions.
         try:
             return tool(database, **duplicate(dict(arguments)))
+        except (TypeError, AttributeError, LookupError, ValueError) as error:
+            if self.checked or isinstance(error, ToolError):
+                raise
+            raise ToolError(str(error)) from error
         finally:
             database.commit()
 
@@ -77,9 +84,12 @@ class Domain:
 
 
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Parse a tool call, ``{"name": ..., "arguments": {...}}``. Raises ToolError."""
+    """Parse a tool call, ``{"name": ..., "arguments": {...}}`` or, as in UserRL, ``name: {...}``. Raises ToolError."""
+    name, colon, arguments_text = text.partition(":")
+    is_named = colon and not text.lstrip().startswith("{")
     try:
-        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        value = json.loads(arguments_text if is_named else text, parse_float=_finite, parse_constant=_finite)
+        value = {"name": name.strip(), "arguments": value} if is_named else value
         orjson.dumps(value)  # records cannot hold numbers beyond 64 bits, lone surrogates or 255 levels of nesting
     except (ValueError, TypeError, RecursionError):
         raise ToolError('the tool call is not JSON; write {"name": "...", "arguments": {...}}') from None
@@ -100,13 +110,11 @@ def _finite(text: str) -> float:
 
 def calculate(database: Database, expression: str) -> str:
     """The value of an expression of numbers, + - * / and brackets, rounded to two decimals."""
+    if len(expression) > 200 or not {*expression} <= {*"0123456789+-*/(). "}:
+        raise ToolError("an expression has at most 200 characters: digits, + - * / and brackets")
     try:
-        if len(expression) > 200:
-            raise ToolError("the expression is too long")
         return str(round(float(_value(ast.parse(expression.strip(), mode="eval").body)), 2))
-    except (SyntaxError, ArithmeticError, RecursionError, MemoryError, ValueError) as error:
-        if isinstance(error, ToolError):
-            raise
+    except (SyntaxError, ArithmeticError, RecursionError, MemoryError, ValueError, TypeError):
         raise ToolError("the expression cannot be calculated") from None
 
 
@@ -133,6 +141,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
@@ -145,7 +155,7 @@ def _value(node: ast.AST) -> float:
         return float(_OPERATORS[type(node.op)](_value(node.left), _value(node.right)))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         return float(_OPERATORS[type(node.op)](_value(node.operand)))
-    raise ToolError("an expression may hold numbers, + - * / and brackets only")
+    raise ValueError(node)
 
 
 def schemas(tools: Mapping[str, Tool], parameters: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -174,7 +184,7 @@ def _parameters(schemas: tuple[dict[str, Any], ...], name: str) -> dict[str, Any
 
 def need(database: Database, table: str, key: str, label: str) -> dict[str, Any]:
     """Return a record to read. Raises ToolError if missing."""
-    record = database.get(table, key)
+    record = database.get(table, key) if isinstance(key, str) else None
     if record is None:
         raise ToolError(f"{label} not found")
     return record
