@@ -75,7 +75,9 @@ async def test_an_unreadable_answer_earns_nothing_and_does_not_end_the_episode(c
     assert await step(make_gym(), "answer", content) == ("Give one number.", 0.0, False)
 
 
-@pytest.mark.parametrize("content", ["3 5 5 3", "3.0000001 5 5 3", "3,5,5,3", "3.0 5e0 50e-1 +3", "2.999 5 5 3"])
+@pytest.mark.parametrize(
+    "content", ["3 5 5 3", "3.0000001 5 5 3", "3,5,5,3", "3.0 5e0 50e-1 +3", "2.999 5 5 3", "[3, 5, 5, 3]"]
+)
 async def test_the_test_case_cannot_be_tried_in_any_notation(content: str):
     gym = make_gym()
     assert (await step(gym, "action", content))[0] == "That is the test case; try other numbers."
@@ -92,10 +94,17 @@ async def test_scientific_notation_is_one_number_not_two():
 
 
 @pytest.mark.parametrize(
-    "content", ["1-2-3-4", "1 2 3", "1 2 3 4 5", "a b c d", "1 2 3 nan", "", "1;2;3;4", "1 2 3 4 x"]
+    "content", ["1-2-3-4", "1 2 3", "1 2 3 4 5", "a b c d", "1 2 3 nan", "", "1-2;3;4", "1 2 3 4 x", "e=1 2 3 4", "[]"]
 )
 async def test_anything_but_four_separate_numbers_is_refused(content: str):
     assert await step(make_gym(), "action", content) == ("Give exactly four numbers, e.g. 1 2 3 5.", 0.0, False)
+
+
+@pytest.mark.parametrize(
+    "content", ["[1, 2, 3, 4]", "(1,2,3,4)", "a=1 b=2 c=3 d=4", "a = 1, b = 2, c = 3, d = 4", "1;2; 3 ;4"]
+)
+async def test_four_numbers_may_be_a_list_or_have_names(content: str):
+    assert await step(make_gym(), "action", content) == ("24", 0.0, False)
 
 
 async def test_a_value_that_does_not_exist_is_undefined():

@@ -101,6 +101,12 @@ async def test_the_sixth_search_is_refused_and_the_answer_still_counts():
     assert (await gym.step(InteractCall("answer", gym.task.payload["answer"]))).reward == 1.0
 
 
+async def test_a_blank_search_counts():
+    gym = started(max_searches=1)
+    assert (await gym.step(InteractCall("search", " "))).observation == "Say what to look up."
+    assert (await gym.step(InteractCall("search", "town"))).observation.startswith("No search is left")
+
+
 @pytest.mark.parametrize(
     ("answer", "right"),
     [

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,14 @@ async def test_a_wrong_answer_ends_the_episode():
     gym.reset(seed=0)
     ended = await gym.step(InteractCall("answer", "no idea"))
     assert (ended.reward, ended.terminated, ended.info["success"]) == (0.0, True, False)
+
+
+@pytest.mark.parametrize(("said", "reward"), [("A", 1.0), (" ", 0.0), (".", 0.0)])
+async def test_an_answer_without_a_letter_or_digit_is_wrong_even_where_an_article_is_right(said, reward):
+    task = tasks("searchqa", "train")[0]
+    gym = make("searchqa", replace(task, payload={**task.payload, "answers": ["A"]}))
+    gym.reset(seed=0)
+    assert (await gym.step(InteractCall("answer", said))).reward == reward
 
 
 @pytest.mark.parametrize(

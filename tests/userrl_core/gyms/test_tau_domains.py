@@ -257,29 +257,35 @@ def test_a_copy_of_the_published_layout_loads_with_its_splits_and_is_validated(t
     assert "non-pending order cannot be cancelled" in results[3].reason
 
 
+async def called(gym: Any, name: str, **arguments: Any) -> str:
+    content = json.dumps({"name": name, "arguments": arguments})
+    return str((await gym.step(InteractCall("answer", content))).observation)
+
+
 async def test_published_domains_execute_calls_outside_the_schema_and_a_tools_exception_is_an_error(tmp_path):
     task = load_published("tau", tau_sample.write(tmp_path))[-1]
     for store in ("memory", "sqlite"):
         gym = make("tau", task, store=store)
         gym.reset(seed=0)
-
-        async def call(name: str, **arguments: Any) -> str:
-            content = json.dumps({"name": name, "arguments": arguments})
-            return (await gym.step(InteractCall("answer", content))).observation
-
         odd = booking(total_baggages="1", insurance="maybe", flight_type=3, payment_methods=[])
-        assert (await call("book_reservation", **odd)).startswith("Error: payment amount does not add up, total price is 150")
+        assert (await called(gym, "book_reservation", **odd)).startswith(
+            "Error: payment amount does not add up, total price is 150"
+        )
         odd["payment_methods"] = [{"payment_id": "credit_card_2", "amount": 150}]
-        booked = json.loads(await call("book_reservation", **odd))
+        booked = json.loads(await called(gym, "book_reservation", **odd))
         assert (booked["total_baggages"], booked["insurance"], booked["flight_type"]) == ("1", "maybe", 3)
-        assert await call("book_reservation", **{**odd, "nonfree_baggages": "1"}) == (
+        assert await called(gym, "book_reservation", **{**odd, "nonfree_baggages": "1"}) == (
             "Error: unsupported operand type(s) for +: 'int' and 'str'"
         )
-        assert await call("book_reservation", **{**odd, "cabin": "First"}) == "Error: not enough seats on flight F1"
-        assert await call("get_user_details", user_id=None) == "Error: user not found"
-        assert "unexpected keyword argument 'db2'" in await call("get_user_details", user_id="bo", db2=1)
-        assert "missing 1 required" in await call("get_user_details")
-        assert "invalid literal" in await call("search_onestop_flight", origin="SFO", destination="JFK", date="today")
+        assert (
+            await called(gym, "book_reservation", **{**odd, "cabin": "First"}) == "Error: not enough seats on flight F1"
+        )
+        assert await called(gym, "get_user_details", user_id=None) == "Error: user not found"
+        assert "unexpected keyword argument 'db2'" in await called(gym, "get_user_details", user_id="bo", db2=1)
+        assert "missing 1 required" in await called(gym, "get_user_details")
+        assert "invalid literal" in await called(
+            gym, "search_onestop_flight", origin="SFO", destination="JFK", date="today"
+        )
         assert list(gym.database.changes()) == ["reservations/HATHAT", "users/bo"]
 
 

@@ -80,6 +80,7 @@ async def test_the_goal_is_crafted_of_what_was_fetched_and_pays_one() -> None:
     ("command", "said"),
     [
         ("inventory", "Inventory: You are not carrying anything."),
+        ("inventory now", "Inventory: You are not carrying anything."),
         ("fly", "Could not execute fly"),
         ("get 0 log", "Could not execute get 0 log"),
         ("get 1234567 log", "Could not execute get 1234567 log"),

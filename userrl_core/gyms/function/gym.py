@@ -20,7 +20,8 @@ from userrl_core.records import Task
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _ONE = re.compile(rf"\s*({_NUMBER})\s*\Z", re.ASCII)
-_FOUR = re.compile(r"\s*" + r"(?:\s+|\s*,\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z", re.ASCII)
+_FOUR = re.compile(r"\s*" + r"(?:\s+|\s*[,;]\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z", re.ASCII)
+_LIST_MARKS = re.compile(r"[()\[\]{}]|\b[a-d]\s*=")
 _MAX_CHARACTERS = 400
 """Longest accepted content. Four numbers need far fewer characters."""
 
@@ -119,8 +120,11 @@ class FunctionGym(Gym[FunctionConfig]):
 
 
 def read_four(content: str) -> tuple[float, ...] | None:
-    """Parse exactly four numbers separated by spaces or commas, decimal or scientific; None for anything else."""
-    match = _FOUR.match(content) if len(content) <= _MAX_CHARACTERS else None
+    """Parse exactly four numbers, decimal or scientific; None for anything else.
+
+    They are separated by spaces, commas or semicolons, may be in brackets, and may be named (``a=1``).
+    """
+    match = _FOUR.match(_LIST_MARKS.sub(" ", content)) if len(content) <= _MAX_CHARACTERS else None
     if match is None:
         return None
     return tuple(map(float, match.groups()))

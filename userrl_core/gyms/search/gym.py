@@ -40,7 +40,7 @@ class SearchConfig(GymConfig):
     """Reward of a wrong answer (appendix C: 0.0)."""
 
     max_searches: int = Field(default=5, ge=0)
-    """Number of searches executed. Further ones are refused (appendix C: 5)."""
+    """Number of searches, blank ones included. Further ones are refused (appendix C: 5)."""
 
     top_k: int = Field(default=5, ge=1)
     """Results shown per search (released code: 5)."""
@@ -94,7 +94,7 @@ class SearchGym(Gym[SearchConfig]):
         super().__init__(task, user, config)
         self._backend = _backend(task, self.config)
         self.searches = 0
-        """Searches executed so far."""
+        """Searches so far."""
 
     @classmethod
     def reward_bounds(cls, config: SearchConfig) -> RewardBounds:
@@ -112,10 +112,11 @@ class SearchGym(Gym[SearchConfig]):
         return str(self.task.payload["question"])
 
     async def search(self, content: str) -> Reply:
-        """Show the best results, or refuse once the limit is reached."""
+        """Show the best results, or refuse once the limit is reached. A blank search counts."""
         if self.searches >= self.config.max_searches:
             return Reply(f"No search is left: all {self.config.max_searches} were used. Answer with what you know.")
         if not content.strip():
+            self.searches += 1
             return Reply("Say what to look up.")
         hits = await self._backend.search(content, self.config.top_k)
         self.searches += 1

@@ -133,7 +133,9 @@ class SearchQAGym(Gym[SearchQAConfig]):
 
     async def answer(self, content: str) -> Reply:
         """Compare the answer. Right or wrong, it ends the episode."""
-        right = plain(content) in {plain(answer) for answer in self.task.payload["answers"]}
+        right = any(map(str.isalnum, content)) and plain(content) in {
+            plain(answer) for answer in self.task.payload["answers"]
+        }
         verdict = (DONE if right else NO) if self._short else "That is right." if right else "That is not the answer."
         self._right = right
         return Reply(verdict, (1.0 - self._earned) * right, done=True, success=right)

@@ -103,7 +103,7 @@ class TextCraftGym(Gym[TextCraftConfig]):
             return self._make_once(text)
         if self._short and text in self._book.fetchable:
             text = f"get 1 {text}"
-        if text == "inventory":
+        if text.startswith("inventory"):
             inventory = ", ".join(f"[{item}] ({count})" for item, count in self._held.items())
             return Reply(f"Inventory: {inventory or 'You are not carrying anything.'}")
         if text.startswith("get ") and (thing_and_count := counted(text[4:])):
