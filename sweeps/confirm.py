@@ -47,6 +47,7 @@ class Confirmation:
     spending: Spending
     label: Callable[[str], str]
     say: Callable[[str], None]
+    check: Callable[[], object]
     sleep: Callable[[float], None]
     parallel: int
     poll_seconds: float
@@ -84,6 +85,7 @@ class Confirmation:
         return [rerun for rerun in reruns if rerun.started is None]
 
     def _begin(self, rerun: _Rerun) -> None:
+        self.check()
         entry = self._kept().get(rerun.key, {})
         if (
             "handle" in entry or rerun.starts == 0

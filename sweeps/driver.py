@@ -55,6 +55,8 @@ class Sweep:
     say: Callable[[str], None] = print
     show: Callable[[], None] = lambda: None
     """Callback after each look at the trials, for displays."""
+    check: Callable[[], object] = lambda: None
+    """Called before each start of a run. It raises ConfigError if what the runs read has changed since the sweep began."""
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
     """The clock of the budget's hours, in seconds."""
@@ -117,6 +119,7 @@ class Sweep:
             spending,
             self._label,
             self.say,
+            self.check,
             self._rest,
             self.parallel,
             self.poll_seconds,
@@ -132,6 +135,7 @@ class Sweep:
         return len(counted(self.study)) + running < self.space.budget.trials and not exhausted(self.space, self.study)
 
     def _next(self) -> _Active | None:
+        self.check()
         for _ in range(MAX_REPEATS):
             trial = self.study.ask()
             overrides = self.space.suggest(trial)
@@ -282,6 +286,7 @@ class Sweep:
         if failures > self.space.retries:
             self._fail(item.trial, f"its run failed {failures} times")
             return None
+        self.check()
         self.say(f"trial {item.trial.number}: its run failed; starting it again")
         return self._start(item.trial, attrs["overrides"], int(attrs.get("attempts", 1)) + 1, item.points)
 

@@ -1,14 +1,15 @@
 """What a study was begun with. Its trials are comparable only if all of it stays.
 
 The study has a record of the values that decide its results, with their hash. A space with other values is refused, with the
-difference. More trials, more options of a grid and more fresh seeds are taken. Studies of earlier versions have no record: their
-trials, and the stored space if it fits them, are compared instead.
+difference. So is other content of the files and packages that trials read. More trials, more options of a grid and more fresh
+seeds are taken. Studies of earlier versions have no record: their trials, and the stored space if it fits them, are compared
+instead.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,24 +32,35 @@ from userrl_core.settings import Settings
 RECORD = "space"
 """The study's attribute with the record: hash and values."""
 
+CONTENT = "external"
+"""The record's key with the content that trials read. Earlier records lack it."""
+
+Content = Mapping[str, Sequence[str]]
+"""The hashes of what trials read from outside, by name. A parameter may have one for each option."""
+
+NO_CONTENT: Content = {}
+
 _PARAMETER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
 
 
-def record_space(space: Space, study: optuna.Study, earlier: Space | None) -> list[str]:
+def record_space(space: Space, study: optuna.Study, earlier: Space | None, content: Content = NO_CONTENT) -> list[str]:
     """Record what a study has now, and return sentences about what is new. For the arguments and the error see `compare_space`."""
-    sentences = compare_space(space, study, earlier)
-    if sentences or RECORD not in study.user_attrs:
-        now = _values(space)
+    sentences = compare_space(space, study, earlier, content)
+    stored = study.user_attrs.get(RECORD, {"values": {}})["values"]
+    known = stored.get(CONTENT, {})
+    if sentences or not stored or any(known.get(name) != hashes for name, hashes in content.items()):
+        now = _values(space) | {CONTENT: {**known, **content}}
         study.set_user_attr(RECORD, {"hash": content_hash(now), "values": now})
     return sentences
 
 
-def compare_space(space: Space, study: optuna.Study, earlier: Space | None) -> list[str]:
-    """Return sentences about what a space adds to its study. earlier: the space that was last stored here.
+def compare_space(space: Space, study: optuna.Study, earlier: Space | None, content: Content = NO_CONTENT) -> list[str]:
+    """Return sentences about what a space adds to its study.
 
-    Raises ConfigError with the difference if the space is not the study's.
+    earlier: the space that was last stored here. content: what trials read now. A name that the study or now lacks is taken.
+    Raises ConfigError with the difference if the space or the content is not the study's.
     """
-    now, stored = _values(space), study.user_attrs.get(RECORD)
+    now, stored = _values(space) | {CONTENT: content}, study.user_attrs.get(RECORD)
     sentences, before = [], now
     if stored is not None:
         before = stored["values"]
@@ -144,14 +156,23 @@ def _trial_misfit(space: Space, trial: FrozenTrial) -> str | None:
 def _compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the differences that are refused, and those that are taken, as parts of sentences and as sentences."""
     differences, added = [], []
-    for key in sorted({*before, *now} - {"recipe", "recipe_hash"}):
+    for key in sorted({*before, *now} - {"recipe", "recipe_hash", CONTENT}):
         old, new = before.get(key), now.get(key)
         more = _more(key, old, new, grid=now["sampler"] == before["sampler"] == {"name": "grid"})
         if more is None:
             differences.append(f"{key}: {_shown(old)}, now {_shown(new)}")
         elif more:
             added.append(f"Added to {key}: {', '.join(more)}.")
-    return [*_recipe_difference(before, now), *differences], added
+    content = _content_differences(before.get(CONTENT, {}), now[CONTENT])
+    return [*_recipe_difference(before, now), *differences, *content], added
+
+
+def _content_differences(before: Content, now: Content) -> Iterator[str]:
+    """Yield what was read that is no longer there. A further option of a grid may read more."""
+    for name in sorted(before.keys() & now.keys()):
+        if not set(before[name]) <= set(now[name]):
+            old, new = (", ".join(digest[:12] for digest in hashes) for hashes in (before[name], now[name]))
+            yield f"content of {name}: {old}, now {new}"
 
 
 def _recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -20,8 +20,11 @@ from sweeps.space import Space, load_space
 from sweeps.study import counted, open_study, queue_points
 from tests.makers import raises
 from tests.sweeps.launching import WritingLauncher, make_space, make_sweep
+from userrl.machine.hashes import path_hash
 from userrl.run.request import SweepRequest
-from userrl.trials.sweep import SweepResult, open_sweep, run_sweep
+from userrl.trials.sweep import SweepResult, content_of, open_sweep, run_sweep
+from userrl_core.gyms import generate
+from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.json_files import read_json, write_json
 
 VALUES: dict[str, Any] = {
@@ -103,6 +106,65 @@ def test_a_recipe_file_that_was_edited_in_place_is_another_recipe(tmp_path: Path
     recipe.write_text("extends: equalized-r2g\nname: mine\ncredit: {k: 3.0}\n")
     with raises("sweep.changed_space", "recipe: content "):
         compare_space(space, study, None)
+
+
+PUBLISHED = "gyms.errand.published"
+
+
+def reading(file: Path) -> dict[str, Any]:
+    """The overrides of trials on the tasks of a file."""
+    return {"stages": [{"steps": 1, "horizon": 8, "mix": {"errand": 1}}], PUBLISHED: str(file)}
+
+
+def test_other_content_of_what_trials_read_is_refused_and_named_until_it_is_fresh(home: Home) -> None:
+    file = home.folder / "tasks.jsonl"
+    write_tasks(file, generate("errand", 60, 1))
+    old = path_hash(file)
+    assert home.run(overrides=reading(file)).study.user_attrs[RECORD]["values"]["external"] == {PUBLISHED: [old]}
+    assert home.run(overrides=reading(file)).trials == 2
+    write_tasks(file, generate("errand", 60, 2))
+    with raises("sweep.changed_space", f"content of {PUBLISHED}: {old[:12]}, now {path_hash(file)[:12]}", "--fresh"):
+        home.run(overrides=reading(file))
+    assert home.run(overrides=reading(file), fresh=True).space.name == "s.2"
+
+
+@pytest.mark.parametrize("changes", [{}, THREE])
+def test_content_that_changes_while_a_sweep_is_at_work_ends_it_before_the_next_run(
+    home: Home, changes: dict[str, Any]
+) -> None:
+    file = home.folder / "tasks.jsonl"
+    write_tasks(file, generate("errand", 60, 1))
+
+    def edits(overrides: Mapping[str, Any]) -> float:
+        write_tasks(file, generate("errand", 60, 2))
+        return 0.5
+
+    home.launcher.value = edits
+    with raises("sweep.changed_space", f"content of {PUBLISHED}"):
+        home.run(overrides=reading(file), **changes)
+    assert len(home.launcher.started) == 2
+
+
+def test_content_is_compared_with_what_was_recorded_under_the_same_name(tmp_path: Path) -> None:
+    space, study = study_of(tmp_path)
+    record = study.user_attrs[RECORD]
+    del record["values"]["external"]
+    study.set_user_attr(RECORD, record)  # as an earlier version wrote it
+    for content in ({}, {"cold_start.data": ["a"]}, {"cold_start.data": ["a", "b"]}, {"gym coin": ["c"]}):
+        assert record_space(space, study, None, content) == []
+    recorded = {"cold_start.data": ["a", "b"], "gym coin": ["c"]}
+    assert study.user_attrs[RECORD]["values"]["external"] == recorded
+    with raises("sweep.changed_space", "content of cold_start.data: a, b, now b."):
+        compare_space(space, study, None, {"cold_start.data": ["b"]})
+
+
+def test_every_option_of_a_parameter_is_read(tmp_path: Path) -> None:
+    files = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for number, file in enumerate(files):
+        write_tasks(file, generate("errand", 60, number))
+    parameter = {"key": PUBLISHED, "options": [*map(str, files)]}
+    space = make_space(profile="laptop-quick", overrides=reading(files[0]), parameters={"tasks": parameter})
+    assert content_of(space) == {PUBLISHED: sorted(map(path_hash, files))}
 
 
 TPE = {"sampler": {"name": "tpe"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from curricula.layers import sources
 from curricula.validation import validated
 from curricula.yaml_files import stem
 from sweeps.driver import Sweep
-from sweeps.identity import record_space
+from sweeps.identity import compare_space, record_space
 from sweeps.launcher import Launcher
 from sweeps.parameters import Options
 from sweeps.results import Winner, draw, winner
@@ -26,7 +27,8 @@ from sweeps.storage import hidden, storage_of
 from sweeps.study import counted, open_study, progress, queue_points
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.slots import alone
-from userrl.run.request import SweepRequest
+from userrl.run.plan import plan_run
+from userrl.run.request import SweepRequest, TrainRequest
 from userrl.trials.document import sweep_document
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
@@ -62,7 +64,7 @@ def run_sweep(
         storage = storage_of(request.storage, record, space.name)
         address = None if storage is None else hidden(storage)
         study = open_study(space, folder, storage, queue=False)
-        for sentence in record_space(space, study, recorded_space(record)):
+        for sentence in record_space(space, study, recorded_space(record), content_of(space)):
             say("sweep %s: %s", space.name, sentence)
         write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": address})
         queue_points(space, study)
@@ -70,6 +72,7 @@ def run_sweep(
         driver = Sweep(space, study, launcher_of(space, say), warehouse_dir(), say=say)
         driver.parallel, driver.poll_seconds = request.parallel, request.poll_seconds
         driver.show = reporter_of(space, study)
+        driver.check = lambda: compare_space(space, study, None, content_of(space))
         driver.run()
         write_json(folder / ENDED, {"at": time.time(), "trials": len(counted(study))})
         best = winner(space, study)
@@ -91,16 +94,37 @@ def _refuse_impossible(space: Space) -> None:
 
     Every trial would fail of it and use up the budget, and the mended space would be refused as a changed one.
     """
-    ends = {name: p.labels()[0] if isinstance(p, Options) else p.low for name, p in space.parameters.items()}
     try:
         sources(space.recipe, space.profile)
     except ConfigError as error:
         raise ConfigError(error.code, f"Sweep {space.name}: no trial can run. {error}") from error
     try:
-        load(space.recipe, profile=space.profile, overrides=space.with_common(ends), check=False)
+        load(space.recipe, profile=space.profile, overrides=space.with_common(_first_values(space)), check=False)
     except ConfigError as error:
         if error.code in ("recipe.unknown_key", "recipe.bad_override"):
             raise ConfigError(error.code, f"Sweep {space.name}: no trial can run. {error}") from error
+
+
+def _first_values(space: Space) -> dict[str, Any]:
+    """Return the first value of each parameter."""
+    return {name: p.labels()[0] if isinstance(p, Options) else p.low for name, p in space.parameters.items()}
+
+
+def content_of(space: Space) -> dict[str, list[str]]:
+    """Return the hashes of what trials of a space read from outside, by name: of every option of its parameters."""
+    first, hashes = _first_values(space), dict[str, set[str]]()
+    options = [(name, p.labels()) for name, p in space.parameters.items() if isinstance(p, Options)]
+    for params in [first, *(first | {name: label} for name, labels in options for label in labels[1:])]:
+        request = TrainRequest(
+            recipe=space.recipe, profile=space.profile, overrides=space.with_common(params), dry_run=True
+        )
+        with suppress(ConfigError):  # the trial says what is missing
+            plan = plan_run(request)
+            external = plan.external()
+            for stage in plan.stages[:-1]:  # trials end before the test
+                for name, digest in external[stage].items():
+                    hashes.setdefault(name, set()).add(digest)
+    return {name: sorted(digests) for name, digests in hashes.items()}
 
 
 def recorded_space(record: Mapping[str, Any] | None) -> Space | None:

@@ -15,7 +15,7 @@ from sweeps.storage import storage_of
 from sweeps.study import counted, next_trials, open_study, planned
 from userrl.machine.home import home
 from userrl.run.request import SweepRequest
-from userrl.trials.sweep import recorded_space, requested_space
+from userrl.trials.sweep import content_of, recorded_space, requested_space
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json
 
@@ -30,7 +30,7 @@ def sweep_plan(request: SweepRequest) -> str:
     record, study, sentences = read_json(folder / "space.json"), None, []
     if record is not None:
         study = open_study(space, folder, storage_of(request.storage, record, space.name), queue=False)
-        sentences = compare_space(space, study, recorded_space(record))
+        sentences = compare_space(space, study, recorded_space(record), content_of(space))
     return "\n".join([*_head(space, study), *sentences, *_trials(space, study), *_confirmation(space)])
 
 
