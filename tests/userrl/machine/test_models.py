@@ -59,6 +59,15 @@ def test_a_model_from_a_folder_is_converted_checked_and_found_by_its_name(tmp_pa
     assert model_title("tiny") == "tiny"
 
 
+def test_a_person_s_own_model_under_a_known_name_has_no_title_of_the_known_one() -> None:
+    assert model_title("smollm2-135m") == "SmolLM2-135M-Instruct (Q4_1)"
+    folder = models_dir() / "smollm2-135m"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / RECORD).write_text(json.dumps({"title": "smollm2-135m", "source": "mine.gguf"}))
+    assert model_title("smollm2-135m") == "smollm2-135m"
+
+
 def test_a_second_fetch_does_nothing(tmp_path: Path) -> None:
     first = fetch("tiny", llama(tmp_path / "tiny-llama"))
     written = (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns
