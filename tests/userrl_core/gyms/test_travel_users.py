@@ -118,6 +118,21 @@ async def test_naming_many_categories_at_once_is_too_vague():
     assert (await judge(question))[0] == "too_vague"
 
 
+async def test_a_list_of_details_of_all_aspects_is_too_vague():
+    topics = (
+        "stopover, noon, premium, beach, twin, pool, studio, laundry, street, suv, diesel, gps, cuisine, vegan, music"
+    )
+    assert (await judge(f"What about {topics}?"))[0] == "too_vague"
+    assert (await judge("What about twin, pool, diesel, vegan, music?"))[0] == "too_vague"
+    assert (await judge("What about twin, pool, diesel, vegan?"))[0] == "held"
+
+
+async def test_each_categorys_label_is_a_question_without_its_aspect():
+    labels = [category.label for aspect in library().values() for category in aspect.categories.values()]
+    kinds = [(await judge(f"What would you like regarding the {label}?"))[0] for label in labels]
+    assert kinds == ["held"] * 25
+
+
 async def test_a_message_without_a_question_is_other():
     assert (await judge("Thanks, let me look that up."))[0] == "other"
     assert (await judge("The pool of that hotel is large."))[0] == "other"

@@ -1,4 +1,8 @@
-"""TravelGym's rule user, which judges messages by their words (UserBench appendix B, without a model)."""
+"""TravelGym's rule user, which judges messages by their words (UserBench appendix B, without a model).
+
+It judges a question without its context, so fixed texts earn too. In 16 turns seven messages that name up to four categories each
+elicit 93 % of the preferences, and questions about one category each 56 %.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,10 @@ from userrl_core.records import Task
 
 MAX_CATEGORIES = 3
 """A message that names more categories of one aspect than this is too vague."""
+MAX_CATEGORIES_IN_ALL = 4
+"""A message that names more categories over all aspects than this is too vague. Our categories' labels, without an aspect, name
+up to four.
+"""
 _QUESTION_STARTS = (
     "do",
     "does",
@@ -99,7 +107,8 @@ class RuleTravelUser:
         }
         if not strength:
             return MessageReading("too_vague" if any(token in _GENERAL_WORDS for token in message_words) else "other")
-        if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MAX_CATEGORIES:
+        of_one_aspect = max(sum(a == aspect for a, _ in strength) for aspect, _ in strength)
+        if of_one_aspect > MAX_CATEGORIES or len(strength) > MAX_CATEGORIES_IN_ALL:
             return MessageReading("too_vague")
         held_preferences = [p for p in candidates if (p.aspect, p.category) in strength]
         if not held_preferences:
