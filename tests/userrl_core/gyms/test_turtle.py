@@ -66,6 +66,19 @@ async def test_each_criterions_own_statement_meets_it_in_full():
             assert (await started(task).user.grade(criterion["statement"]))[number] == 1.0, criterion["statement"]
 
 
+async def test_a_list_of_other_stories_words_earns_nothing():
+    for task in every_task():
+        statements = (c["statement"] for other in every_task() if other.id != task.id for c in other.payload["criteria"])
+        assert set(await started(task).user.grade(" ".join(statements))) == {0.0}, task.payload["title"]
+
+
+async def test_an_explanation_may_be_wrapped_in_the_surface_and_in_doubts():
+    for task in every_task():
+        doubts = "I am not sure, and perhaps it was a dream or a joke, but more likely this is the explanation:"
+        text = f"{task.payload['surface']} {doubts} {task.payload['bottom']}"
+        assert set(await started(task).user.grade(text)) == {1.0}, task.payload["title"]
+
+
 async def test_each_explanation_earns_its_improvement_over_the_best_one():
     gym = started(story("50", "30", "20"), ScriptedUser([0, 1, 0], [0, 0.5, 0], [0.5, 1, 0], [1, 1, 1]))
     rewards = [(await gym.step(InteractCall("answer", "x"))).reward for _ in range(4)]

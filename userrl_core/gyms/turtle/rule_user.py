@@ -2,6 +2,8 @@
 
 A released story has no list of questions. The answer is then Yes if all content words of the question occur in the hidden
 story, and Maybe otherwise.
+
+Fixed texts that read nothing still earn a little: sixteen answers of five words that are frequent in other stories earn .18.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ from userrl_core.served.verdict import Answer
 FULL, HALF = 0.8, 0.5
 """Coverages of a criterion's pattern that earn 1 and 0.5 (ours)."""
 
-MAX_WORDS = 400
-"""Number of words of an explanation that are graded; a longer one is a list of words (ours)."""
+MAX_WORDS = 300
+"""Number of words of an explanation that are graded (ours). The longest gold explanation of a training story has 294."""
+
+MIN_SHARE = 0.15
+"""Share of an explanation's content words outside the surface that the story's patterns must match (ours). A list of words has less."""
 
 
 class RuleTurtleUser:
@@ -59,6 +64,10 @@ class RuleTurtleUser:
     async def grade(self, explanation: str) -> list[float]:
         """Return 0, 0.5 or 1 for each criterion, in the story's order."""
         explanation_words = words(explanation)[:MAX_WORDS]
+        new_words = [token for token in content_words(" ".join(explanation_words)) if token not in self._surface]
+        story_stems = [pattern_stem for pattern in self._patterns for group in pattern for pattern_stem in group]
+        if sum(matches(story_stems, [token]) for token in new_words) < MIN_SHARE * len(new_words):
+            return [0.0] * len(self._patterns)
         return [self._grade(pattern, explanation_words) for pattern in self._patterns]
 
     def _grade(self, pattern: Pattern, explanation_words: list[str]) -> float:
