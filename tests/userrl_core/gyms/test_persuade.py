@@ -124,6 +124,26 @@ def test_one_message_with_all_rebuttals_gains_at_most_two_levels() -> None:
     assert asyncio.run(user.respond(every_rebuttal, "Strongly Agree")).stance == "Partly Agree"
 
 
+async def test_arguments_outside_the_rebuttals_move_the_user_two_levels_in_all() -> None:
+    task = tasks("persuade", "train")[0]
+    user = RulePersuadeUser(task, random.Random(0))
+    stance = "Strongly Agree"
+    for letter in "bdfg":
+        invented_words = " ".join(f"{letter}{vowel}{letter}kton" for vowel in "aeiou")
+        stance = (await user.respond(f"But 1 because {task.payload['claim']} {invented_words}", stance)).stance
+    assert stance == "Partly Agree"
+    for rebuttal in rebuttals_of(task)[:2]:
+        stance = (await user.respond(rebuttal.text, stance)).stance
+    assert stance == "Strongly Disagree"
+
+
+async def test_a_long_list_that_holds_a_rebuttals_words_does_not_contain_the_rebuttal() -> None:
+    task = tasks("persuade", "train")[0]
+    words = " ".join(f"word{number}" for number in range(400))
+    response = await RulePersuadeUser(task, random.Random(0)).respond(f"{rebuttals_of(task)[0].text} {words}", "Agree")
+    assert response.stance == "Agree"
+
+
 STRONG = (
     "But cats overlook drains and budgets: for example, research on 12 towns has shown that a city without night engineers "
     "floods within weeks, because nobody repairs pumps while the mayor sleeps, and calm alone has never kept a single cellar "

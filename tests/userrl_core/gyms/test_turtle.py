@@ -68,7 +68,9 @@ async def test_each_criterions_own_statement_meets_it_in_full():
 
 async def test_a_list_of_other_stories_words_earns_nothing():
     for task in every_task():
-        statements = (c["statement"] for other in every_task() if other.id != task.id for c in other.payload["criteria"])
+        statements = (
+            c["statement"] for other in every_task() if other.id != task.id for c in other.payload["criteria"]
+        )
         assert set(await started(task).user.grade(" ".join(statements))) == {0.0}, task.payload["title"]
 
 

@@ -1,8 +1,12 @@
 """PersuadeGym's rule user, which is moved by strong and new arguments, and never twice by the same one.
 
-If a task lists rebuttals, an argument that contains one of them (half of its content stems) moves the user by its weight.
-Any other argument must be about the claim, oppose it and use new words. Then reasons, evidence, length and a reply to the
-user's own argument score one point each. Two points move the user one level, four points two levels.
+If a task lists rebuttals, an argument that contains one of them (half of its content stems) moves the user by its weight. All
+other arguments together move the user two levels at most. Each of them must be about the claim, oppose it and use new words.
+Then reasons, evidence, length and a reply to the user's own argument score one point each. Two points move the user one level,
+four points two levels.
+
+These points are for form alone. A template of invented words around the claim's earns .33 where rebuttals are listed, and the
+full 1.0 on a published claim, which lists none.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ MIN_NOVELTY = 0.4
 """Share of an argument's stems that must be new in the conversation."""
 MAX_LEVELS = 2
 """Most levels that one message can move the user."""
+MAX_UNLISTED_LEVELS = 2
+"""Most levels that arguments outside the listed rebuttals can move the user in all, if a task lists any."""
+MIN_SHARE = 0.05
+"""Share of an argument's stems that must be a rebuttal's. A list of many words contains some of every rebuttal."""
 
 _REASONS = re.compile(
     r"\b(because|since|therefore|thus|hence|so that|as a result|which means|leads? to|due to)\b", re.I
@@ -52,6 +60,7 @@ class RulePersuadeUser:
         claim = set(stems(str(task.payload["claim"])))
         self._rebuttals = [(r, set(stems(r.text)) - claim or set(stems(r.text))) for r in rebuttals_of(task)]
         self._known_stems = set(self._topic)
+        self._unlisted_levels = MAX_UNLISTED_LEVELS if self._rebuttals else len(STANCES)
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """Return a fixed response for the argument's strength, and the resulting stance."""
@@ -69,7 +78,8 @@ class RulePersuadeUser:
         contained = [
             i
             for i, (_, rebuttal_stems) in enumerate(self._rebuttals)
-            if len(rebuttal_stems & argument_stems) >= MIN_COVERAGE * len(rebuttal_stems)
+            if len(rebuttal_stems & argument_stems)
+            >= max(MIN_COVERAGE * len(rebuttal_stems), MIN_SHARE * len(argument_stems))
         ]
         novelty = len(argument_stems - self._known_stems) / len(argument_stems)
         on_topic = len(argument_stems & self._topic)
@@ -82,7 +92,9 @@ class RulePersuadeUser:
             return "off"
         if novelty < MIN_NOVELTY:
             return "again"
-        return self._levels(argument, on_topic) or "weak"
+        levels = min(self._unlisted_levels, self._levels(argument, on_topic))
+        self._unlisted_levels -= levels
+        return levels or "weak"
 
     def _levels(self, argument: str, on_topic: int) -> int:
         """Return the levels gained by an argument that is new and on topic, 0 to `MAX_LEVELS`."""

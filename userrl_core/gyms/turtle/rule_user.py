@@ -31,7 +31,7 @@ MAX_WORDS = 300
 """Number of words of an explanation that are graded (ours). The longest gold explanation of a training story has 294."""
 
 MIN_SHARE = 0.15
-"""Share of an explanation's content words outside the surface that the story's patterns must match (ours). A list of words has less."""
+"""Share of an explanation's content words outside the surface that the story's patterns must match (ours). A list has less."""
 
 
 class RuleTurtleUser:
