@@ -83,14 +83,14 @@ def drawn(plan: Mapping[str, Any], rows: Rows) -> Iterator[Panel]:
             line(
                 sampler,
                 {
-                    round(share * plan["tokens"]): over(plan, rows, [family], sampler, [share])
+                    round(share * plan["tokens"] / 1000): over(plan, rows, [family], sampler, [share])
                     for share in plan["budgets"]
                 },
                 band=sampler in plan["samplers"][:2],
             )
             for sampler in plan["samplers"]
         ]
-        yield Panel(f"{family}: validation score", lines, x="tokens")
+        yield Panel(f"{family}: validation score", lines, x="thousand tokens")
 
 
 if __name__ == "__main__":

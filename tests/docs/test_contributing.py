@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -112,16 +113,14 @@ def test_the_view_of_the_page_answers(tmp_path):
         assert warehouse.sql("from turns_to_success()").fetchall() == []
 
 
-def test_the_user_of_the_page_on_users_answers_and_takes_its_options(monkeypatch):
-    monkeypatch.syspath_prepend(str(COIN))
-    from userrl_coin.gym import CoinGym
-    from userrl_coin.tasks import tasks
-
+def test_the_user_of_the_page_on_users_answers_and_takes_its_options():
+    # Not imported: other tests import their own copies of the package.
+    gym_file, tasks_file = (runpy.run_path(str(COIN / "userrl_coin" / name)) for name in ("gym.py", "tasks.py"))
     found = re.search(r"^```python\n(class CoinUser:.*?)^```", (ROOT / "docs" / "users.md").read_text(), re.M | re.S)
-    names = {"Task": Task, "random": random, "CoinGym": CoinGym, "Reply": Reply}
+    names = {"Task": Task, "random": random, "CoinGym": gym_file["CoinGym"], "Reply": Reply}
     exec(found.group(1), names)  # noqa: S102  our own page
     gym_type, heard = names["CoinGymWithUser"], []
-    for task in tasks("test"):
+    for task in tasks_file["tasks"]("test"):
         gym = gym_type(task, user=make_user(gym_type, task, ("rule", {"excuses": 1})))
         gym.reset(seed=0)
         replies = [asyncio.run(gym.step(InteractCall("action", "Which side?"))).observation for _ in range(2)]
