@@ -273,12 +273,14 @@ def _add_profile(files: Sources, profile: str | Path, shipped: Sequence[_RecipeF
 
 def _profile_parts(profile: str | Path, where: str) -> list[Layer]:
     """Return the profile's file after those that it extends. What it says replaces theirs by whole blocks."""
-    parts, names = [_profile_file(profile, where)], [stem(profile)]
+    parts, files = [_profile_file(profile, where)], [find(profile, "profile").resolve()]
     while (base := parts[0].values.pop("extends", None)) is not None:
-        names.append(stem(base))
-        if names[-1] in names[:-1]:
-            path = " -> ".join(names)
-            raise ConfigError("recipe.circular", f"Profile '{names[0]}' extends itself ({path}). Remove one extends.")
+        files.append(find(base, "profile").resolve())
+        if files[-1] in files[:-1]:
+            path = " -> ".join(file.stem for file in files)
+            raise ConfigError(
+                "recipe.circular", f"Profile '{files[0].stem}' extends itself ({path}). Remove one extends."
+            )
         own_keys = {key for part in parts for key in part.values}
         parts.insert(0, _profile_file(base, where))
         parts[0].values = {key: value for key, value in parts[0].values.items() if key not in own_keys}

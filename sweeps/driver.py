@@ -93,12 +93,14 @@ class Sweep:
                 if spent:
                     self._stop_all(active, spent)
                     return
-                while len(active) < self.parallel and self._may_start(len(active)):
+                while len(active) < self.parallel and self._may_start(len(active)) and self._unchanged():
                     fresh = self._next()
                     if fresh is None:
                         break
                     active.append(fresh)
                 if not active:
+                    if self._may_start(0):
+                        self.check()  # now that the trials at work have ended
                     return
                 self._rest(self.poll_seconds)
                 self._read_points(active)
@@ -134,8 +136,14 @@ class Sweep:
     def _may_start(self, running: int) -> bool:
         return len(counted(self.study)) + running < self.space.budget.trials and not exhausted(self.space, self.study)
 
+    def _unchanged(self) -> bool:
+        try:
+            self.check()
+        except ConfigError:
+            return False
+        return True
+
     def _next(self) -> _Active | None:
-        self.check()
         for _ in range(MAX_REPEATS):
             trial = self.study.ask()
             overrides = self.space.suggest(trial)
@@ -286,7 +294,8 @@ class Sweep:
         if failures > self.space.retries:
             self._fail(item.trial, f"its run failed {failures} times")
             return None
-        self.check()
+        if not self._unchanged():
+            return None  # it stays RUNNING in the study
         self.say(f"trial {item.trial.number}: its run failed; starting it again")
         return self._start(item.trial, attrs["overrides"], int(attrs.get("attempts", 1)) + 1, item.points)
 

@@ -54,6 +54,15 @@ def first_line(error: BaseException) -> str:
     return next((text[:200] for line in lines if (text := line.strip())), type(error).__name__)
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return the class and the text of an error in one line of at most 200 characters. Some texts have the fault in line 3."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  as in `first_line`
+        text = ""
+    return " ".join(f"{type(error).__name__}: {text}".split())[:200].rstrip(":")
+
+
 class ErrorReport(NamedTuple):
     """The code and the message of an error of another process."""
 

@@ -6,6 +6,7 @@ python -m lab.pages.task_curricula
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from lab.pages.paired import (
@@ -67,12 +68,16 @@ def tables(plan: Mapping[str, Any], rows: Rows) -> Iterator[str]:
                 interval = difference(over(plan, rows, some, sampler, at), over(plan, rows, some, uniform, at))
                 yield f"| {name} | `{sampler}` | {cells(interval, plan['margin'])} |"
         yield ""
-    yield f"| family | sampler, score at the end | {' | '.join(f'`{schedule}`' for schedule in plan['schedules'])} |"
-    yield "| --- | --- |" + " ---: |" * len(plan["schedules"])
+    schedules = " | ".join(f"`{schedule}`" for schedule in plan["schedules"])
+    yield f"| family | sampler, score at the end | {schedules} | conversations of a run |"
+    yield "| --- | --- |" + " ---: |" * (len(plan["schedules"]) + 1)
     for family in families:
         for sampler in plan["samplers"]:
             scores = [reached(plan, rows, family, f"{sampler}-{schedule}", end) for schedule in plan["schedules"]]
-            yield f"| {family} | `{sampler}` | {' | '.join(map(mean_text, scores))} |"
+            played = [
+                row["conversations"] for row in rows if row["family"] == family and row["arm"].startswith(f"{sampler}-")
+            ]
+            yield f"| {family} | `{sampler}` | {' | '.join(map(mean_text, scores))} | {fmean(played):,.0f} |"
     yield from ("", "![Validation score by tokens, for each way to draw tasks](scores.svg)")
 
 

@@ -158,6 +158,8 @@ def test_a_persons_profile_extends_one_that_extends_another(write: Write, tmp_pa
     recipe, base = load("equalized-r2g", profile), load("equalized-r2g", "laptop-lm")
     assert (recipe.hardware.threads, base.hardware.threads) == (1, 2)
     assert (recipe.model, recipe.training_gyms, recipe.credit) == (base.model, base.training_gyms, base.credit)
+    (tmp_path / "laptop-lm.yaml").write_text("extends: laptop-lm\nhardware: {threads: 1}\n")
+    assert load("equalized-r2g", tmp_path / "laptop-lm.yaml").model == base.model
     (tmp_path / "mine.yaml").write_text(f"extends: {tmp_path / 'other.yaml'}\n")
     (tmp_path / "other.yaml").write_text(f"extends: {tmp_path / 'mine.yaml'}\n")
     with raises("recipe.circular", "Profile 'mine' extends itself (mine -> other -> mine). Remove one extends."):

@@ -142,7 +142,7 @@ CURRICULA: dict[str, Any] = {
 
 def trained(family: str, arm: str, *scores: tuple[float, float]) -> list[dict[str, Any]]:
     return [
-        {"family": family, "arm": arm, "seed": 1 + n, "at_50": early, "at_100": end}
+        {"family": family, "arm": arm, "seed": 1 + n, "at_50": early, "at_100": end, "conversations": 1000 + n}
         for n, (early, end) in enumerate(scores)
     ]
 
@@ -157,7 +157,10 @@ def test_a_sampler_is_compared_over_families_and_schedules_by_seed() -> None:
     # Seed 1: (.2 + 0) / 2, seed 2: (.4 + 0) / 2; the half width is 12.7062 x .05.
     assert lines[2] == "| wish | `learnability` | +0.150 [−0.485, +0.785] | 2 | undecided |"
     assert lines[6] == "| wish | `learnability` | +0.175 [−0.143, +0.493] | 2 | undecided |"
-    assert lines[-4:-2] == ["| wish | `uniform` | 0.400 | 0.600 |", "| wish | `learnability` | 0.700 | 0.600 |"]
+    assert lines[-4:-2] == [
+        "| wish | `uniform` | 0.400 | 0.600 | 1,000 |",
+        "| wish | `learnability` | 0.700 | 0.600 | 1,000 |",
+    ]
     half = [row for row in rows if (row["arm"], row["seed"]) != ("uniform-either", 2)]
     assert (
         list(task_curricula.tables(CURRICULA, half))[4] == "| wish | `learnability` | +0.100 [–, –] | 1 | undecided |"

@@ -14,7 +14,7 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from userrl_core import errors
-from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, first_line, read_line
+from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, first_line, in_one_line, read_line
 from userrl_core.processes import ProcessDied
 from userrl_core.served.client import ToolsRefused
 
@@ -124,3 +124,8 @@ class WithoutText(Exception):
 )
 def test_an_error_has_a_first_line_whatever_its_text(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_an_error_whose_fault_is_in_a_later_line_is_told_in_one() -> None:
+    assert in_one_line(ValueError("1 validation error\nfield\n  wrong")) == "ValueError: 1 validation error field wrong"
+    assert in_one_line(WithoutText()) == "WithoutText"

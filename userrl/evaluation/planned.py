@@ -204,7 +204,7 @@ def actor_of(checkpoint: str, served: Mapping[str, Any] | None = None) -> Actor:
             except ConfigError as error:
                 raise ConfigError(error.code, f"{error}.") from None
         options = {name: value for name, value in served.items() if name != "model"}
-        address = "" if server.base_url else shown_address(os.environ.get("OPENAI_BASE_URL") or "")
+        address = "" if server.base_url else shown_address(os.environ.get("OPENAI_BASE_URL") or "").rstrip("/")
         return Actor(label=server.model, kind="served", path=server.model, options=options, address=address)
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")

@@ -200,6 +200,18 @@ class StageJob(Settings):
         """The key of the same work up to commit f197b02."""
         return self._key(self.recipe.former_identity, [family.former_identity for family in self.families])
 
+    @property
+    def _former_keys(self) -> tuple[str, str]:
+        """The keys of earlier versions, under which no server's address counted."""
+        unknown = tuple(actor.model_copy(update={"address": ""}) for actor in self.actors)
+        job = self.model_copy(update={"actors": unknown})
+        return job.key, job.former_key
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key, and those that earlier versions gave the same work."""
+        return (self.key, *self._former_keys)
+
     def _key(self, recipe: dict[str, Any], families: list[dict[str, Any]]) -> str:
         actors = [actor.identity for actor in self.actors]
         inputs = self.inputs.identity
@@ -230,7 +242,7 @@ class StageJob(Settings):
     def _written(self) -> Result | None:
         """Return the result that was written for exactly this job, or None."""
         written = read_json(self.folder / "result.json")
-        if written is None or written.get("key") not in (self.key, self.former_key):
+        if written is None or written.get("key") not in self.keys:
             return None
         return RESULTS[self.kind].model_validate(relocated(written["value"], self.run_folder))
 

@@ -14,7 +14,7 @@ from curricula.spec import FOLDER, UserSetup
 from userrl.machine.hashes import path_hash
 from userrl.machine.home import imported_tasks, published_data
 from userrl_core import gyms
-from userrl_core.errors import ConfigError, TaskError, UserRLError, first_line
+from userrl_core.errors import ConfigError, TaskError, UserRLError, in_one_line
 from userrl_core.gyms.published import PAPER_GYMS, published_tasks, with_prompt
 from userrl_core.gyms.registry import gym_class, released_module
 from userrl_core.gyms.taskfile import read_tasks
@@ -156,9 +156,7 @@ def check_own_file(gym: str, published: str, config: Mapping[str, Any]) -> None:
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             if isinstance(error, UserRLError):
                 raise
-            problem = (
-                f"it has no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {first_line(error)}"
-            )
+            problem = f"it has no {error}" if isinstance(error, KeyError) else in_one_line(error)
             raise TaskError(
                 "task.invalid_field",
                 f"{published}: gym '{gym}' cannot read the payload of task {task.id} ({problem}). "

@@ -62,30 +62,30 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
 
     Families only add conversations. So the same job with other families, or none, is also an earlier attempt.
     """
-    key = job.model_copy(update={"families": ()}).key
-    earlier, of_this_job = _earlier(job, key)
+    keys = job.model_copy(update={"families": ()}).keys
+    earlier, of_this_job = _earlier(job, keys)
     if not of_this_job:
         sink.event("rewind", stage=job.stage)
         earlier = []
     admitted = [conversation for conversation in earlier if conversation.admitted]
     if len(admitted) < len(earlier):
         sink.event("replay", stage=job.stage)
-    sink.event(BEGUN, stage=job.stage, key=key)
+    sink.event(BEGUN, stage=job.stage, key=keys[0])
     return admitted
 
 
-def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
+def _earlier(job: StageJob, keys: tuple[str, ...]) -> tuple[list[Played], bool]:
     """Return the stage's stored conversations, and whether all of them are of this job.
 
     Attempts of earlier versions did not log their job, and are of another one.
     """
     starts = """select distinct incarnation from events
-                where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
+                where run_id = $run and kind = $kind and stage = $stage and list_contains($keys, fields->>'key')"""
     query = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,
                       horizon, coalesce(stop_reason = 'success', false), flags & $format > 0, incarnation
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'"""
     with open_warehouse(job.warehouse, run=job.run_id) as warehouse:
-        attempts = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
+        attempts = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, keys=[*keys]).fetchall()
         rows = warehouse.sql(query, run=job.run_id, stage=job.stage, format=int(Flag.FORMAT_ERROR)).fetchall()
     return [Played(*row) for *row, _ in rows], {row[-1] for row in rows} <= {row[0] for row in attempts}
 

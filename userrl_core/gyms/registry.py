@@ -26,7 +26,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from userrl_core.errors import ConfigError, TaskError, UserRLError, first_line
+from userrl_core.errors import ConfigError, TaskError, UserRLError, in_one_line
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.installed.same_name import by_name, same_name
 from userrl_core.records import Task
@@ -105,9 +105,8 @@ def of_package(gym: str, fault: str) -> Iterator[None]:
         missing.name = error.name
         raise missing from error
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
-            "gym.bad_package", f"Gym '{gym}': {fault} ({reason}). Correct its package or uninstall it."
+            "gym.bad_package", f"Gym '{gym}': {fault} ({in_one_line(error)}). Correct its package or uninstall it."
         ) from error
 
 

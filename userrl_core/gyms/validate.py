@@ -64,7 +64,7 @@ async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | Non
 async def _play(gym: Gym[Any], calls: list[InteractCall]) -> GoldValidation:
     gym.reset(seed=0)
     scale, penalty = gym.config.reward_scale, gym.config.step_penalty
-    low, high = (bound * scale - penalty for bound in gym.reward_bounds(gym.config)[:2])
+    low, high = sorted(bound * scale - penalty for bound in gym.reward_bounds(gym.config)[:2])
     for number, call in enumerate(calls, 1):
         result = await gym.step(call)
         if result.reward is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidatorFunctionWrapHandler
 
-from userrl_core.errors import ConfigError, first_line
+from userrl_core.errors import ConfigError, in_one_line
 
 
 @cache
@@ -54,9 +54,9 @@ def loaded(point: EntryPoint, code: str) -> Any:
     try:
         return point.load()
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
-            code, f"{point.value} of {package_of(point)} cannot be imported ({reason}). Correct it or uninstall it."
+            code,
+            f"{point.value} of {package_of(point)} cannot be imported ({in_one_line(error)}). Correct it or uninstall it.",
         ) from error
 
 

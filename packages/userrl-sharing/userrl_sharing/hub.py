@@ -114,7 +114,7 @@ def upload(prepared: PreparedUpload, *, public: bool) -> str:
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         # Not `from error`: a traceback could show the headers of the request.
         status = getattr(getattr(error, "response", None), "status_code", None)
-        first = first_line(error).replace(token, "***").rstrip(".")
+        first = first_line(OSError(str(error).replace(token, "***"))).rstrip(".")
         reason = "refused the token" if status in (401, 403) else f"did not take the upload: {first}"
         check = f"{TOKEN} and the name {prepared.repo}" if status else "HF_ENDPOINT and the network"
         raise ConfigError(

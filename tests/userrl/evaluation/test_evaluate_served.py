@@ -15,6 +15,7 @@ from tests.flows.small import environment
 from tests.mock_server import Answer, Body, MockServer, modest_user, tool_call
 from tests.ports import free_port
 from userrl.machine.slots import slots, take
+from userrl.run.job import StageJob
 from warehouse import open_warehouse
 
 CHECK_PHRASE = "Answer with ok."
@@ -149,5 +150,15 @@ def test_another_server_in_the_environment_is_asked_in_place_of_the_scores_of_th
         for server in (first, second, second):
             done = userrl(tmp_path, *asked, OPENAI_BASE_URL=server.base_url)
             assert done.returncode == 0, done.stderr
+        requests = len(first.requests)
         counts = [sum(CHECK_PHRASE not in str(body["messages"]) for body in s.requests) for s in (first, second)]
-    assert counts == [4, 4]  # the third evaluation reuses the second
+        assert counts == [4, 4]  # the third evaluation reuses the second
+        # An evaluation of a version that did not know the server continues, and is not played again.
+        stage = next(tmp_path.glob("runs/*/stages/evaluate"))
+        job = StageJob.read(stage / "job.json")
+        result = json.loads((stage / "result.json").read_text())
+        unknown = job.model_copy(update={"actors": tuple(a.model_copy(update={"address": ""}) for a in job.actors)})
+        assert (result["key"], result["key"] != unknown.key) == (job.key, True)
+        (stage / "result.json").write_text(json.dumps({**result, "key": unknown.key}))
+        assert userrl(tmp_path, *asked, OPENAI_BASE_URL=first.base_url).returncode == 0
+        assert len(first.requests) == requests
