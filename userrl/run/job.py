@@ -208,8 +208,8 @@ class StageJob(Settings):
         return job.key, job.former_key
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The key, and those that earlier versions gave the same work."""
+    def accepted_keys(self) -> tuple[str, ...]:
+        """The key, and those that earlier versions gave the same work. Not ``keys``: Prefect would take a job for a mapping."""
         return (self.key, *self._former_keys)
 
     def _key(self, recipe: dict[str, Any], families: list[dict[str, Any]]) -> str:
@@ -242,7 +242,7 @@ class StageJob(Settings):
     def _written(self) -> Result | None:
         """Return the result that was written for exactly this job, or None."""
         written = read_json(self.folder / "result.json")
-        if written is None or written.get("key") not in self.keys:
+        if written is None or written.get("key") not in self.accepted_keys:
             return None
         return RESULTS[self.kind].model_validate(relocated(written["value"], self.run_folder))
 

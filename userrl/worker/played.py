@@ -62,7 +62,7 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
 
     Families only add conversations. So the same job with other families, or none, is also an earlier attempt.
     """
-    keys = job.model_copy(update={"families": ()}).keys
+    keys = job.model_copy(update={"families": ()}).accepted_keys
     earlier, of_this_job = _earlier(job, keys)
     if not of_this_job:
         sink.event("rewind", stage=job.stage)
