@@ -99,8 +99,7 @@ class Sweep:
                         break
                     active.append(fresh)
                 if not active:
-                    if self._may_start(0):
-                        self.check()  # now that the trials at work have ended
+                    self.check()  # after the last trial too, which may have read both
                     return
                 self._rest(self.poll_seconds)
                 self._read_points(active)

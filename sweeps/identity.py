@@ -47,9 +47,9 @@ def record_space(space: Space, study: optuna.Study, earlier: Space | None, conte
     """Record what a study has now, and return sentences about what is new. For the arguments and the error see `compare_space`."""
     sentences = compare_space(space, study, earlier, content)
     stored = study.user_attrs.get(RECORD, {"values": {}})["values"]
-    known = stored.get(CONTENT, {})
-    if sentences or not stored or any(known.get(name) != hashes for name, hashes in content.items()):
-        now = _values(space) | {CONTENT: {**known, **content}}
+    recorded = stored.get(CONTENT, {})
+    if sentences or not stored or any(recorded.get(name) != hashes for name, hashes in content.items()):
+        now = _values(space) | {CONTENT: {**recorded, **content}}
         study.set_user_attr(RECORD, {"hash": content_hash(now), "values": now})
     return sentences
 

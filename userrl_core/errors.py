@@ -46,21 +46,20 @@ class UserRLError(Exception):
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, of at most 200 characters; the error's name if it has no text."""
-    try:
-        lines = str(error).split("\n")
-    except Exception:  # noqa: BLE001  a gym's own error class may fail to give its text
-        lines = []
     # Never a whole response body, which may contain a key.
-    return next((text[:200] for line in lines if (text := line.strip())), type(error).__name__)
+    return next((text[:200] for line in _text(error).split("\n") if (text := line.strip())), type(error).__name__)
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the class and the text of an error in one line of at most 200 characters. Some texts have the fault in line 3."""
+    """Return an error's class and text in one line of at most 200 characters. Some libraries name the fault in the third line."""
+    return " ".join(f"{type(error).__name__}: {_text(error)}".split())[:200].rstrip(":")
+
+
+def _text(error: BaseException) -> str:
     try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  as in `first_line`
-        text = ""
-    return " ".join(f"{type(error).__name__}: {text}".split())[:200].rstrip(":")
+        return str(error)
+    except Exception:  # noqa: BLE001  a gym's own error class may fail to give its text
+        return ""
 
 
 class ErrorReport(NamedTuple):

@@ -32,7 +32,7 @@ from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed
 from userrl.run.progress import ProgressLine
-from userrl_core.errors import ConfigError, first_line
+from userrl_core.errors import ConfigError, in_one_line
 from userrl_core.installed.same_name import by_name, loaded, same_name
 from userrl_core.records import total_price
 from userrl_core.served.client import ChatServer
@@ -217,8 +217,7 @@ def _by_function(name: str) -> Scanner:
             if len(values) != len(numbers):
                 raise ValueError(f"{len(values)} values for {len(numbers)} turns")
         except Exception as error:  # noqa: BLE001 - a scanner's own mistake leaves the conversation undecided
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            return [Label(conversation.traj_id, number, None, reason) for number in numbers]
+            return [Label(conversation.traj_id, number, None, in_one_line(error)) for number in numbers]
         return [
             Label(conversation.traj_id, number, _word(value), "" if value is not None else "the function returned None")
             for number, value in zip(numbers, values, strict=True)

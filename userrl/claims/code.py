@@ -27,9 +27,9 @@ VIEWS = ("20_curves.sql", "80_claims.sql")
 @cache
 def training_code() -> str:
     """Return the hash of `userrl_core`, of `curricula` without the claims' own files, and of what fills a trainer's job."""
-    core, plans, ours = _folder(userrl_core), _folder(curricula), Path(__file__).parents[1]
+    core, plans, product = _folder(userrl_core), _folder(curricula), Path(__file__).parents[1]
     files = [*_with_names("userrl_core", core, _files(core)), *_with_names("curricula", plans, _plans(plans))]
-    return _hash((*files, *_with_names("userrl", ours, [*_files(ours / "worker"), ours / "run" / "tasks.py"])))
+    return _hash((*files, *_with_names("userrl", product, [*_files(product / "worker"), product / "run" / "tasks.py"])))
 
 
 @cache

@@ -50,9 +50,8 @@ def listed_checkpoints(run: Run, *, load: bool = False) -> tuple[list[ListedChec
     scores = {row["sha256"]: row["score"] for row in rows if row["score"] is not None}
     by_path: dict[Path, dict[str, Any]] = {}
     for row in rows:
-        by_path[in_this_home(run.folder, Path(row["path"]))] = (
-            row  # a stage that began anew wrote the same folder again
-        )
+        # The last row: a stage that began anew wrote the same folder again.
+        by_path[in_this_home(run.folder, Path(row["path"]))] = row
     on_disk = {path: row for path, row in by_path.items() if path.is_dir()}
     checkpoints = [
         ListedCheckpoint(

@@ -201,16 +201,14 @@ class StageJob(Settings):
         return self._key(self.recipe.former_identity, [family.former_identity for family in self.families])
 
     @property
-    def _former_keys(self) -> tuple[str, str]:
-        """The keys of earlier versions, under which no server's address counted."""
-        unknown = tuple(actor.model_copy(update={"address": ""}) for actor in self.actors)
-        job = self.model_copy(update={"actors": unknown})
-        return job.key, job.former_key
+    def accepted_keys(self) -> tuple[str, str, str]:
+        """The key, and those that earlier versions gave the same work: they did not know a served model's address.
 
-    @property
-    def accepted_keys(self) -> tuple[str, ...]:
-        """The key, and those that earlier versions gave the same work. Not ``keys``: Prefect would take a job for a mapping."""
-        return (self.key, *self._former_keys)
+        The name is not ``keys``, because Prefect would take a job for a mapping.
+        """
+        actors = tuple(actor.model_copy(update={"address": ""}) for actor in self.actors)
+        without = self.model_copy(update={"actors": actors})
+        return self.key, without.key, without.former_key
 
     def _key(self, recipe: dict[str, Any], families: list[dict[str, Any]]) -> str:
         actors = [actor.identity for actor in self.actors]
@@ -256,10 +254,11 @@ class StageJob(Settings):
         written = self._written()
         return written is not None and not written.holds()
 
-    def began_otherwise(self) -> bool:
-        """Return whether the folder has work on other results of the stages before. A trainer would continue its checkpoints.
+    def has_other_inputs(self) -> bool:
+        """Return whether the folder's work began from other results of earlier stages. A trainer would continue its checkpoints.
 
-        Evaluations tell by their log. An input that only one of the two jobs has does not count: earlier versions stored fewer.
+        False for an evaluation, whose log has its job. An input that only one of the two jobs has does not count: earlier
+        versions stored fewer.
         """
         written = read_json(self.folder / "job.json")
         if written is None or self.kind == "evaluate":
@@ -271,14 +270,14 @@ class StageJob(Settings):
         return any(earlier.get(name, value) != value for name, value in self.inputs.identity.items())
 
     def start_over(self) -> Path:
-        """Move what the folder has out of the way, and return where it is. Its rows no longer count once the stage begins again."""
+        """Move the folder's files to the run's folder ``earlier``, and return their place. The next start voids their log."""
         begun_marker(self.folder).write_text(ANEW)
-        aside = self.run_folder / EARLIER
-        aside.mkdir(exist_ok=True)
-        free = next(place for n in count(1) if not (place := aside / f"{self.folder.name}.{n}").exists())
-        self.folder.rename(free)
+        earlier = self.run_folder / EARLIER
+        earlier.mkdir(exist_ok=True)
+        folder = next(path for n in count(1) if not (path := earlier / f"{self.folder.name}.{n}").exists())
+        self.folder.rename(folder)
         self.folder.mkdir()
-        return free
+        return folder
 
     def finished(self) -> Result | None:
         """Return the result of exactly this job if a rerun has nothing left to do."""

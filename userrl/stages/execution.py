@@ -91,7 +91,7 @@ def execute(
         say("%s: stopped %d leftover process(es) of an earlier attempt", job.stage, killed)
     if job.damaged():
         say("%s: finished earlier, but its files are gone or changed; done again", job.stage)
-    if job.began_otherwise():
+    if job.has_other_inputs():
         earlier = job.start_over()
         say(
             "%s: done again from its start, because a stage before it has another result now. Its earlier files are in %s",

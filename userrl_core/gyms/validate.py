@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from userrl_core.errors import TaskError, UserRLError, first_line
+from userrl_core.errors import TaskError, UserRLError, in_one_line
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.gyms.registry import gym_class, make_user
 from userrl_core.gyms.sync import complete
@@ -54,9 +54,7 @@ async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | Non
     except UserRLError as error:
         return GoldValidation(False, None, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  one broken task must not end the check of thousands
-        return GoldValidation(
-            False, None, f"The gym failed on the gold solution: {type(error).__name__}: {first_line(error)}"
-        )
+        return GoldValidation(False, None, f"The gym failed on the gold solution: {in_one_line(error)}")
     finally:
         await gym.aclose()
 

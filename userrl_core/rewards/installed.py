@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from userrl_core.errors import ConfigError, first_line
+from userrl_core.errors import ConfigError, in_one_line
 from userrl_core.installed.same_name import loaded, offered, same_name
 from userrl_core.suggest import nearest
 
@@ -73,7 +73,7 @@ def installed_credit(
     except Exception as error:
         raise ConfigError(
             "credit.bad_package",
-            f"Shaping {name!r} failed ({type(error).__name__}: {first_line(error)}). Correct {points[0].value}.",
+            f"Shaping {name!r} failed ({in_one_line(error)}). Correct {points[0].value}.",
         ) from error
     if credit_NT.shape != rewards_NT.shape or not np.isfinite(credit_NT).all():
         raise ConfigError(

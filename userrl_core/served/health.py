@@ -88,11 +88,8 @@ async def probe(server: ChatServer, role: str = "user model") -> None:
         start = (
             "Start it with 'userrl serve-user' first" if role == "user model" else "Start it, or correct its address"
         )
-        refusals = {
-            "HTTP 401": f"Check the key in {server.api_key_env}",
-            "HTTP 403": f"Check the key in {server.api_key_env}",
-            "HTTP 404": "Check the model's name and the address",
-        }
+        key = f"Check the key in {server.api_key_env}"
+        refusals = {"HTTP 401": key, "HTTP 403": key, "HTTP 404": "Check the model's name and the address"}
         remedy = next((text for status, text in refusals.items() if status in str(error)), None)
         raise ConfigError(
             "model.server_down",

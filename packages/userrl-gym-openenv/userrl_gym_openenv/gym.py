@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.exceptions import best_match
 from referencing import Registry
 
-from userrl_core.errors import UserError, first_line
+from userrl_core.errors import UserError, first_line, in_one_line
 from userrl_core.gyms import other_python
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.gyms.other_python import Program, is_number, result
@@ -106,8 +106,7 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
         except (ValueError, RecursionError, OverflowError, ValidationError) as error:
             return Reply(f"Error: no action ({first_line(error)}).")
         except Exception as error:  # noqa: BLE001  of the server's schema, such as a reference to nothing
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise self._failed(f"has a JSON schema of an action that cannot be used ({reason})") from None
+            raise self._failed(f"has a JSON schema of an action that cannot be used ({in_one_line(error)})") from None
         assert self._program is not None
         got = await self._program.answered(self._session, self.config.timeout, step=action)
         reward, done = got.get("reward"), got.get("done")
@@ -156,8 +155,7 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
             Draft202012Validator.check_schema(content)
             references = list(_references(content))
         except (SchemaError, RecursionError) as error:
-            reason = first_line(error)
-            raise self._failed(f"has a wrong JSON schema of an action ({reason})") from None
+            raise self._failed(f"has a wrong JSON schema of an action ({first_line(error)})") from None
         for name in references:
             if not name.startswith("#"):
                 raise self._failed(f"has a JSON schema of an action that refers to another file ({name[:200]!r})")

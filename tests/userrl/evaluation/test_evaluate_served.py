@@ -158,7 +158,8 @@ def test_another_server_in_the_environment_is_asked_in_place_of_the_scores_of_th
         job = StageJob.read(stage / "job.json")
         result = json.loads((stage / "result.json").read_text())
         unknown = job.model_copy(update={"actors": tuple(a.model_copy(update={"address": ""}) for a in job.actors)})
-        assert (result["key"], result["key"] != unknown.key) == (job.key, True)
+        assert result["key"] == job.key
+        assert job.key != unknown.key
         (stage / "result.json").write_text(json.dumps({**result, "key": unknown.key}))
         assert userrl(tmp_path, *asked, OPENAI_BASE_URL=first.base_url).returncode == 0
         assert len(first.requests) == requests

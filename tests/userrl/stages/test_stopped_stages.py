@@ -199,6 +199,5 @@ def test_a_stage_begins_anew_if_the_stage_before_it_was_done_again_with_other_we
     assert earlier.sha256 != again.sha256 == expected.sha256
     played = "select stage, phase, step, task_id, attempt, score from trajectories order by all"
     assert ask(tmp_path / "home", played) == ask(tmp_path / "fresh", played)
-    assert ask(tmp_path / "home", "select distinct stage from metrics") == [
-        ("rl-1",)
-    ]  # nothing of rl-2's earlier start
+    # Nothing of rl-2, which had begun from the earlier weights.
+    assert ask(tmp_path / "home", "select distinct stage from metrics") == [("rl-1",)]

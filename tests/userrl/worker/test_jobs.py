@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from prefect.utilities.collections import visit_collection
 
 from curricula import load
 from tests.flows.small import OVERRIDES
@@ -43,6 +44,12 @@ def distilled(tmp_path):
     result = distill(job, sink, ProgressWriter(job.progress_file))
     sink.close()
     return job, settings, result
+
+
+def test_a_job_is_no_mapping_to_prefect(distilled):
+    job, *_ = distilled
+    assert visit_collection(job, lambda value: value, return_data=True) == job
+    assert dict(job)["kind"] == "distill"
 
 
 def test_every_demonstrated_turn_is_in_the_warehouse(distilled):

@@ -122,7 +122,8 @@ class FunctionGym(Gym[FunctionConfig]):
 def read_four(content: str) -> tuple[float, ...] | None:
     """Parse exactly four numbers, decimal or scientific; None for anything else.
 
-    They are separated by spaces, commas or semicolons, may be in brackets, and may be named (``a=1``).
+    They are separated by spaces, commas or semicolons, and may be in brackets. Names (``a=1``) are left out, as in the released
+    code, so only the order counts.
     """
     match = _FOUR.match(_LIST_MARKS.sub(" ", content)) if len(content) <= _MAX_CHARACTERS else None
     if match is None:

@@ -3,7 +3,7 @@
 A released story has no list of questions. The answer is then Yes if all content words of the question occur in the hidden
 story, and Maybe otherwise.
 
-Fixed texts that read nothing still earn a little: sixteen answers of five words that are frequent in other stories earn .18.
+Short lists of words that are frequent in other stories still earn a little.
 """
 
 from __future__ import annotations

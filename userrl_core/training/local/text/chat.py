@@ -103,9 +103,9 @@ class ChatFormat:
         return [*self._encode(harmless(written.removesuffix(self._ending), self._control)), end]
 
     def stored(self, ids: Sequence[int] | None, text: str) -> Sequence[int]:
-        """Return the ids of a stored reply: the sampled ones, as tokenising the text again may give others.
+        """Return the token ids of a stored reply: the sampled ones if they give this text, else those of the text.
 
-        Ids of another tokenizer have no meaning in this one, which shows in the text that they stand for here.
+        Tokenising the text again may give other ids than were sampled. Ids of another tokenizer give another text here.
         """
         if ids and self.knows(ids) and self.text(ids) == text:
             return ids
