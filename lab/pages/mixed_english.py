@@ -20,7 +20,7 @@ from analysis.measure.interval import t_interval
 from lab.pages.data_tables import with_lines
 from lab.rows import DATA, add_rows, read_rows
 from lab.studies.all_recipes import origin
-from lab.studies.registered import plan_hash, read_plan
+from lab.studies.registered import plan_hash, plans, read_plan
 from userrl_core.number_format import with_error, with_limits
 from warehouse import open_warehouse
 
@@ -62,8 +62,8 @@ def main() -> None:
     homes = parser.parse_args().homes
     for home in homes:
         print(f"{home}: {append(home)} rows")
-    if homes:
-        CONVERSATIONS.write_text("\n".join([HEAD, *(line for home in homes for line in conversations(home))]))
+    text = CONVERSATIONS.read_text() if CONVERSATIONS.is_file() else HEAD
+    CONVERSATIONS.write_text("\n".join([text, *(line for home in homes for line in conversations(home, known=text))]))
     PAGE.write_text(page(PAGE.read_text()))
 
 
@@ -84,18 +84,24 @@ def evaluated(home: Path) -> list[dict[str, Any]]:
     plan = read_plan(PLAN)
     with open_warehouse(home / "warehouse") as warehouse:
         rows = warehouse.rows(PLAYED, recipe=plan["recipe"], profile=plan["profile"])
-    seeds = range(plan["seeds"]["first"], plan["seeds"]["last"] + 1)
+    seeds = frozenset(seed for of_seeds, _ in looks(plan) for seed in of_seeds)
     return [row for row in rows if row["seed"] in seeds and (home / "runs" / row["run"] / "report.json").is_file()]
+
+
+def looks(plan: Mapping[str, Any]) -> list[tuple[range, float]]:
+    """Return the seeds of each look, which are decided together, with the level of their limits."""
+    spans = [{"level": 0.95, **plan["seeds"]}, *([plan["second_look"]] if "second_look" in plan else [])]
+    return [(range(span["first"], span["last"] + 1), span["level"]) for span in spans]
 
 
 def page(text: str) -> str:
     """Return the page with its tables rewritten."""
-    lines = tables(read_plan(PLAN), [row for row in read_rows(SCORES) if row["plan"] == plan_hash(PLAN)])
+    lines = tables(read_plan(PLAN), [row for row in read_rows(SCORES) if row["plan"] in plans(PLAN)])
     return with_lines(text, "mixed_english", lines)
 
 
 def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of scores by seed and gym, and one of gains over the cold start with Student's 95 % limits over seeds."""
+    """Yield a table of scores by seed and gym, and one of each look's gains over the cold start with Student's limits."""
     played = {(row["seed"], row["gym"], row["policy"]): row for row in rows}
     seeds, gyms = sorted({row["seed"] for row in rows}), plan["gyms"]
     yield "| seed | gym | cold start | RL, best on validation | RL, last step | turns |"
@@ -111,19 +117,26 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterat
     yield ""
     yield f"| gain over the cold start | {' | '.join(gyms)} | mean of the gyms |"
     yield "| --- |" + " ---: |" * (len(gyms) + 1)
-    for policy, title in ((LAST, "last step"), (BEST, "best on validation")):
-        gains = {
-            gym: [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in seeds]
-            for gym in gyms
-        }
-        means = [fmean(gains[gym][number] for gym in gyms) for number in range(len(seeds))]
-        limits = (with_limits(t_interval(np.array(column)), sign=True) for column in (*gains.values(), means) if column)
-        yield f"| {title} | {' | '.join(limits)} |"
+    for of_seeds, level in looks(plan):
+        if not (ran := [seed for seed in seeds if seed in of_seeds]):
+            continue
+        for policy, title in ((LAST, "last step"), (BEST, "best on validation")):
+            gains = [
+                [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in ran] for gym in gyms
+            ]
+            columns = (*gains, [fmean(of_seed) for of_seed in zip(*gains, strict=True)])
+            limits = (with_limits(t_interval(np.array(column), level), sign=True) for column in columns)
+            yield f"| {title}, seeds {ran[0]} to {ran[-1]}, {100 * level:g} % | {' | '.join(limits)} |"
 
 
-def conversations(home: Path) -> Iterator[str]:
-    """Yield two test tasks of each gym of a home's runs, before RL and after the last step: the first that differ, by task id."""
+def conversations(home: Path, known: str = "") -> Iterator[str]:
+    """Yield two test tasks of each gym of a home's runs, before RL and after the last step: the first that differ, by task id.
+
+    Seeds that the text ``known`` has already are left out.
+    """
     for run, seed in sorted({(row["run"], row["seed"]) for row in evaluated(home)}):
+        if f"## Seed {seed}, " in known:
+            continue
         with open_warehouse(home / "warehouse", run=frozenset([run])) as warehouse:
             rows = warehouse.rows(TALKS, run=run)
         by_task: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
