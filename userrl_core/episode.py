@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, Protocol
 
-from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError, first_line
+from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError, first_line, place
 from userrl_core.gyms.base import Gym, finite
 from userrl_core.gyms.prompt import EpisodeStyle, opening_messages, turns_left_note
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
@@ -343,4 +343,4 @@ class Interruptions:
 
 def _reason(source: str, error: BaseException) -> str:
     prefix = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
-    return f"{source}: {prefix}{first_line(error)}"
+    return f"{source}: {prefix}{first_line(error)}{place(error)}"

@@ -10,12 +10,17 @@ to do next. docs/reference/errors.md explains every code.
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 LINE = "error: "
 """The beginning of the line that a process writes about its error (`UserRLError.line`)."""
 
+_OURS = str(Path(__file__).parent)
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
 _LINE = re.compile(rf"(?:{LINE})?(?P<sentence>.*?)(?: \[(?P<code>[a-z_]+\.[a-z_]+)\])?\s*", re.DOTALL)
 
 
@@ -51,8 +56,22 @@ def first_line(error: BaseException) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return an error's class and text in one line of at most 200 characters. Some libraries name the fault in the third line."""
-    return " ".join(f"{type(error).__name__}: {_text(error)}".split())[:200].rstrip(":")
+    """Return an error's class, its text (at most 200 characters) and its place in one line."""
+    # Some libraries name the fault in the third line.
+    return " ".join(f"{type(error).__name__}: {_text(error)}".split())[:200].rstrip(":") + place(error)
+
+
+def place(error: BaseException) -> str:
+    """Return `` at my_gym.py:42``, where somebody else's code failed. Empty for errors that this product raised.
+
+    It is the innermost line that is neither ours nor a library's, and without one the innermost that is not ours.
+    """
+    if isinstance(error, UserRLError):
+        return ""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    foreign = [(file, line) for file, line in lines if not file.startswith((_OURS, "<"))]
+    own = [(file, line) for file, line in foreign if not file.startswith(_LIBRARIES)]
+    return next((f" at {Path(file).name}:{line}" for file, line in reversed(own or foreign)), "")
 
 
 def _text(error: BaseException) -> str:

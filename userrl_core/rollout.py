@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, is_cancellation
-from userrl_core.errors import ConfigError, PolicyError, first_line
+from userrl_core.errors import ConfigError, PolicyError, in_one_line
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make
@@ -191,8 +191,7 @@ async def _close(gym: Gym[Any]) -> None:
     except GYM_FAULTS as error:
         if is_cancellation(error):
             raise
-        kind = type(error).__name__
-        warnings.warn(f"A {gym.name} gym did not close: {kind}: {first_line(error)}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"A {gym.name} gym did not close: {in_one_line(error)}", RuntimeWarning, stacklevel=2)
 
 
 def _group(context: RolloutContext, task: Task) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import json
 import pickle
 import re
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -14,7 +16,16 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from userrl_core import errors
-from userrl_core.errors import LINE, ErrorReport, LogError, UserRLError, first_line, in_one_line, read_line
+from userrl_core.errors import (
+    LINE,
+    ErrorReport,
+    LogError,
+    UserRLError,
+    first_line,
+    in_one_line,
+    read_line,
+    refuse_first,
+)
 from userrl_core.processes import ProcessDied
 from userrl_core.served.client import ToolsRefused
 
@@ -129,3 +140,17 @@ def test_an_error_has_a_first_line_whatever_its_text(error: Exception, line: str
 def test_an_error_whose_fault_is_in_a_later_line_is_told_in_one() -> None:
     assert in_one_line(ValueError("1 validation error\nfield\n  wrong")) == "ValueError: 1 validation error field wrong"
     assert in_one_line(WithoutText()) == "WithoutText"
+
+
+def test_an_error_of_somebody_elses_code_names_its_innermost_line_that_is_no_librarys() -> None:
+    def told(work: Callable[[], object]) -> str:
+        with pytest.raises(Exception) as caught:
+            work()
+        return in_one_line(caught.value)
+
+    here = rf"at {Path(__file__).name}:\d+"
+    assert re.fullmatch(rf"ZeroDivisionError: division by zero {here}", told(lambda: 1 / 0))
+    assert re.fullmatch(
+        rf"JSONDecodeError: Expecting .* \(char 1\) {here}", told(lambda: json.loads("{"))
+    )  # in the library
+    assert told(lambda: refuse_first([(True, "argument.out_of_range", "Give less.")])) == "ConfigError: Give less."

@@ -21,6 +21,7 @@ from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.settings import Settings
+from userrl_core.sink import Sink
 from userrl_core.training.config import NO_ADAPTERS, AlgorithmConfig, ModelConfig, SftConfig
 
 User = str | tuple[str, dict[str, Any]]
@@ -206,6 +207,18 @@ def begun_marker(out_dir: Path) -> Path:
 
 ANEW = "anew"
 """The marker's text for a stage that begins anew from other weights. Later stages had begun from its earlier ones."""
+
+
+def void_earlier_start(marker: Path, sink: Sink, stage: str, first_step: int, continued: int | None) -> None:
+    """Void what an earlier start of an RL stage logged for steps that are played again.
+
+    continued: the step that the stage continues from, None from its start on. Later stages may be reused: they void their
+    own log where they are not.
+    """
+    # From its start on, a stage may begin at another step than before, and validates again.
+    sink.event("rewind", stage=stage, step=-1 if continued is None else continued, scope="stage")
+    if marker.read_text() == ANEW:
+        sink.event("rewind", stage=stage, step=first_step - 1)  # with later stages
 
 
 RlJob.model_rebuild()

@@ -86,7 +86,9 @@ def test_a_function_labels_and_its_mistake_leaves_a_conversation_undecided(
 
     monkeypatch.setattr(scanning, "entry_points", lambda group: [Point()])
     done = scan("r", name="long", with_="function", function="long")
-    assert (done.values, done.undecided) == ({"yes": 3}, {"KeyError: 'x'": 1})
+    (reason,) = done.undecided
+    assert (done.values, done.undecided) == ({"yes": 3}, {reason: 1})
+    assert reason.startswith("KeyError: 'x' at test_scan.py:")
     with raises("argument.unknown_value", "did you mean 'long'?"):
         scan("r", name="long", with_="function", function="lang")
 

@@ -29,7 +29,7 @@ from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
 from userrl_core.training.finite import check_losses
-from userrl_core.training.jobs import ANEW, Best, StageResult, begun_marker
+from userrl_core.training.jobs import Best, StageResult, begun_marker, void_earlier_start
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.verl import checkpoints as files
@@ -295,11 +295,8 @@ class _StageStart:
         """Void the rows that an earlier start of this stage logged for steps that are played again."""
         marker = begun_marker(self.job.out_dir)
         if marker.exists():
-            # From its start on, the stage may begin at another step than before, and validates again.
-            resumed = self.at >= self.job.first_step
-            self.sink.event("rewind", stage=self.job.stage, step=self.at if resumed else -1, scope="stage")
-            if marker.read_text() == ANEW:
-                self.sink.event("rewind", stage=self.job.stage, step=self.job.first_step - 1)  # with later stages
+            first = self.job.first_step
+            void_earlier_start(marker, self.sink, self.job.stage, first, self.at if self.at >= first else None)
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.write_text("")
 

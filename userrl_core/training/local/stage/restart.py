@@ -11,7 +11,7 @@ from pathlib import Path
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import ANEW, Best, RlJob, StageResult, begun_marker
+from userrl_core.training.jobs import Best, RlJob, StageResult, begun_marker, void_earlier_start
 from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
@@ -80,11 +80,7 @@ class Restart:
                 # The validation before a run's first step is logged at step 0 and is repeated.
                 self._sink.event("rewind", stage=stage, step=step - 1 if self.begins_run else step)
             else:
-                # Later stages may be reused: they void their own log where they are not. A stage from its start may
-                # begin at another step than before, so its whole log is void.
-                self._sink.event("rewind", stage=stage, step=step if self.resumed else -1, scope="stage")
-                if marker.read_text() == ANEW:
-                    self._sink.event("rewind", stage=stage, step=self._job.first_step - 1)  # with later stages
+                void_earlier_start(marker, self._sink, stage, self._job.first_step, step if self.resumed else None)
         marker.write_text("")
         if self.saved is not None:
             self._log(self.start, self.saved)
