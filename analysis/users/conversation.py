@@ -6,6 +6,7 @@ Our own turns have the choices action, search and answer. An imported turn has t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from userrl_core.records import Task, Trajectory, Turn
 
 TALK = ("action", "message")
 """The choices whose content goes to the user."""
+_SPEAKER = re.compile(r"^(system|developer|user|tool|function)(?: [^:\n]+)?: ", re.MULTILINE)
+"""Who said a part of an observation with several speakers, as `analysis.foreign.dialogue` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,12 @@ def conversation(trajectory: Trajectory, key: str = "") -> Conversation:
 
 
 def words_of(observation: str) -> str:
-    """Return a user's words without stop tokens."""
-    return STOP_TOKEN.sub("", observation or "").strip()
+    """Return a user's words without stop tokens. Of several speakers, the words of a tool or a developer are left out."""
+    words = observation or ""
+    if _SPEAKER.match(words):
+        _, *parts = _SPEAKER.split(words)
+        words = "".join(text for speaker, text in zip(parts[::2], parts[1::2], strict=True) if speaker == "user")
+    return STOP_TOKEN.sub("", words).strip()
 
 
 def imported_call(turn: Turn) -> tuple[str, dict[str, Any]] | None:

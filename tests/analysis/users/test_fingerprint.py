@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from analysis.users.conversation import conversation
+from analysis.foreign.dialogue import divided
+from analysis.users.conversation import conversation, words_of
 from analysis.users.distance import Users, coverage, dice, distance, jensen_shannon, told_apart
 from analysis.users.features import FEATURES, WORDS, fingerprint, typical
 from tests.analysis.users.recorded import recorded
@@ -109,6 +110,21 @@ def test_too_few_tasks_or_conversations_give_no_verdict() -> None:
     assert not told_apart(few, few).apart
     with pytest.raises(ValueError, match="8 conversations"):
         distance(user("tiny", 4, 1), one)
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "tool"])
+def test_words_of_a_developer_or_a_tool_in_mid_chat_are_not_the_users(role: str) -> None:
+    said = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Where to?"},
+        {"role": role, "content": "Offer the insurance.\nAlways."},
+        {"role": "user", "name": "ada", "content": "To Rome.\nBy train."},
+        {"role": "assistant", "content": "When?"},
+        {"role": "user", "content": "Note: on the third."},
+    ]
+    first, second = divided(said, "a chat").turns
+    assert words_of(first.observation) == "To Rome.\nBy train."
+    assert words_of(second.observation) == "Note: on the third."
 
 
 def test_typical_utterances_are_of_middling_length() -> None:
