@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -136,7 +137,7 @@ class Merged:
         rows: dict[tuple[str, str], Replaced] = {}
         for snapshot in self._seen:
             for key, (value, where) in snapshot.items():
-                if key in UNSAID or (key in final and final[key] == value):
+                if key in UNSAID or (key in final and _equal(value, final[key])):
                     continue
                 rows.setdefault((key, repr(value)), Replaced(key, value, where, final.get(key), self._where(key)))
         # Within one rank a recipe says what differs from its base: that is what `extends` is for.
@@ -194,6 +195,14 @@ class Merged:
 
 UNSAID = ("name", "source", "control", "profile")
 """Keys that every recipe sets. Their replacement is not reported."""
+
+
+def _equal(written: Any, value: Any) -> bool:
+    # YAML 1.1 reads 1e-3, which has no point, as a text.
+    if isinstance(written, str) and isinstance(value, int | float):
+        with suppress(ValueError):
+            return float(written) == value
+    return bool(written == value)
 
 
 def _origin(key: str, layer: Layer) -> Origin:

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from curricula import Recipe
+from curricula import Recipe, recipe_names
+from curricula.yaml_files import is_path, stem
 from userrl.machine.code_version import code_version
 from userrl.machine.engine import who_plays
 from userrl.machine.hashes import path_hash
@@ -140,7 +141,7 @@ class RunPlan:
 
     @property
     def says(self) -> tuple[str, ...]:
-        """The messages before the start: estimate, additional evaluations, untrained start, and how many values were replaced."""
+        """The messages before the start: estimate, additional evaluations, untrained start, and which values were replaced."""
         replaced = self.recipe.replaced
         also = [
             f"also evaluated, because the model was trained on it: {gym}"
@@ -151,6 +152,15 @@ class RunPlan:
         listed = (
             f"{len(replaced)} values of the recipe were replaced ({by}); the report and `userrl recipe show` list them."
         )
+        shipped = {f"recipe {name}" for name in recipe_names()}
+        own = [row for row in replaced if row.where.startswith("recipe ") and row.where not in shipped]
+        lost = [f"{row.key} {row.old} by {row.new}" for row in own if row.by.startswith("profile ")]
+        if lost and is_path(self.request.recipe):
+            name = stem(self.recipe.profile or "")
+            also.append(
+                f"Profile {name} replaces values of your recipe: {', '.join(lost)}. To keep one, write it below "
+                f"'profiles: {{{name}: ...}}' in your file, or use --set."
+            )
         untrained = (
             "cold_start.enabled is false: stage distill only gives the new model's tokenizer its text, and stage sft writes the "
             "model untrained."

@@ -259,3 +259,16 @@ def test_a_run_says_first_how_long_it_takes_then_in_one_line_what_was_replaced(
         pass
     assert plan.says == (replaced,)  # a part of the work may be done
     assert plan_run(TrainRequest(profile="laptop-quick", until="sft", wandb="off")).estimate is None
+
+
+def test_a_run_names_the_values_of_a_file_of_ones_own_that_the_profile_replaces(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("{name: mine, extends: equalized-r2g, algorithm: {lr: 2.0e-3, critic_lr: 1e-3}}")
+    of_profile = load("equalized-r2g", "laptop").algorithm
+    assert (of_profile.lr, of_profile.critic_lr) == (0.001, 0.001)
+    told = [text for text in plan_run(TrainRequest(recipe=str(own), wandb="off")).says if "your recipe" in text]
+    assert told == [
+        "Profile laptop replaces values of your recipe: algorithm.lr 0.002 by 0.001. To keep one, write it below "
+        "'profiles: {laptop: ...}' in your file, or use --set."
+    ]
+    assert not any("your recipe" in text for text in plan_run(TrainRequest(wandb="off")).says)
