@@ -95,6 +95,8 @@ class RunPlan:
     """One recipe for each gym that is also evaluated because the run or its starting checkpoint was trained on it."""
     evaluated: Mapping[str, str] | None = None
     """Evaluation alone: the folder of the checkpoint by the name ``checkpoint``, if it is from outside. None: a run's plan."""
+    missing: str = ""
+    """A dry run: what a start on this machine would be refused for, as a sentence. Empty if nothing is missing."""
 
     @property
     def run_id(self) -> str:
@@ -182,6 +184,7 @@ class RunPlan:
             needs.append(("checkpoints are evaluated by", who_plays(self.recipe.hardware)))
         rows += [f"  {label}: {value}" for label, value in needs]
         rows += [f"  {sentence}" for sentence in filter(None, [self.estimate])]
+        rows += [f"  It cannot start here. {self.missing}"] if self.missing else []
         return "\n".join(rows)
 
     @contextmanager
@@ -319,6 +322,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     stages = _stages(recipe)
     selected = _between(stages, request.from_stage, request.until)
     start = _checked_start(request.init_from)
+    missing = ""
     if only is not None:
         playing_verdict(recipe, here(), only).enforce()
     else:
@@ -326,8 +330,10 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
+        missing = answer.sentence
     recipe = checked_here(drafted, trains=only is None)
-    return RunPlan(request, recipe, backend, start, _stages(recipe), selected, other_families(recipe, start))
+    families = other_families(recipe, start)
+    return RunPlan(request, recipe, backend, start, _stages(recipe), selected, families, missing=missing)
 
 
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:

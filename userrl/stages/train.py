@@ -114,7 +114,7 @@ def _asked(
         "backend": backend,
         "seed": seed,
         "name": name,
-        "overrides": dict(overrides) if overrides else None,
+        "overrides": overrides or None,
         "init_from": init_from,
     }
 

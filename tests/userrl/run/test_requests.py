@@ -261,6 +261,16 @@ def test_a_run_says_first_how_long_it_takes_then_in_one_line_what_was_replaced(
     assert plan_run(TrainRequest(profile="laptop-quick", until="sft", wandb="off")).estimate is None
 
 
+def test_a_dry_run_says_what_a_start_on_this_machine_would_be_refused_for(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("{name: own, extends: equalized-r2g, cold_start: {data: no.jsonl}}")
+    sentence = "cold_start.data names no.jsonl, which is no file. Give the right path."
+    with raises("file.missing", sentence):
+        plan_run(TrainRequest(recipe=str(own), wandb="off"))
+    assert plan_run(TrainRequest(recipe=str(own), dry_run=True)).describe().endswith(f"It cannot start here. {sentence}")
+    assert "cannot start" not in plan_run(TrainRequest(dry_run=True)).describe()
+
+
 def test_a_run_names_the_values_of_a_file_of_ones_own_that_the_profile_replaces(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
     own.write_text("{name: mine, extends: equalized-r2g, algorithm: {lr: 2.0e-3, critic_lr: 1e-3}}")
