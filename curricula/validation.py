@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -61,12 +62,18 @@ def _config_error(error: ValidationError, sentence: str) -> ConfigError:
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     """Name every problem. Missing keys are named together."""
     problems = error.errors()
-    missing_keys = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "missing"]
-    texts = [_problem(problem, kind) for problem in problems if problem["type"] != "missing"]
+    missing_keys = [_where(problem) for problem in problems if problem["type"] == "missing"]
+    by_key: dict[str, dict[str, None]] = {}
+    for problem in problems:
+        if problem["type"] != "missing":
+            key, text = _problem(problem, kind)
+            by_key.setdefault(key or text, {})[text] = None
+    # A key that may have several types has a problem for each.
+    texts = [key if key in said else f"{key}: {_alternatives(said)}" for key, said in by_key.items()]
     if missing_keys:
         are = "is" if len(missing_keys) == 1 else "are"
         texts.insert(0, f"{', '.join(map(repr, missing_keys))} {are} missing")
-    return "; ".join(dict.fromkeys(texts[:MAX_PROBLEMS])) + (
+    return "; ".join(texts[:MAX_PROBLEMS]) + (
         f" (and {len(texts) - MAX_PROBLEMS} more)" if len(texts) > MAX_PROBLEMS else ""
     )
 
@@ -77,21 +84,37 @@ MAX_GIVEN = 200
 """Characters of a wrong value that a sentence quotes."""
 
 
-def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> str:
-    where = ".".join(str(part) for part in problem["loc"] if part not in _KINDS)
+def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> tuple[str, str]:
+    """Return the key of a problem and what is wrong with it; no key if the text says it."""
+    where = _where(problem)
     if problem["type"] == "extra_forbidden":
         known_keys = _known_keys(kind, problem["loc"])
-        return f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known_keys)}; known here: {', '.join(sorted(known_keys))}"
+        return (
+            "",
+            f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known_keys)}; known here: {', '.join(sorted(known_keys))}",
+        )
     if problem["type"] == "union_tag_not_found":
-        return f"'{where}.kind' is missing; docs/reference/recipe-keys.md has the kinds"
+        return "", f"'{where}.kind' is missing; docs/reference/recipe-keys.md has the kinds"
     if problem["type"] == "union_tag_invalid":
-        return f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
+        return "", f"{where}.kind must be one of {problem['ctx']['expected_tags'].replace(chr(39), '')}"
     if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
-        return f'{where}: give keys with values, such as {{"key": 1}} (given: {_given(problem["input"])})'
-    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+        return where, f'give keys with values, such as {{"key": 1}} (given: {_given(problem["input"])})'
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".").replace("a valid tuple", "a list")
     input_value = problem["input"]
     input_text = f" (given: {_given(input_value)})" if isinstance(input_value, (str, int, float)) else ""
-    return f"{where}: {message[0].lower()}{message[1:]}{input_text}" if where else message
+    return (where, f"{message[0].lower()}{message[1:]}{input_text}") if where else ("", message)
+
+
+def _where(problem: Mapping[str, Any]) -> str:
+    return ".".join(str(part) for part in problem["loc"] if part not in _KINDS and not _TYPE.fullmatch(str(part)))
+
+
+def _alternatives(texts: Iterable[str]) -> str:
+    """Join what is wrong for each type that a key may have. They share the beginning and the given value."""
+    first, *others = texts
+    given = first[first.rindex(" (given: ") :] if others and " (given: " in first else ""
+    wanted = [first, *(text.removeprefix("input should be ") for text in others)]
+    return " or ".join(text.removesuffix(given) for text in wanted) + given
 
 
 def _given(value: object) -> str:
@@ -115,6 +138,8 @@ def unknown_key(kind: type[BaseModel], key: str) -> str | None:
 
 
 _KINDS = ("fixed", "scaling_inter", "adaptive")
+_TYPE = re.compile(r"(literal|tuple|list|dict|union|nullable|constrained-\w+|function-\w+)\[.*\]|int|float|bool|str")
+"""Parts of a problem's place that name a type, where a key may have several."""
 
 
 def _known_keys(kind: type[BaseModel], loc: Sequence[int | str]) -> set[str]:

@@ -244,8 +244,9 @@ def test_a_sentence_about_a_wrong_value_does_not_quote_pages_of_it():
         ({"stages.0.mix": 5}, "stages.0.mix: give keys with values"),
         (
             {"stages": [{"steps": 2, "horizon": 4, "alternate": True}]},
-            "stages.0.alternate: input should be a valid tuple",
+            "stages.0.alternate: input should be a list",
         ),
+        ({"evaluate.gyms": "wish"}, "'equalized-r2g': evaluate.gyms: input should be 'all' or a list (given: 'wish')."),
         ({"stages.0.mix": {"travel": 0}}, "greater than 0"),
         ({"stages.0.mix": {"telepathy": 1}}, "trains on telepathy, which is held out"),
         ({"algorithm.group": 1}, "group of 1"),
