@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, is_cancellation
-from userrl_core.errors import ConfigError, PolicyError, in_one_line
+from userrl_core.errors import ConfigError, LogError, PolicyError, in_one_line
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make
@@ -174,6 +174,11 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
         episode.fail(
             PolicyError("policy.no_reply", f"the conversation took longer than {timeout:g} s"), _open_calls(session)
         )
+    except LogError:
+        raise
+    except BaseException:  # cancelled: what was asked so far was paid for
+        episode.fail(PolicyError("policy.no_reply", "the conversation was cancelled"), _open_calls(session))
+        raise
     finally:
         await _close(episode.gym)
 

@@ -90,9 +90,10 @@ class OpenAISession:
         answer = await client.complete(self._messages, role="policy", ledger=self.open_calls, tools=tools)
         ledger, self.open_calls = self.open_calls, []
         message: Message = {"role": "assistant", "content": answer.text}
-        if answer.tool_calls:
-            message["tool_calls"] = answer.tool_calls
-        self._unanswered = [str(call.get("id")) for call in answer.tool_calls or ()]
+        calls = [_repeatable(call, len(self._messages), number) for number, call in enumerate(answer.tool_calls or ())]
+        if calls:
+            message["tool_calls"] = calls
+        self._unanswered = [call["id"] for call in calls]
         self._messages.append(message)
         return PolicyReply(
             text=answer.text,
@@ -121,6 +122,19 @@ class OpenAISession:
                         {"role": "tool", "tool_call_id": call_id, "content": "This call was not carried out."}
                     )
                 self._unanswered = []
+
+
+def _repeatable(call: dict[str, Any], message: int, number: int) -> dict[str, Any]:
+    """Return a call as servers accept it in the conversation so far: with an id, and arguments that are a JSON object."""
+    arguments = call["function"].get("arguments")
+    try:
+        readable = isinstance(json.loads(arguments), dict)
+    except (TypeError, ValueError, RecursionError):
+        readable = False
+    if not readable:  # vLLM parses them, and would refuse the conversation for the model's own mistake
+        given = arguments if isinstance(arguments, dict) else {"unreadable": arguments} if arguments else {}
+        call = {**call, "function": {**call["function"], "arguments": json.dumps(given, default=str)}}
+    return {**call, "id": str(call.get("id") or f"call_{message}_{number}")}
 
 
 def _with_tool_in_prompt(messages: Sequence[Message], tool: dict[str, Any]) -> list[Message]:

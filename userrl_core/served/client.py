@@ -256,7 +256,7 @@ class ChatClient:
         value = _json(body)
         received = len(body)
         try:
-            text, calls, truncated = _message(value)
+            text, calls, truncated = _message(value, call.role)
             received = _size([text, calls])
         finally:  # a reply that is of no use was paid for
             usage = _count(call, fields, received, stated=value.get("usage") if isinstance(value, dict) else None)
@@ -429,8 +429,11 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
-    """Return the first choice's text and tool calls, and True if it was cut. Parsed by hand because servers differ."""
+def _message(value: Any, role: str) -> tuple[str, list[dict[str, Any]] | None, bool]:
+    """Return the first choice's text and tool calls, and True if it was cut. Parsed by hand because servers differ.
+
+    A policy's refusal is its reply.
+    """
     if (stated := stated_failure(value)) is not None:
         raise stated
     try:
@@ -444,6 +447,10 @@ def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
         # A filter judges what was asked, so it ends every repeat too, and each is paid for.
         raise Failure("Broken", f"the server ended the reply early ({reason})", retryable=reason == "error")
     text, calls = _text(message.get("content")), message.get("tool_calls") or None
+    if not text and not calls and isinstance(declined := message.get("refusal"), str) and declined:
+        if role != "policy":  # asked again, the model would decline again
+            raise Failure("Declined", f"the model declined: {declined:.200}", retryable=False)
+        text = declined
     if calls is not None and not (isinstance(calls, list) and all(map(_names_a_function, calls))):
         raise Failure("Unreadable", "the tool calls are no list of calls", retryable=True)
     # An empty reply is a server's failure, unless the model spent its token limit on reasoning.

@@ -574,6 +574,19 @@ async def test_a_reply_that_a_content_filter_ended_is_not_asked_for_again() -> N
     assert [call.attempts for call in ledger] == [1]
 
 
+async def test_a_refusal_is_the_reply_of_a_policy_and_no_reply_of_a_user_or_judge() -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I cannot help with that."}
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
+    ledger: list[ModelCall] = []
+    with MockServer(lambda _: Answer(body=body)) as server:
+        client = client_for(server_at(server, retries=5))
+        assert (await client.complete(HELLO, role="policy", ledger=[])).text == "I cannot help with that."
+        for role in ("user", "judge"):
+            with raises(f"{role}.no_reply", "the model declined: I cannot help with that."):
+                await client.complete(HELLO, role=role, ledger=ledger)  # type: ignore[arg-type]
+    assert [(call.attempts, call.error) for call in ledger] == [(1, "Declined")] * 2
+
+
 async def test_an_empty_reply_costs_what_the_server_says() -> None:
     ledger: list[ModelCall] = []
     empty = completion(None, {"prompt_tokens": 9, "completion_tokens": 500})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer, close_clients
+from warehouse import TurnLog, open_warehouse
 
 TWENTY_PERCENT = dict.fromkeys(FAULTS, 0.2 / len(FAULTS))
 
@@ -160,6 +164,53 @@ async def test_a_conversation_that_takes_too_long_has_its_open_call_in_the_ledge
         policy = OpenAIPolicy(server_at(server, timeout=60.0))
         [t] = await run_episodes(tasks("intention", "train")[:1], policy, horizon=2, episode_timeout=1.0)
     assert (t.admitted, [(call.attempts, call.error) for call in t.unfinished_calls]) == (False, [(1, "Cancelled")])
+
+
+async def test_the_open_calls_of_a_batch_that_is_cancelled_are_in_the_ledger(tmp_path: Path) -> None:
+    log, loop = TurnLog.open(tmp_path, "r1"), asyncio.get_running_loop()
+    numbers, all_asked, ended = itertools.count(1), asyncio.Event(), threading.Event()
+
+    def never_answers(body: Body) -> Answer:
+        if next(numbers) == 3:
+            loop.call_soon_threadsafe(all_asked.set)
+        ended.wait(60)
+        return Answer("Too late.")
+
+    with MockServer(never_answers) as server:
+        policy = OpenAIPolicy(server_at(server))
+        batch = asyncio.create_task(run_episodes(tasks("intention", "train")[:3], policy, horizon=2, sink=log))
+        await all_asked.wait()
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        ended.set()
+    log.close()
+    with open_warehouse(tmp_path) as warehouse:
+        calls = warehouse.sql("SELECT error, attempts, prompt_tokens > 0 FROM model_calls").fetchall()
+        reasons = warehouse.sql("SELECT DISTINCT admitted, reject_reason FROM trajectories").fetchall()
+    assert calls == [("Cancelled", 1, True)] * 3
+    assert reasons == [(False, "policy: the conversation was cancelled")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent_back"),
+    [
+        ('{"choice": "action", ', '{"unreadable": "{\\"choice\\": \\"action\\", "}'),
+        (None, "{}"),
+        ({"choice": "action", "content": "x"}, '{"choice": "action", "content": "x"}'),
+        ('{"choice":"action"}', '{"choice":"action"}'),
+    ],
+)
+async def test_a_call_is_sent_back_with_an_id_and_arguments_that_every_server_can_parse(
+    arguments: Any, sent_back: str
+) -> None:
+    call = {"type": "function", "function": {"name": "interact_with_env", "arguments": arguments}}
+    with MockServer(lambda body: Answer("", [call], "tool_calls")) as server:
+        policy = OpenAIPolicy(server_at(server))
+        await run_episodes(tasks("intention", "train")[:1], policy, horizon=2, on_format_error="continue")
+        *_, asked, reply = server.requests[-1]["messages"]
+    assert asked["tool_calls"][0]["function"]["arguments"] == sent_back
+    assert asked["tool_calls"][0]["id"] == reply["tool_call_id"] != "None"
 
 
 async def test_tools_on_does_not_fall_back() -> None:
