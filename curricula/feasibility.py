@@ -93,6 +93,7 @@ def check_users(recipe: Recipe) -> None:
     for label, judge in {"judge": recipe.judge, "intervention": recipe.intervention}.items():
         if judge is not None:
             check_drafted_options("openai", judge.options, None, label)
+    check_drafted_options("openai", recipe.demonstrations.server, None, "demonstrations.server")
 
 
 def check_horizons(recipe: Recipe) -> list[str]:

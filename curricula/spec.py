@@ -14,10 +14,11 @@ from pydantic import (
 )
 
 from curricula.gate import Gate
-from curricula.options import check_options, check_url
+from curricula.options import USER_OPTIONS, check_options, check_url
 from curricula.schedule import Turns
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.population import population
+from userrl_core.served.client import ChatServer
 from userrl_core.settings import Count, Settings
 from userrl_core.training.config import Cluster
 
@@ -115,6 +116,25 @@ class Demonstrations(Settings):
 
     temperature: NonNegativeFloat = 0.0
     """Sampling temperature of a served demonstrator."""
+
+    server: dict[str, Any] = Field(default_factory=dict)
+    """Further options of a served demonstrator, as of a served user: base_url, timeout, token_field, extra_body ...
+    Its temperature wins over the one above; null takes the server's.
+    """
+
+    @model_validator(mode="after")
+    def _known(self) -> Demonstrations:
+        if foreign := [name for name in ("model", *USER_OPTIONS) if name in self.server]:
+            raise ConfigError(
+                "recipe.unknown_key", f"server has no option '{foreign[0]}'; the model's name is demonstrations.policy"
+            )
+        check_options("openai", self.server)
+        return self
+
+    @property
+    def chat_server(self) -> ChatServer:
+        """The server of a served demonstrator."""
+        return ChatServer(**{"model": self.policy, "temperature": self.temperature, **self.server})
 
 
 class Evolve(Settings):

@@ -37,7 +37,7 @@ def name_unread(recipe: Recipe, merged: Merged, *, resolved: bool) -> Iterator[s
 def _groups(recipe: Recipe) -> Iterator[tuple[object, str, str, str]]:
     """Yield whether fields are unread, their block ("" for the recipe's own), their names, and the reason."""
     policy, algorithm, shaping = recipe.demonstrations.policy, recipe.algorithm.name, recipe.credit.shaping
-    yield policy == "scripted", "demonstrations", "temperature", "the demonstrator is a script"
+    yield policy == "scripted", "demonstrations", "temperature server", "the demonstrator is a script"
     yield policy != "scripted", "demonstrations", "skill", f"the demonstrator is the served model {policy}"
     enabled = recipe.cold_start.enabled
     yield not enabled, "cold_start", _FINE_TUNING, "cold_start.enabled is false"

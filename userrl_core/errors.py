@@ -62,7 +62,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """Return `` at my_gym.py:42``, where somebody else's code failed. Empty for errors that this product raised.
+    """Return `` at FILE:LINE``, where somebody else's code failed. Empty for errors that this product raised.
 
     It is the innermost line that is neither ours nor a library's, and without one the innermost that is not ours.
     """

@@ -229,7 +229,7 @@ def test_every_recipe_on_a_page_loads(tmp_path: Path) -> None:
         block for page in DOCUMENTS for block in re.findall(r"^```yaml.*?\n(.*?)^```", page.read_text(), re.M | re.S)
     ]
     recipes = [block for block in blocks if re.search(r"^extends:", block, re.MULTILINE)]
-    assert len(recipes) == 3
+    assert len(recipes) == 4
     for number, recipe in enumerate(recipes):
         path = tmp_path / f"recipe-{number}.yaml"
         path.write_text(recipe)

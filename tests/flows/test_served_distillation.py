@@ -10,7 +10,7 @@ import pytest
 
 from curricula import load
 from tests.flows.small import environment
-from tests.mock_server import Answer, MockServer, _schema, both, fill, tool_call
+from tests.mock_server import Answer, MockServer, _schema, both, fill, prompt_text, tool_call
 from userrl.run.tasks import demonstration_tasks, gym_config, users_of
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.rollout import run_episodes
@@ -127,7 +127,8 @@ def test_every_request_is_in_the_ledger_with_role_tokens_and_price(distilled):
     home, _, server, _ = distilled
     rows = ask(home, "select role, model, prompt_tokens, completion_tokens, price, attempts, error from model_calls")
     assert {row[0] for row in rows} == {"policy", "user", "judge"}
-    assert sum(row[5] for row in rows) == len(server.requests)
+    probes = sum("Answer with ok." in prompt_text(body) for body in server.requests)  # before the first conversation
+    assert sum(row[5] for row in rows) == len(server.requests) - probes
     for _, model, prompt, completion, price, attempts, error in rows:
         assert model == "gpt-4o"
         listed = price_of(model, prompt, completion)

@@ -23,11 +23,11 @@ from analysis.measure.grounded import (
     grounded_curve,
 )
 from analysis.measure.interval import Interval
-from userrl.evaluation.stored import stored_conversations
 from userrl.machine.notebook import Printed
 from userrl.reports import figures
 from userrl.reports.document import Block, Code, Document, Figure, TableBlock, Text
 from userrl.run.run import find
+from userrl.run.stored import stored_conversations
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import min_turns
 from userrl_core.gyms.travel.world import World

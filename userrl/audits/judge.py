@@ -16,12 +16,12 @@ from analysis.measure.readings import Agreement, agreement
 from curricula import Recipe
 from curricula.load import from_resolved
 from curricula.validation import validated
-from userrl.evaluation.stored import stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed, Tabular
 from userrl.run.readiness import refuse_missing_key
 from userrl.run.run import find
+from userrl.run.stored import stored_conversations
 from userrl.run.tasks import gym_config, judge_of
 from userrl_core.errors import ConfigError
 from userrl_core.judging.judge import TurnJudge, is_judged, judge_server

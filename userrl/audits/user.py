@@ -18,13 +18,13 @@ from userrl.audits.acts import Acts, reader_of
 from userrl.audits.chitchat import CHITCHAT
 from userrl.audits.labels import added_log
 from userrl.audits.user_reference import fingerprints, of_people, reference_users
-from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import published_data, quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed, Tabular
 from userrl.reports.document import Block, Code, Document, Heading, TableBlock, Text
 from userrl.reports.people_report import RUN as PEOPLE
 from userrl.reports.users.audited import AuditedUsers, as_rows, stored_rows
 from userrl.reports.users.document import users_blocks, users_json
+from userrl.run.stored import stored_conversations
 from userrl_core.errors import ConfigError, LogError, TaskError
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import Domain

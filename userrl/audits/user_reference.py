@@ -14,9 +14,9 @@ from analysis.users.conversation import conversation
 from analysis.users.distance import Users
 from analysis.users.features import FEATURES, fingerprint
 from userrl.audits.chitchat import CHITCHAT, chitchat_users
-from userrl.evaluation.stored import stored_conversations
 from userrl.machine.home import warehouse_dir
 from userrl.reports.people_report import RUN as PEOPLE
+from userrl.run.stored import stored_conversations
 from userrl_core.chats.values import broken
 from userrl_core.errors import ConfigError
 from userrl_core.records import RolloutContext, Task, Trajectory, Turn

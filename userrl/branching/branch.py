@@ -20,11 +20,11 @@ from analysis.credit.replay import why_not
 from curricula.load import from_resolved
 from curricula.validation import validated
 from userrl.evaluation.frozen import frozen, setting_of
-from userrl.evaluation.stored import stored_conversation
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process
 from userrl.machine.notebook import Printed, Tabular
 from userrl.run.run import find
+from userrl.run.stored import stored_conversation
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
 from userrl_core.number_format import number

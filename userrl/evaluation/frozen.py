@@ -10,8 +10,8 @@ from analysis.credit.replay import Setting
 from curricula import Recipe
 from curricula.load import from_resolved
 from userrl.evaluation.planned import actor_of
-from userrl.evaluation.stored import role_of
 from userrl.run.run import load
+from userrl.run.stored import role_of
 from userrl.run.tasks import gym_config, users_of
 from userrl.worker.device import local_policy
 from userrl_core.errors import ConfigError

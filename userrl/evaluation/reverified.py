@@ -20,11 +20,11 @@ from curricula.load import from_resolved
 from curricula.options import check_drafted_options
 from curricula.spec import User
 from curricula.validation import validated
-from userrl.evaluation.stored import role_of, stored_conversations
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed, Tabular
 from userrl.run.run import find, run_fields
+from userrl.run.stored import role_of, stored_conversations
 from userrl.run.tasks import gym_config, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import parse_config

@@ -72,6 +72,12 @@ def facts(report: RunReport) -> Iterator[Block]:
         yield Text(("Demonstrator: ", Code(demonstrations.policy), counts))
         if tiers := _kept_by_tier(demonstrations):
             yield Text(tiers)
+        failed = [gym for gym, kept in demonstrations.by_gym.items() if kept.cut is not None and kept.cut <= 0]
+        if failed:
+            some = ", ".join(f"{gym} (mean {number(demonstrations.by_gym[gym].mean_kept)})" for gym in failed)
+            yield Text(
+                f"Note: The kept demonstrations include failures with a score of 0: {some}. A lower top_k keeps fewer of them."
+            )
         if demonstrations.unread:
             fields = ", ".join(f"{name} ({count:,})" for name, count in demonstrations.unread.items())
             yield Text(f"Note: Training does not read these fields of the given conversations: {fields}.")

@@ -226,7 +226,7 @@ def _agent(recipe: Recipe, actor: Actor, tasks: Sequence[Task], gym_type: type[G
     description = text_hash(json.dumps(tool, sort_keys=True))[:8]
     if actor.kind != "checkpoint":
         # A served demonstrator has its own sampling, not the evaluation's (`worker.distill.demonstrator`).
-        own = ChatServer(model=setup.policy, temperature=setup.temperature, top_p=None)
+        own = setup.chat_server.model_copy(update={"top_p": setup.server.get("top_p")})
         server = own if actor.kind == "demonstrator" else server_of(actor)
         given = server.model_fields_set
         temperature = server.temperature if "temperature" in given else evaluate.temperature

@@ -323,8 +323,9 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     selected = _between(stages, request.from_stage, request.until)
     start = _checked_start(request.init_from)
     missing = ""
-    if only is not None:
-        playing_verdict(recipe, here(), only).enforce()
+    plays = only or ("distill" if selected == ("distill",) else None)
+    if plays is not None:
+        playing_verdict(recipe, here(), plays).enforce()
     else:
         trained = [planned for planned in recipe.planned_stages if planned.name in selected]
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)

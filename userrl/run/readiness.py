@@ -473,7 +473,7 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
         and (recipe.cold_start.enabled or recipe.model.path is None)
     )
     if distils and recipe.demonstrations.policy != "scripted":
-        yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
+        yield "The demonstrator", recipe.demonstrations.chat_server
     if "rl" in kinds and (judge := judge_server(judge_of(recipe))):
         yield "The judge of turns", judge
     if "rl" in kinds and (step_verifier := judge_server(recipe.intervention)):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from curricula.recipe import Recipe
 from userrl.machine.hashes import file_hash
 from userrl.run.job import ProgressWriter, StageJob
 from userrl.run.results import DistillResult
+from userrl.run.stored import stored_conversations
 from userrl.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
+from userrl.worker.played import continues
 from userrl_core.distill import Selection, read_chats, select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
@@ -24,10 +26,16 @@ from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import RolloutContext, Trajectory, mean_score
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import content_hash
-from userrl_core.served.client import ChatServer
+from userrl_core.served.client import shown_address
+from userrl_core.served.health import check_server, check_users
 from userrl_core.sharegpt import read_conversations
 from userrl_core.sink import Sink
 from userrl_core.user_path import user_path
+
+NO_REPLY = ("policy: ", "user: ", "judge: ")
+"""How the reason of a conversation begins that was rejected because a model gave no reply."""
+MOST_UNANSWERED = 0.25
+"""Share of such conversations above which distillation fails."""
 
 
 def demonstrator(recipe: Recipe) -> Policy:
@@ -35,10 +43,9 @@ def demonstrator(recipe: Recipe) -> Policy:
     setup = recipe.demonstrations
     if setup.policy == "scripted":
         return ScriptedPolicy(setup.skill)
+    server = setup.chat_server
     return OpenAIPolicy(
-        ChatServer(
-            model=setup.policy, base_url=os.environ.get("OPENAI_BASE_URL") or None, temperature=setup.temperature
-        )
+        server.model_copy(update={"base_url": server.base_url or os.environ.get("OPENAI_BASE_URL") or None})
     )
 
 
@@ -49,7 +56,13 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
         return _given(job, user_path(recipe.cold_start.data))
     policy = demonstrator(recipe)
     plan = {gym: _attempts(recipe, gym, job.seed) for gym in demonstrated_gyms(recipe)}
-    played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate")
+    before = _played_before(job, sink, plan)
+    if len(before) < sum(len(tasks) * n for tasks, n in plan.values()):
+        if isinstance(policy, OpenAIPolicy):
+            check_server(policy.server, "demonstrator")
+        check_users(users_of(recipe, tuple(plan), role="demonstrate"))
+    played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate", before=before)
+    _refuse_unanswered(played, before)
     chosen = select_top_k(played, setup.top_k)
     if not chosen.kept:
         why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
@@ -58,6 +71,30 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
             f"No demonstration of {policy.name} can be used for training ({why}). See the turns of stage distill.",
         )
     return keep(job, policy.name, played, chosen, sink)
+
+
+def _played_before(job: StageJob, sink: Sink, plan: Mapping[str, tuple[list[Any], int]]) -> list[Trajectory]:
+    """Return the admitted demonstrations of earlier attempts at this job. They were paid for, and are not played again."""
+    address = shown_address(os.environ.get("OPENAI_BASE_URL") or "")
+    keys = [content_hash([key, address]) if address else key for key in job.accepted_keys]
+    if not continues(job, sink, keys, "distill"):
+        return []
+    planned = {(task.key, attempt) for tasks, n in plan.values() for task in tasks for attempt in range(n)}
+    stored = stored_conversations(job.run_id, "distill", None, folder=job.warehouse)
+    return [t for t in stored if t.context.stage == job.stage and (t.task.key, t.attempt) in planned]
+
+
+def _refuse_unanswered(played: Sequence[Trajectory], before: Sequence[Trajectory]) -> None:
+    """Raise TrainingError if a served model failed too often, unless playing these conversations again changed nothing."""
+    reasons = Counter(t.reject_reason for t in played if (t.reject_reason or "").startswith(NO_REPLY))
+    changed = not before or sum(t.admitted for t in played) > len(before)
+    if changed and reasons.total() > MOST_UNANSWERED * len(played):
+        raise TrainingError(
+            "demonstrations.unanswered",
+            f"{reasons.total()} of {len(played)} demonstrations have no score, because a model did not answer "
+            f"({reasons.most_common(1)[0][0]}). Start the same command again: only these are played again. If none of them can "
+            "be played then, the run goes on without them.",
+        )
 
 
 def play(
@@ -69,14 +106,15 @@ def play(
     *,
     horizon: int | None,
     role: str,
+    before: Sequence[Trajectory] = (),
 ) -> list[Trajectory]:
-    """Play the policy on each gym's tasks, each task the given number of times.
+    """Play the policy on each gym's tasks, each task the given number of times. Return all, gym by gym.
 
-    horizon: None uses the evaluation's. role: the role of the users.
+    horizon: None uses the evaluation's. role: the role of the users. before: conversations of earlier attempts.
     """
     recipe = job.recipe
     total = sum(len(tasks) * n for tasks, n in plan.values())
-    trajectories: list[Trajectory] = []
+    trajectories = list(before)
 
     def count(trajectory: Trajectory) -> None:
         trajectories.append(trajectory)
@@ -86,7 +124,7 @@ def play(
     for tasks, _ in plan.values():
         sink.tasks(tasks)
     # All gyms together, so that a served demonstrator stays busy while the last conversations of one gym end.
-    return asyncio.run(
+    asyncio.run(
         run_episodes(
             [task for tasks, _ in plan.values() for task in tasks],
             policy,
@@ -101,8 +139,10 @@ def play(
             prompt_style=recipe.model.prompt_style,
             turns_left=recipe.model.turns_left,
             progress=count,
+            skip={(trajectory.task.key, trajectory.attempt) for trajectory in before},
         )
     )
+    return [trajectory for gym in plan for trajectory in trajectories if trajectory.task.gym == gym]
 
 
 def keep(

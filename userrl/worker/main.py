@@ -109,11 +109,11 @@ def run(job: StageJob) -> None:
 
 
 def _void_earlier_start(job: StageJob, sink: Sink) -> None:
-    """Mark the log of an earlier attempt at distillation as superseded. Demonstrations start over, without a checkpoint.
+    """Mark the log of an earlier attempt at AgentEvol's exploration as superseded. It starts over, without a checkpoint.
 
-    Evaluations continue where they were (`userrl.worker.evaluate`), and training declares its own truncation.
+    Evaluations and demonstrations continue where they were (`userrl.worker.played`), and training declares its own truncation.
     """
-    if job.kind != "distill":
+    if job.kind != "distill" or job.inputs.before is None:
         return
     marker = begun_marker(job.folder)
     if marker.exists():

@@ -12,7 +12,7 @@ from flows.cli.measuring.reverify import reverify
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
 from userrl.evaluation.reverified import refuse_lost_verdicts
-from userrl.evaluation.stored import stored_conversations
+from userrl.run.stored import stored_conversations
 from warehouse import open_warehouse
 
 

@@ -54,6 +54,15 @@ def test_the_report_says_how_many_demonstrations_of_each_tier_were_kept():
     assert "Kept by tier" not in page(0.0, demonstrations={**kept, "by_gym": {"wish": counts}})  # of an earlier version
 
 
+def test_the_report_says_that_failures_are_among_the_kept_demonstrations():
+    good = {"seen": 9, "kept": 5, "mean_seen": 1.0, "mean_kept": 1.0, "cut": 1.0}
+    kept = {"policy": "gpt-4o", "played": 18, "kept": 10, "dropped": {}, "mean": 0.5, "mean_kept": 0.5}
+    by_gym = {"travel": {**good, "mean_kept": 0.1, "cut": 0.0}, "wish": good}
+    note = "include failures with a score of 0: travel (mean 0.100). A lower top_k keeps fewer of them."
+    assert note in page(0.0, demonstrations={**kept, "by_gym": by_gym})
+    assert "failures" not in page(0.0, demonstrations={**kept, "by_gym": {"wish": good}})
+
+
 def test_a_model_that_writes_calls_is_not_spoken_of():
     assert "format error" not in page(0.9, cold_start=False, from_scratch=True)
 

@@ -267,7 +267,9 @@ def test_a_dry_run_says_what_a_start_on_this_machine_would_be_refused_for(tmp_pa
     sentence = "cold_start.data names no.jsonl, which is no file. Give the right path."
     with raises("file.missing", sentence):
         plan_run(TrainRequest(recipe=str(own), wandb="off"))
-    assert plan_run(TrainRequest(recipe=str(own), dry_run=True)).describe().endswith(f"It cannot start here. {sentence}")
+    assert (
+        plan_run(TrainRequest(recipe=str(own), dry_run=True)).describe().endswith(f"It cannot start here. {sentence}")
+    )
     assert "cannot start" not in plan_run(TrainRequest(dry_run=True)).describe()
 
 

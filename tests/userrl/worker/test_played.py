@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import pytest
-
 import curricula
 from tests.warehouse.makers import play
-from userrl.run.job import Actor, StageJob
+from userrl.run.job import Actor, Inputs, StageJob
+from userrl.run.results import TrainResult
 from userrl.worker.main import _void_earlier_start
 from userrl.worker.played import begin
 from warehouse import TurnLog, open_warehouse
@@ -57,11 +56,10 @@ def test_an_evaluation_of_a_version_that_did_not_log_its_job_starts_over(tmp_pat
     assert played_by(job, ["t1"]) == ([], [("SFT", 1)])
 
 
-@pytest.mark.parametrize("sha256", ["a", "b"])
-def test_demonstrations_that_are_played_again_void_the_earlier_ones_whatever_has_changed(
-    tmp_path: Path, sha256: str
-) -> None:
-    for job in (job_of(tmp_path, "a", kind="distill"), job_of(tmp_path, sha256, kind="distill")):
+def test_an_exploration_that_is_played_again_voids_the_earlier_one(tmp_path: Path) -> None:
+    model = Inputs(before=TrainResult(checkpoint=tmp_path))
+    for _ in range(2):
+        job = job_of(tmp_path, "a", kind="distill").model_copy(update={"inputs": model})
         with TurnLog.open(job.warehouse, job.run_id) as log:
             _void_earlier_start(job, log)
             play(log, [1.0], stage="distill", phase="distill", step=0)

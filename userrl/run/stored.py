@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from userrl.machine.home import warehouse_dir
@@ -24,16 +25,17 @@ def role_of(phase: str) -> str:
 
 
 def stored_conversations(
-    run_id: str, phase: str, gyms: Sequence[str] | None, *, lenient: bool = False
+    run_id: str, phase: str, gyms: Sequence[str] | None, *, lenient: bool = False, folder: Path | None = None
 ) -> Iterator[Trajectory]:
     """Yield a run's finished, admitted conversations with their turns.
 
-    Raises ConfigError if a task was not stored; lenient gives such a conversation an empty task instead.
+    folder: the warehouse, by default the home's. Raises ConfigError if a task was not stored; lenient gives such a
+    conversation an empty task instead.
     """
     text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
                     and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
     turns_sql = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
-    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
+    with open_warehouse(folder or warehouse_dir(), run=run_id) as warehouse:
         rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
         turns: dict[int, list[Turn]] = {}
         for row in warehouse.sql(turns_sql, run=run_id, phase=phase).pl().to_dicts():
