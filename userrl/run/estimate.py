@@ -29,9 +29,9 @@ SCRATCH_RATE = 1.25e11
 """Operations per CPU-second of a model from scratch."""
 START, TURN, ROUND = 23.0, 9e-5, 8e-3
 """CPU-seconds of a run's processes, of a played turn (gym and turn log), and of a round of all conversations of a step."""
-PRETRAINED_RATES = {"float32": (0.66e11, 1.24e11), "bfloat16": (0.9e11, 1.75e11)}
+PRETRAINED_RATES = {"float32": (0.66e11, 1.24e11), "bfloat16": (1.05e11, 2.7e11)}
 """Operations a second of a pretrained model of 135 M parameters on two cores, for playing and for training. bfloat16 was
-fitted to the stages of a run of 28 minutes (Xeon with AMX). float32 has the ratio of single passes, scaled to a run of 60 minutes
+fitted to the stages of a run of 22 minutes (Xeon with AMX). float32 has the ratio of single passes, scaled to a run of 60 minutes
 (Xeon with AVX512, without AMX)."""
 TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
 """Average share of its horizon, and of its token limit, that a conversation uses."""
