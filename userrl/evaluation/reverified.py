@@ -34,6 +34,7 @@ from userrl_core.records import Trajectory, mean_score
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
 from warehouse import TurnLog
+from warehouse.files.runs import RESCORED
 
 AT_ONCE = 32
 """Number of conversations judged in parallel."""
@@ -157,10 +158,12 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
         refuse_lost_verdicts(stored)
     for name in played:
         parse_config(gym_class(name), config[name])
-    label = f"reverify-{content_hash([stored_run.id, request.phase, judge, request.changes])[:10]}"
-    run_id = f"{stored_run.id}-{label}"
+    request_hash = content_hash([stored_run.id, request.phase, judge, request.changes])[:10]
+    run_id = f"{stored_run.id}{RESCORED}{request_hash}"
     fields = run_fields(recipe, seed=stored_run.info.seed, backend=stored_run.info.backend, parent=stored_run.id)
-    with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": f"evaluate-{label}"}) as log:
+    with TurnLog.open(
+        warehouse_dir(), run_id, run_fields={**fields, "name": f"evaluate{RESCORED}{request_hash}"}
+    ) as log:
         for stage in dict.fromkeys(trajectory.context.stage for trajectory in stored):
             log.event("rewind", stage=stage)
         log.tasks(trajectory.task for trajectory in stored)

@@ -28,7 +28,7 @@ from userrl_core.records import branch_of
 from userrl_core.suggest import nearest
 from warehouse import Warehouse
 from warehouse.files.layout import run_dir
-from warehouse.files.runs import RETIRED, find_run
+from warehouse.files.runs import RESCORED, RETIRED, find_run
 
 PUBLISHED = "published:"
 FILTERS = (
@@ -86,10 +86,7 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
         member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
         return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
     filters = _filters(text)
-    everything = warehouse.sql("FROM runs").pl().to_dicts()
-    if "run_id" not in filters:  # imported conversations belong to no recipe; they are compared by the run's name
-        everything = [row for row in everything if row["kind"] is None]
-    rows = [row for row in everything if _fits(row, filters)]
+    rows = _matching(warehouse, text, filters)
     if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer run may have its seed
         rows = [row for row in rows if not (run_dir(warehouse.root, row["run_id"]) / RETIRED).exists()]
     policies = _policies(warehouse, [row["run_id"] for row in rows])
@@ -124,10 +121,25 @@ def split_by_branch(warehouse: Warehouse, text: str) -> list[str]:
     """Return the texts of a group's branches, or the text itself: a run, one policy, or runs without evaluated branches."""
     if "=" not in text or "policy" in (filters := _filters(text)):
         return [text]
-    run_ids = [row["run_id"] for row in warehouse.rows("FROM runs WHERE kind IS NULL") if _fits(row, filters)]
+    run_ids = [row["run_id"] for row in _matching(warehouse, text, filters)]
     evaluated = {policy for policies in _policies(warehouse, run_ids).values() for policy in policies}
     branches = {branch for of_run in _branches(warehouse, run_ids).values() for branch in of_run} & evaluated
     return [f"{text},policy={branch}" for branch in sorted(branches)] or [text]
+
+
+def _matching(warehouse: Warehouse, text: str, filters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the runs that fit the filters of a text.
+
+    Imported runs belong to no recipe, and are found by their id. A run that scored another run's conversations again has that
+    run's recipe and seed, so it is found only by a text that names it.
+    """
+    return [
+        row
+        for row in warehouse.rows("FROM runs")
+        if (row["kind"] is None or "run_id" in filters)
+        and (RESCORED in text or not row["run_id"].startswith(f"{row['parent']}{RESCORED}"))
+        and _fits(row, filters)
+    ]
 
 
 def _trained(

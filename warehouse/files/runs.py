@@ -32,6 +32,8 @@ FAILED = "failed-before-rl"
 RETIRED = "retired"
 IMPORTED = "imported"
 """The kind of a run that holds conversations of another tool."""
+RESCORED = "-reverify-"
+"""The part between a run's id and a hash in the id of a run of `userrl reverify`, which has the first run's recipe and seed."""
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _DEFAULTS: Mapping[str, Any] = {

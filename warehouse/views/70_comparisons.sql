@@ -26,12 +26,14 @@ CREATE OR REPLACE MACRO paired_tasks(run := NULL, policy_a := 'SFT', policy_b :=
     WHERE a.policy = policy_a AND b.policy = policy_b ORDER BY a.gym, a.task_id;
 
 -- One row per run and policy: the mean score over all held-out tasks, each task with equal weight. The seed is the unit of a
--- question about recipes: join the rows of two recipes on seed and take Student's t of the differences.
+-- question about recipes: join the rows of two recipes on seed and take Student's t of the differences. Runs of `userrl reverify`
+-- are left out, because each has the recipe and the seed of the run whose conversations it scored again.
 CREATE OR REPLACE MACRO seed_scores(of_recipe := NULL, of_profile := NULL) AS TABLE
     SELECT r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step, count(*) AS tasks,
            avg(s.score) AS score
     FROM task_scores() s JOIN runs r USING (run_id)
-    WHERE r.kind IS NULL AND (of_recipe IS NULL OR r.recipe = of_recipe) AND (of_profile IS NULL OR r.profile = of_profile)
+    WHERE r.kind IS NULL AND NOT coalesce(starts_with(r.run_id, r.parent || '-reverify-'), false)
+      AND (of_recipe IS NULL OR r.recipe = of_recipe) AND (of_profile IS NULL OR r.profile = of_profile)
     GROUP BY r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step
     ORDER BY r.recipe, r.profile, r.seed, s.policy;
 

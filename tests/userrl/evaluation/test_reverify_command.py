@@ -12,6 +12,7 @@ from flows.cli.measuring.reverify import reverify
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
 from userrl.evaluation.reverified import refuse_lost_verdicts
+from userrl.reports.sides import find_side
 from userrl.run.stored import stored_conversations
 from warehouse import open_warehouse
 
@@ -49,6 +50,25 @@ def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
     done = userrl.reverify(run, changes={"intention": {"high": 2.0}})
     assert (done.reverified, done.as_json()) == (said["reverified"], said)
     assert done.to_polars().select("gym", "after").rows() == [(row["gym"], row["after"]) for row in said["rows"]]
+
+
+def test_conversations_that_were_scored_again_do_not_take_the_place_of_their_run_in_groups_and_seed_scores(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    rescored = userrl.reverify(run, changes={"intention": {"high": 2.0}}).reverified
+    with open_warehouse(home / "warehouse") as warehouse:
+        [(recipe, seed)] = warehouse.sql("select recipe, seed from runs where run_id = $run", run=run).fetchall()
+
+        def members(text: str) -> list[str]:
+            return [member.run_id for member in find_side(warehouse, text).runs]
+
+        assert members(f"recipe={recipe},seed=*") == members(f"run_id={run}*") == [run]
+        assert find_side(warehouse, f"recipe={recipe},seed=*").left_out == ()
+        assert members(f"run_id={rescored}") == members(f"run_id={run}-reverify-*") == members(rescored) == [rescored]
+        rows = warehouse.query("seed_scores", of_recipe=recipe).pl().select("run_id", "seed", "tasks").rows()
+    assert rows == [(run, seed, 20)]
 
 
 @pytest.mark.parametrize(
