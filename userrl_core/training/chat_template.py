@@ -67,12 +67,12 @@ def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
     """
     thread = ctypes.c_ulong(threading.get_ident())
     lock = threading.Lock()
-    ended = fired = False
+    has_ended = fired = False
 
     def fire() -> None:
         nonlocal fired
         with lock:
-            if not ended:
+            if not has_ended:
                 fired = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsUp))
 
@@ -85,7 +85,7 @@ def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
         finally:
             timer.cancel()
             with lock:
-                ended = True
+                has_ended = True
             if fired:  # it may not have arrived yet, and must not arrive later
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
     except _TimeIsUp:

@@ -133,15 +133,15 @@ class OpenEnvGym(Gym[OpenEnvConfig]):
     def _text(self, observation: object) -> str:
         if not isinstance(observation, dict):
             raise self._failed("sent an observation that is not an object")
-        shown = {name: value for name, value in observation.items() if name not in NOT_SHOWN}
+        visible = {name: value for name, value in observation.items() if name not in NOT_SHOWN}
         if self.config.text:
-            shown = {name: value for name, value in shown.items() if name == self.config.text}
-        values = list(shown.values())
+            visible = {name: value for name, value in visible.items() if name == self.config.text}
+        values = list(visible.values())
         if len(values) == 1 and isinstance(values[0], str):
             return values[0]
         if self.config.text:
             raise self._failed(f"sent an observation whose field '{self.config.text}' is not a text")
-        return json.dumps(shown, ensure_ascii=False)
+        return json.dumps(visible, ensure_ascii=False)
 
     def _content(self, schema: object) -> dict[str, Any]:
         """Return an action's schema without the fields that every action has."""

@@ -153,17 +153,17 @@ class VerifiersGym(Gym[VerifiersConfig]):
     def _text(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the words of messages. With an earlier message of the agent (few-shot), each has its role before it."""
         is_marked = any(message["role"] == "assistant" for message in messages)
-        words = [(message["role"], self._words(message.get("content"))) for message in messages]
-        return "\n".join(f"{role}: {text}" if is_marked else text for role, text in words)
+        role_texts = [(message["role"], self._words(message.get("content"))) for message in messages]
+        return "\n".join(f"{role}: {text}" if is_marked else text for role, text in role_texts)
 
     def _words(self, content: object) -> str:
         if content is None or isinstance(content, str):
             return content or ""
         texts = [part.get("text") for part in _as_list(content) if isinstance(part, dict)]
-        words = [text for text in texts if isinstance(text, str)]
-        if len(words) < len(_as_list(content)):
+        text_parts = [text for text in texts if isinstance(text, str)]
+        if len(text_parts) < len(_as_list(content)):
             raise self._failed("sent a message that is not text")
-        return "".join(words)
+        return "".join(text_parts)
 
     @contextmanager
     def _read(self) -> Iterator[None]:

@@ -139,8 +139,10 @@ def recover_turns(
     rewards = rewards_NL.detach().to("cpu", torch.float64).numpy()
     mask = mask_NL.detach().to("cpu").numpy() > 0
     spans = [turn_spans(row) for row in mask]
-    sums = [[float(row[begin:end].sum()) for begin, end in places] for row, places in zip(rewards, spans, strict=True)]
-    return spans, sums, [[end - begin for begin, end in places] for places in spans]
+    sums = [
+        [float(row[begin:end].sum()) for begin, end in row_spans] for row, row_spans in zip(rewards, spans, strict=True)
+    ]
+    return spans, sums, [[end - begin for begin, end in row_spans] for row_spans in spans]
 
 
 def as_paid(reward: float) -> float:

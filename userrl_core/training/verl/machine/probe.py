@@ -35,20 +35,20 @@ def main() -> int:
     """Run all checks and exit with status 0. Answers go to standard output, everything else to standard error."""
     request = json.loads(sys.argv[1])
     with contextlib.redirect_stdout(sys.stderr):
-        answers = [answer(what, check, request) for what, check in CHECKS.items()]
+        answers = [answer(topic, check, request) for topic, check in CHECKS.items()]
     for line in answers:
         print(json.dumps(line))
     return 0
 
 
-def answer(what: str, check: Callable[[dict[str, Any]], str], request: dict[str, Any]) -> dict[str, Any]:
+def answer(topic: str, check: Callable[[dict[str, Any]], str], request: dict[str, Any]) -> dict[str, Any]:
     """Return the line of one check."""
     try:
-        return {"what": what, "ok": True, "said": check(request)}
+        return {"what": topic, "ok": True, "said": check(request)}
     except Missing as missing:
-        return {"what": what, "ok": False, "said": str(missing)}
+        return {"what": topic, "ok": False, "said": str(missing)}
     except Exception as error:  # noqa: BLE001  whatever it is, the person must read it
-        return {"what": what, "ok": False, "said": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        return {"what": topic, "ok": False, "said": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
 
 def gpus(request: dict[str, Any]) -> str:
