@@ -172,6 +172,8 @@ def _sample(where: str, row: Mapping[str, Any], about: _Evaluation) -> ForeignCo
     )
     conversation.keep(other_fields(row, (*SAMPLE, *REPEATED)))
     conversation.unread.update(f"field {key}" for key in REPEATED if row.get(key))
+    if error and score is not None:  # Inspect can score a sample that failed, and its metrics count it
+        conversation.unread["error of a sample with a score"] += 1
     _usage(conversation, mapping(row.get("model_usage") or {}, where, "model_usage"), about)
     return conversation
 

@@ -118,6 +118,15 @@ def test_metadata_with_nan_beside_a_log_still_names_the_model(tmp_path: Path) ->
     assert (item.policy, item.gym) == ("m-1", "maze")
 
 
+def test_a_failed_sample_of_inspect_that_was_scored_keeps_its_score_and_its_error_is_counted(tmp_path: Path) -> None:
+    (item,) = read(tmp_path, FORMATS["inspect"]("0.5").replace('"id": 1', '"id": 1, "error": {"message": "boom"}'))
+    assert (item.score, item.reject_reason, item.ending) == (0.5, None, "error")
+    assert item.unread["error of a sample with a score"] == 1
+    (unscored,) = read(tmp_path, FORMATS["inspect"]("null").replace('"id": 1', '"id": 1, "error": {"message": "boom"}'))
+    assert (unscored.score, unscored.reject_reason) == (None, "the sample failed: boom")
+    assert "error of a sample with a score" not in unscored.unread
+
+
 def test_an_archive_of_inspect_with_nan_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log.eval"
     sample = {"id": 1, "messages": TALK, "scores": {"s": {"value": "C"}}, "metadata": {"z": float("nan")}}
