@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from flows.cli.services import Services
 from flows.cli.terminal import plain
 from flows.cli.watch import AWAY, CANCEL_SECONDS, cancel
-from userrl.run.run import of_flow_run, waiting_sentence
+from userrl.run.run import host_of_flow_run, of_flow_run, waiting_sentence
 
 LOOK_SECONDS = 1.0
 NEWEST_FIRST = FlowRunSort.START_TIME_DESC
@@ -63,7 +64,10 @@ async def _cancel(running: Services) -> None:
     active = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
     async with get_client() as client:
         runs = await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=active))
-        ours = [run.id for run in runs if run.infrastructure_pid in process_ids]
+        hosts = (None, socket.gethostname())  # a process of another machine may have the same id
+        ours = [
+            run.id for run in runs if run.infrastructure_pid in process_ids and host_of_flow_run(str(run.id)) in hosts
+        ]
         await cancel(client, ours, "Stopped with `userrl up`.")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
@@ -15,14 +15,13 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import get_current_settings
 from prefect.states import Cancelling, Crashed
 from prefect.types._datetime import now
 
 from flows.stages.artifacts import TRIAL_TAG
 from sweeps.launcher import StartedTrial, Status
 from userrl.run.request import TrainRequest
-from userrl.run.run import of_flow_run
+from userrl.run.run import host_of_flow_run, of_flow_run
 from userrl.trials.processes import Trials
 from userrl_core import processes
 from userrl_core.errors import TrainingError
@@ -153,10 +152,11 @@ def _away(error: Exception) -> bool:
 
 def _is_gone(flow_run: FlowRun) -> bool:
     """Return whether a flow run's process has certainly ended. A recycled process id counts as alive; then the
-    automation decides.
+    automation decides, after 90 s without a heartbeat.
 
-    This is certain only on one machine (server on the loopback interface), where the process id refers to a local process.
+    It also decides for a flow run of another machine, which a loopback address of the server does not exclude (an SSH
+    tunnel), and where no machine is recorded: a wrong answer would start a second process beside one that trains.
     """
-    pid = flow_run.infrastructure_pid
-    one_machine = urlsplit(get_current_settings().api.url or "").hostname in ("127.0.0.1", "localhost", "::1")
-    return one_machine and pid is not None and pid.isdigit() and not processes.is_alive(int(pid))
+    pid, host = flow_run.infrastructure_pid, host_of_flow_run(str(flow_run.id))
+    here = host == socket.gethostname()
+    return here and pid is not None and pid.isdigit() and not processes.is_alive(int(pid))

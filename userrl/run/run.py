@@ -5,7 +5,7 @@ generation (``<id>.2``, ``<id>.3`` ...). Without it the newest generation is con
 
     runs/<id>/run.json          description of the run     runs/<id>/status.json    its current state
     runs/<id>/stages/<stage>/   job, progress, output, result and checkpoints of one stage
-    runs/<id>/report.md         the result                 flow-runs/<flow run>     the run that a flow run works on
+    runs/<id>/report.md         the result                 flow-runs/<flow run>     a flow run's run and machine
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -250,7 +251,7 @@ def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str 
         write_json(runs_dir() / run_id / "run.json", with_checksum(asdict(info)))
         run = load(runs_dir() / run_id)
     if flow_run is not None:
-        write_json(home() / "flow-runs" / flow_run, {"run": run.id})
+        write_json(home() / "flow-runs" / flow_run, {"run": run.id, "host": socket.gethostname()})
     return run
 
 
@@ -309,6 +310,12 @@ def of_flow_run(flow_run: str) -> Run | None:
     """Return the run that a flow run works on, or None before it has begun."""
     link = read_json(home() / "flow-runs" / flow_run)
     return None if link is None else load(runs_dir() / str(link["run"]))
+
+
+def host_of_flow_run(flow_run: str) -> str | None:
+    """Return the machine that a flow run works on. None before it has begun, and if an earlier version recorded it."""
+    host = (read_json(home() / "flow-runs" / flow_run) or {}).get("host")
+    return host if isinstance(host, str) else None
 
 
 def load(folder: Path) -> Run:

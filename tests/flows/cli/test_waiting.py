@@ -2,12 +2,18 @@
 
 import json
 import os
+import socket
+import subprocess
+import sys
+from datetime import timedelta
 from types import SimpleNamespace
 from uuid import uuid4
 
 import psutil
-from prefect.client.schemas.objects import FlowRun
+import pytest
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Running
+from prefect.types._datetime import now
 from typer.testing import CliRunner
 
 from flows.cli.flow_runs import waited_for
@@ -23,6 +29,7 @@ from userrl.reports.run_report import RunReport
 from userrl.run.run import RunDescription, claim, holder_of, set_waiting
 from userrl.trials.processes import ProcessLauncher
 from userrl_core.file_lock import acquire, locked
+from userrl_core.json_files import write_json
 from warehouse import TurnLog
 
 
@@ -100,6 +107,28 @@ def test_a_sweep_through_prefect_says_once_that_its_trial_waits_for_a_slot(tmp_p
     assert launcher.status(str(flow_run.id)) == launcher.status(str(flow_run.id)) == "running"
     (sentence,) = said
     assert sentence.startswith(f"run {trial.id} waits for a training slot and starts by itself; in use: cpu-0 by run")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [(socket.gethostname(), "failed"), ("node-2", "running"), (None, "running")]
+)
+def test_a_process_id_is_looked_up_only_on_the_machine_where_the_trial_began(tmp_path, monkeypatch, host, status):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    since = now("UTC") - timedelta(seconds=60)
+    flow_run = FlowRun(flow_id=uuid4(), state=Running(timestamp=since), infrastructure_pid=str(process.pid))
+    crashed = []
+    launcher = DeploymentLauncher(load_space("gamma"), print)
+    launcher._client = SimpleNamespace(  # in place of Prefect's client of a server
+        read_flow_run=lambda _: flow_run, set_flow_run_state=lambda run, state, force: crashed.append(state.type)
+    )
+    record = tmp_path / "flow-runs" / str(flow_run.id)
+    claim("a-s0-0123456789", RunDescription(name="a", recipe="r"), fresh=False, flow_run=record.name)
+    assert json.loads(record.read_text())["host"] == socket.gethostname()
+    write_json(record, {"run": "a-s0-0123456789"} | ({"host": host} if host else {}))
+    assert launcher.status(record.name) == status
+    assert crashed == [StateType.CRASHED] * (status == "failed")
 
 
 def test_what_waits_for_the_lock_of_a_file_says_so_before_it_waits(tmp_path):
