@@ -158,7 +158,8 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
         refuse_lost_verdicts(stored)
     for name in played:
         parse_config(gym_class(name), config[name])
-    request_hash = content_hash([stored_run.id, request.phase, judge, request.changes])[:10]
+    gyms = [sorted(set(request.gyms))] if request.gyms else []
+    request_hash = content_hash([stored_run.id, request.phase, judge, request.changes, *gyms])[:10]
     run_id = f"{stored_run.id}{RESCORED}{request_hash}"
     fields = run_fields(recipe, seed=stored_run.info.seed, backend=stored_run.info.backend, parent=stored_run.id)
     with TurnLog.open(

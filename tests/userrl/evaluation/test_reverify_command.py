@@ -14,6 +14,7 @@ from tests.userrl.evaluation.demonstrated import demonstrated
 from userrl.evaluation.reverified import refuse_lost_verdicts
 from userrl.reports.sides import find_side
 from userrl.run.stored import stored_conversations
+from userrl_core.seeding import content_hash
 from warehouse import open_warehouse
 
 
@@ -69,6 +70,20 @@ def test_conversations_that_were_scored_again_do_not_take_the_place_of_their_run
         assert members(f"run_id={rescored}") == members(f"run_id={run}-reverify-*") == members(rescored) == [rescored]
         rows = warehouse.query("seed_scores", of_recipe=recipe).pl().select("run_id", "seed", "tasks").rows()
     assert rows == [(run, seed, 20)]
+
+
+def test_requests_for_different_gyms_have_runs_of_their_own(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    gyms = [["intention"], ["function"], ["intention", "function"], []]
+    reverified = [userrl.reverify(run, judge="rule", gyms=names).reverified for names in gyms]
+    assert userrl.reverify(run, judge="rule", gyms=["function", "intention"]).reverified == reverified[2]
+    assert reverified[3] == f"{run}-reverify-{content_hash([run, 'evaluate', 'rule', {}])[:10]}"
+    with open_warehouse(home / "warehouse") as warehouse:
+        played = [warehouse.query("gym_scores", run=run_id).pl()["gym"].to_list() for run_id in reverified]
+    assert played == [["intention"], ["function"], ["function", "intention"], ["function", "intention"]]
 
 
 @pytest.mark.parametrize(
