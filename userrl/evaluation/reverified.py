@@ -23,6 +23,7 @@ from curricula.validation import validated
 from userrl.machine.foreign_text import plain
 from userrl.machine.home import quiet_process, warehouse_dir
 from userrl.machine.notebook import Printed, Tabular
+from userrl.run.fingerprint import reverified_protocol
 from userrl.run.run import find, run_fields
 from userrl.run.stored import role_of, stored_conversations
 from userrl.run.tasks import gym_config, users_of
@@ -33,7 +34,7 @@ from userrl_core.number_format import number
 from userrl_core.records import Trajectory, mean_score
 from userrl_core.rollout import user_name
 from userrl_core.seeding import content_hash
-from warehouse import TurnLog
+from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import RESCORED
 
 AT_ONCE = 32
@@ -159,6 +160,9 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
     for name in played:
         parse_config(gym_class(name), config[name])
     gyms = [sorted(set(request.gyms))] if request.gyms else []
+    with open_warehouse(warehouse_dir(), run=stored_run.id) as warehouse:
+        text = "FROM protocols WHERE run_id = $run AND $phase = 'evaluate'"
+        protocols = warehouse.rows(text, run=stored_run.id, phase=request.phase)
     request_hash = content_hash([stored_run.id, request.phase, judge, request.changes, *gyms])[:10]
     run_id = f"{stored_run.id}{RESCORED}{request_hash}"
     fields = run_fields(recipe, seed=stored_run.info.seed, backend=stored_run.info.backend, parent=stored_run.id)
@@ -168,6 +172,7 @@ def _reverified(request: ReverifyRequest) -> ReverifiedRun:
         for stage in dict.fromkeys(trajectory.context.stage for trajectory in stored):
             log.event("rewind", stage=stage)
         log.tasks(trajectory.task for trajectory in stored)
+        log.protocols(reverified_protocol(row, config[row["gym"]], judge) for row in protocols if row["gym"] in config)
         results = asyncio.run(_score(stored, judged_by, config, log))
     return ReverifiedRun(stored_run.id, run_id, _by_gym_and_actor(stored, results))
 

@@ -32,6 +32,7 @@ from userrl_core.json_files import portable
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import ChatServer
+from userrl_core.training.jobs import User
 from warehouse import reference
 
 Row = dict[str, str | None]
@@ -89,12 +90,25 @@ def continued_protocol(row: Row, stored: Mapping[str, str | None]) -> Row:
     return {name: value if stored[name] == value else None for name, value in row.items()}
 
 
+def reverified_protocol(stored: Mapping[str, str | None], options: Mapping[str, Any], judge: User | None) -> Row:
+    """Return a stored protocol with another judge or changed rules. options: the gym's config. judge: None keeps the judge.
+
+    The hash is None if the stored one is, because then a setting is not known.
+    """
+    row: Row = {name: stored[name] for name in ("policy", "checkpoint", "gym", "texts", *settings())}
+    row["gym_settings"] = _gym_settings(str(row["gym"]), options)
+    if judge is not None and row["judge"] != "none":
+        row["judge"] = _user_model(*(judge if isinstance(judge, tuple) else (judge, {})))
+    row["protocol_hash"] = None if stored["protocol_hash"] is None else protocol_hash(row)
+    return row
+
+
 def _row(recipe: Recipe, actor: Actor, gym: str, tasks: Sequence[Task], user: Any, options: Mapping[str, Any]) -> Row:
     gym_type = gym_class(gym)
     kind, of_user = user if isinstance(user, tuple) else (user, {})
     model, texts = "none", {}
     if gym_type.users:
-        model = _model_name(of_user) if kind == "openai" else kind
+        model = _user_model(kind, of_user)
         texts = _user_texts(gym, of_user) if kind == "openai" else {}
     released = of_user.get("prompts", "ours") == "released"
     agent_texts = _agent_texts(gym_type, recipe, tasks, actor.native)
@@ -136,6 +150,10 @@ def _as_of_today(row: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**row, "gym_settings": _gym_settings(str(row.get("gym")), json.loads(stored))} if stored else row
     except (ConfigError, ValueError):
         return row
+
+
+def _user_model(kind: str, options: Mapping[str, Any]) -> str:
+    return _model_name(options) if kind == "openai" else kind
 
 
 def _model_name(options: Mapping[str, Any]) -> str:

@@ -11,8 +11,10 @@ import userrl
 from flows.cli.measuring.reverify import reverify
 from tests.makers import raises
 from tests.userrl.evaluation.demonstrated import demonstrated
+from userrl.comparison.report import comparison_report, withheld_gyms
 from userrl.evaluation.reverified import refuse_lost_verdicts
-from userrl.reports.sides import find_side
+from userrl.reports.sides import find_side, find_sides
+from userrl.run.fingerprint import reverified_protocol, settings
 from userrl.run.stored import stored_conversations
 from userrl_core.seeding import content_hash
 from warehouse import open_warehouse
@@ -70,6 +72,31 @@ def test_conversations_that_were_scored_again_do_not_take_the_place_of_their_run
         assert members(f"run_id={rescored}") == members(f"run_id={run}-reverify-*") == members(rescored) == [rescored]
         rows = warehouse.query("seed_scores", of_recipe=recipe).pl().select("run_id", "seed", "tasks").rows()
     assert rows == [(run, seed, 20)]
+
+
+def test_a_comparison_withholds_the_gym_whose_rules_were_changed(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    rescored = userrl.reverify(run, changes={"intention": {"high": 2.0}}).reverified
+    with open_warehouse(home / "warehouse") as warehouse:
+        report = comparison_report(warehouse, find_sides(warehouse, [run, rescored])[0])
+        rows = warehouse.rows("FROM evaluation_protocols() ORDER BY gym, run_id = $run", run=rescored)
+    assert withheld_gyms(report) == {"intention": ("gym settings",)}
+    function, again, intention, changed = (row["protocol_hash"] for row in rows if row["run_id"] in (run, rescored))
+    assert function == again
+    assert len({function, intention, changed, None}) == 4
+
+
+def test_the_protocol_of_a_stored_conversation_names_the_new_judge_where_somebody_judges() -> None:
+    stored = {**dict.fromkeys([*settings(), "policy", "checkpoint", "texts"]), "gym": "intention", "protocol_hash": "h"}
+    judge = ("openai", {"model": "qwen3-8b"})
+    assert reverified_protocol({**stored, "judge": "rule"}, {}, judge)["judge"] == "qwen3-8b"
+    assert reverified_protocol({**stored, "judge": "gpt-4o"}, {}, "rule")["judge"] == "rule"
+    assert reverified_protocol({**stored, "judge": "gpt-4o"}, {}, None)["judge"] == "gpt-4o"
+    assert reverified_protocol({**stored, "gym": "function", "judge": "none"}, {}, judge)["judge"] == "none"
+    assert reverified_protocol({**stored, "protocol_hash": None}, {}, judge)["protocol_hash"] is None
 
 
 def test_requests_for_different_gyms_have_runs_of_their_own(
