@@ -11,9 +11,11 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeps.launcher import Status
+from sweeps.objective import measure, money
 from sweeps.results import winner
 from sweeps.study import counted
-from tests.sweeps.launching import WritingLauncher, make_space, make_sweep, peak_at_08
+from tests.sweeps.launching import WritingLauncher, make_space, make_sweep, peak_at_08, write_validation
+from warehouse.write.turn_log import TurnLog
 
 UNCONFIRMED = {"top": 1, "seeds": []}
 
@@ -45,6 +47,16 @@ def test_money_for_model_calls_stops_the_sweep(tmp_path: Path) -> None:
     sweep.run()
     assert sweep.study.trials[1].user_attrs["stopped"] == "stopped by the budget: 4.00 of 4 dollars for model calls"
     assert len(launcher.cancelled) == 1
+
+
+def test_calls_that_a_restart_superseded_were_paid_for(tmp_path: Path) -> None:
+    for start in (0, 1):
+        with TurnLog.open(tmp_path, "r1") as log:
+            if start:
+                log.event("rewind", stage="rl-1", step=0, scope="stage")
+            write_validation(log, 1, 0.5, price=2.0)
+    assert money(tmp_path, ["r1"]) == 4.0
+    assert (measure(tmp_path, "r1", "cost").value, measure(tmp_path, "r1", "cost").n) == (4.0, 4)
 
 
 def test_a_money_budget_of_nothing_stops_at_the_first_priced_call_and_lets_free_ones_pass(tmp_path: Path) -> None:
