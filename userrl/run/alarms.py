@@ -159,27 +159,30 @@ ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
 """SQL condition for the stages of one branch and those that all branches share."""
 
 SERIES = f"""
-with t as (select step, group_id, admitted, score_r2g, stop_reason from trajectories
-           where run_id = $run and phase = 'train' and {ALONG}),
- groups as (select step, group_id, coalesce(stddev_pop(score_r2g), 0) < 1e-6 as flat from t where admitted group by all),
+with t as (select step, admitted, stop_reason from trajectories where run_id = $run and phase = 'train' and {ALONG}),
  replies as (select step, avg(completion_tokens) as reply_length, avg(((flags & 1) = 0)::int) as format_valid
              from turns where run_id = $run and phase = 'train' and {ALONG} group by step),
  scored as (select step, avg((not admitted)::int) as null_reward,
                    avg((stop_reason = 'success')::int) filter (admitted) as success from t group by step),
- varied as (select step, avg(flat::int) as zero_variance, avg((not flat)::int) as signal from groups group by step),
+ varied as (select step, sum(all_good + all_bad) / nullif(sum(groups - too_small), 0) as zero_variance,
+                   sum(mixed) / nullif(sum(groups - too_small), 0) as signal
+            from group_statistics(run := $run) where {ALONG} group by step),
  numbers as (select step, coalesce(max(value) filter (where name = 'rollout/entropy/mean'),
                              max(value) filter (where name = 'policy/entropy/mean')) as entropy,
                     max(value) filter (where name = 'policy/kl_reference/mean') as kl,
                     max(value) filter (where name = 'credit/push_group/share') as push,
                     max(value) filter (where name = 'verl/rollout_corr/k3_kl') as engine_gap
-             from metrics where run_id = $run and {ALONG} group by step),
+             from metrics where run_id = $run and stage similar to 'rl-.*' and {ALONG} group by step),
  calls as (select step, avg((error is not null)::int) as user_errors
            from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
 select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, push, engine_gap, zero_variance,
        signal, null_reward, user_errors, success
-from replies left join scored using (step) left join varied using (step) left join numbers using (step)
+from numbers join replies using (step) left join scored using (step) left join varied using (step)
      left join calls using (step)
 where step > 0 order by step
+"""
+"""What the alarms read: a row per finished step. The metrics of a step are written once it is complete. The first conversations
+to end are no sample of a step: they are the shortest, and a group of one has no variance.
 """
 
 
@@ -270,9 +273,10 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[AlarmR
 
 
 def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[ValidationScores]:
-    """Return the validations along a run's branch by step, each with the mean score of every scored task."""
+    """Return the complete validations along a run's branch by step, each with the mean score of every scored task."""
     text = f"""select step, gym || '/' || task_id, avg(score) from trajectories
-              where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG}
+              where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG} and step in
+                    (select step from metrics where run_id = $run and name = 'validate/score/mean' and {ALONG})
               group by all order by all"""
     by_step: dict[int, dict[str, float]] = {}
     for step, task, score in warehouse.sql(text, run=run_id, branch=branch).fetchall():

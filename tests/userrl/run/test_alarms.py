@@ -8,8 +8,10 @@ import pytest
 
 from tests.makers import raises
 from tests.places import TESTS
-from userrl.run.alarms import RULES, alarm_rules, tripped
+from tests.warehouse.makers import play
+from userrl.run.alarms import RULES, SERIES, alarm_rules, tripped, validations
 from userrl.run.readiness import resolve
+from warehouse import TurnLog, open_warehouse
 
 
 def collapse():
@@ -159,3 +161,70 @@ def test_entropy_of_recorded_healthy_runs_falls_to_a_fifth_without_an_alarm_and_
     assert first_step(rows, "entropy_collapse") is None
     collapsed = [row | {"entropy_collapse": row["entropy_collapse"] ** 2} for row in rows]
     assert first_step(collapsed, "entropy_collapse") is not None
+
+
+def play_step(log, step, *, mixed, attempts=2, finished=True):
+    """Ten tasks, of which the first ones succeed at every second attempt and the others never."""
+    for task in range(10):
+        for attempt in range(attempts):
+            score = float(task < mixed and attempt % 2)
+            ending = "success" if score else "horizon"
+            play(log, [score], task=f"t{task}", attempt=attempt, step=step, score=score, stop_reason=ending)
+    if finished:
+        log.metrics({"credit/push_group/share": 0.1}, stage="rl-1", step=step)
+
+
+def readings(root):
+    with open_warehouse(root) as warehouse:
+        series = warehouse.sql(SERIES, run="r1", branch="")
+        return [dict(zip(series.columns, row, strict=True)) for row in series.fetchall()]
+
+
+def test_a_step_that_is_still_played_is_not_judged_and_a_finished_one_is(tmp_path):
+    with TurnLog.open(tmp_path, "r1", run_fields={"score": "r2g"}) as log:
+        log.metrics({"sft/loss/mean": 1.0}, stage="sft", step=4)  # the cold start counts its own steps
+        for step, mixed in ((1, 3), (2, 2), (3, 3)):
+            play_step(log, step, mixed=mixed)
+        play_step(log, 4, mixed=3, attempts=1, finished=False)  # one conversation of each group has ended
+        log.flush()
+        assert [(row["step"], row["signal"], row["zero_variance"]) for row in readings(tmp_path)] == [
+            (1, 0.3, 0.7), (2, 0.2, 0.8), (3, 0.3, 0.7)
+        ]  # fmt: skip
+        assert tripped(readings(tmp_path), alarm_rules({})) == []
+        log.metrics({"credit/push_group/share": 0.1}, stage="rl-1", step=4)
+        log.flush()
+        assert [row["step"] for row in readings(tmp_path)] == [1, 2, 3, 4]
+        for step in (5, 6, 7):
+            play_step(log, step, mixed=1)
+        log.flush()
+        (alarm,) = tripped(readings(tmp_path), alarm_rules({}))
+    assert (alarm.name, alarm.step, alarm.value) == ("signal", 7, pytest.approx(0.1))
+
+
+def test_a_group_with_one_admitted_conversation_is_not_flat(tmp_path):
+    with TurnLog.open(tmp_path, "r1", run_fields={"score": "r2g"}) as log:
+        for task, reward in (("t1", 1.0), ("t1", 0.0), ("t2", 1.0), ("t2", None)):
+            play(log, [reward], task=task)
+        log.metrics({"credit/push_group/share": 0.1}, stage="rl-1", step=1)
+    ((row,),) = (readings(tmp_path),)
+    assert (row["signal"], row["zero_variance"], row["null_reward"]) == (1.0, 0.0, 0.25)
+
+
+@pytest.mark.parametrize(("score", "signal"), [("sum", 0.0), ("mean", 1.0), ("r2g", 1.0)])
+def test_the_signal_is_that_of_the_score_that_the_recipe_trains_on(tmp_path, score, signal):
+    """Equal returns at different turns differ in the reward to go and in the mean, not in the sum."""
+    with TurnLog.open(tmp_path, "r1", run_fields={"score": score, "gamma": 0.8}) as log:
+        for rewards in ([0.5], [0.0, 0.5]):
+            play(log, rewards, stop_reason="horizon")
+        log.metrics({"credit/push_group/share": 0.1}, stage="rl-1", step=1)
+    (row,) = readings(tmp_path)
+    assert (row["signal"], row["zero_variance"]) == (signal, 1 - signal)
+
+
+def test_a_validation_that_is_still_played_is_not_judged(tmp_path):
+    with TurnLog.open(tmp_path, "r1") as log:
+        for step in (0, 10):
+            play(log, [0.5], phase="validate", step=step, score=0.5)
+        log.metrics({"validate/score/mean": 0.5}, stage="rl-1", step=0)
+    with open_warehouse(tmp_path) as warehouse:
+        assert [(v.step, v.scores) for v in validations(warehouse, "r1")] == [(0, {"travel/t1": 0.5})]
