@@ -255,8 +255,8 @@ def _costs(report: ComparisonReport) -> Iterator[Block]:
     yield TableBlock(
         ("side", "steps", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
         tuple(rows),
-        "Mean over the side's runs; a branch with the stages before the split. Tokens: RL only, including superseded steps "
-        "(they were paid for). CPU seconds: all stages."
+        "Mean over the side's runs; a branch with the stages before the split. Tokens and dollars: RL only, including superseded "
+        "steps (they were paid for). CPU seconds: all stages."
         + (f" {unpriced} calls have no known price and are counted as free." if unpriced else ""),
     )
 

@@ -23,7 +23,7 @@ from warehouse.query.unscored import unscored
 class TrainingCost:
     """The cost of training one run, as a mean over a side's runs. A branch counts with the stages before the split.
 
-    steps: the last training step. cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of calls whose
+    steps: the last training step. cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of RL's calls whose
     price is known.
     """
 
@@ -118,7 +118,7 @@ def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
               FROM trajectories_all WHERE phase IN ('train', 'baseline') AND run_id IN (SELECT unnest($runs)) GROUP BY ALL"""
     played = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
     text = """SELECT run_id, stage, role, coalesce(sum(price), 0), count(*) FILTER (price IS NULL) FROM model_calls_all
-              WHERE run_id IN (SELECT unnest($runs)) GROUP BY ALL ORDER BY role"""
+              WHERE phase IN ('train', 'baseline') AND run_id IN (SELECT unnest($runs)) GROUP BY ALL ORDER BY role"""
     calls = [row for row in warehouse.sql(text, runs=runs).fetchall() if _along(row[1], branches[row[0]])]
     trajectories, sampled, read = (sum(float(row[column]) for row in played) / len(runs) for column in (2, 3, 4))
     last_steps = {run: max((row[5] or 0 for row in played if row[0] == run), default=0) for run in runs}

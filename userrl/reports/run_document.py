@@ -311,14 +311,14 @@ def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Itera
         )
     else:
         yield Text("No served model was called: agent, users and judges ran on this machine.")
-    yield from _per_point(report, measured, calls)
+    text = """SELECT coalesce(sum(price), 0) FROM model_calls_all WHERE run_id = $run AND starts_with(stage, 'rl-')"""
+    yield from _per_point(report, measured, float(warehouse.sql(text, run=report.run).fetchall()[0][0]))
 
 
-def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str, Any]]) -> Iterator[Block]:
-    """Yield the cost of RL per point (.01 of the score) that its last step gained over its start."""
+def _per_point(report: RunReport, measured: Intervals, dollars: float) -> Iterator[Block]:
+    """Yield the cost of RL per point (.01 of the score) that its last step gained over its start. dollars: of RL's stages."""
     start = next((policy for policy in ("SFT", "start") if (policy, ALL) in measured), None)
     seconds = sum(value for stage, value in report.cpu_seconds.items() if stage.startswith("rl-"))
-    dollars = sum(call["dollars"] or 0.0 for call in calls)
     sentences = []
     for best in [*report.branches] or [TRAINED]:
         policy = last_step(best) if (last_step(best), ALL) in measured else best

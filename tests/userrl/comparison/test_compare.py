@@ -184,12 +184,13 @@ def test_greedy_conversations_of_remax_count_in_what_training_took(tmp_path: Pat
         with TurnLog.open(
             tmp_path / "warehouse", run, run_fields={"recipe": run, "recipe_hash": run, "seed": 0}
         ) as log:
-            play(log, [1.0])
-            play(log, [1.0], phase="evaluate", stage="evaluate", split="test", policy="RL")
+            play(log, [1.0], calls=1)
+            play(log, [1.0], phase="evaluate", stage="evaluate", split="test", policy="RL", calls=1)
             if run == "b":
-                play(log, [1.0], phase="baseline")
+                play(log, [1.0], phase="baseline", calls=1)
     costs = reported(tmp_path, "a", "b").costs
     assert [(cost.trajectories, cost.tokens_sampled, cost.tokens_read) for cost in costs] == [(1, 5, 10), (2, 10, 20)]
+    assert [cost.dollars for cost in costs] == [{"user": 0.001}, {"user": 0.002}], "of the same conversations"
 
 
 def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def page(root: Path, further: dict[str, float]) -> tuple[str, str]:
             play(log, [level], stage=stage, step=step, phase="validate", score=level)
             own = {"policy/entropy/mean": 1 / step, "rollout/waits/mean": 0.5}
             log.metrics(own | further, stage=stage, step=step)
+        play(log, [1.0] * 20, stage="distill", step=0, phase="distill", calls=1)
         place = {"stage": "evaluate", "phase": "evaluate", "split": "test"}
         for policy, solved in (("SFT", 8), ("RL", 20), ("RL last step", 10)):
             for task in range(20):
@@ -141,10 +142,10 @@ def test_entropy_is_that_of_all_replies_and_not_zero_where_no_group_differs(tmp_
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_cost_is_split_by_role_and_by_point_gained(run: tuple[str, str]) -> None:
+def test_cost_is_split_by_role_and_that_of_rl_by_point_gained(run: tuple[str, str]) -> None:
     text, _ = run
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| user")]
-    assert rows == [["user", "gpt-4o", "48", "0", "4,800", "960", "$0.05", "0"]]
+    assert rows == [["user", "gpt-4o", "68", "0", "6,800", "1,360", "$0.07", "0"]]
     assert "RL's last step gained 10.0 points over SFT: 3 CPU seconds and $0.005 per point." in text
 
 
