@@ -282,7 +282,7 @@ def _pair_recipes(
     interval = seed_difference_interval(differences)
     tested = not interval.values and differences.std() > 0
     p = float(scipy.stats.ttest_1samp(differences, 0).pvalue) if tested else math.nan
-    if a_scores["source"].str.starts_with("published").all():
+    if not interval.values and a_scores["source"].str.starts_with("published").all():
         interval = _over_tasks_too(a_scores, b_scores, common) or interval
     left_out = len(set(by_seed[0]) ^ set(by_seed[1]))
     if interval.values:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -90,11 +90,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
-    """Return the mean difference if all seeds play the same published tasks: seeds and tasks are resampled together.
+    """Return the mean difference if all seeds play the same published tasks, with limits that hold for other tasks too.
 
-    a, b: scores of shape [S seeds, M tasks]. Percentile limits, drawn from a fixed generator.
+    a, b: scores of shape [S seeds, M tasks]; at least two seeds. Each limit is the wider of two: Student's t over seeds, and a
+    percentile of seeds and tasks resampled together by a fixed generator. Percentiles alone are too narrow for few seeds: of
+    95 % limits, 20 % miss the truth at 4 seeds.
     """
     difference_SM = b - a
+    by_seed = t_interval(difference_SM.mean(axis=1), level)
     seeds, tasks = difference_SM.shape
     rng = np.random.default_rng(0)
     # A resampled mean is a product of weights: how often each seed, and each task, was drawn.
@@ -102,4 +105,5 @@ def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_0
     task_DM = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=draws) / tasks
     mean_D = np.einsum("ds,sm,dm->d", seed_DS, difference_SM, task_DM, optimize=True)
     low, high = np.quantile(mean_D, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(difference_SM.mean()), float(low), float(high), seeds, "seeds and tasks resampled")
+    low, high = max(min(float(low), by_seed.low), -1.0), min(max(float(high), by_seed.high), 1.0)
+    return replace(by_seed, low=low, high=high, method="the wider of t, and seeds and tasks resampled")

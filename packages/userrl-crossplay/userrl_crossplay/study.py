@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from analysis.measure.grounded import grounded_curve
-from analysis.measure.interval import Interval, score_interval
+from analysis.measure.interval import MIN_SEEDS, Interval, score_interval
 from analysis.measure.recipes import crossed
 from curricula.claims.cross_play import CrossPlay, load_cross_play
 from userrl.claims.register import Register
@@ -232,7 +232,7 @@ def _over_users(study: CrossPlay, by_cell: ConversationsByCell, seeds: list[int]
         }
         tables.append(users)
     common = [user for user in tables[0] if user in tables[1]]
-    if len(common) < 2 or len(seeds) < 2:
+    if len(common) < 2 or len(seeds) < MIN_SEEDS:
         return None
     more, than = (np.array([table[user] for user in common]).T for table in tables)
     return crossed(than, more, level=0.98)

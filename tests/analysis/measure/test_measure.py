@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from analysis.measure.checkpoints import (
     resolution,
     swap_test,
 )
-from analysis.measure.comparison import PairedDifference, _seeds_to_decide
+from analysis.measure.comparison import ComparedRun, ComparedSide, PairedDifference, _seeds_to_decide, compared
 from analysis.measure.interval import Interval, share_interval, student, t_interval
 from analysis.measure.recipes import contrast, crossed, deviation_limit, holm, seeds_needed
 
@@ -136,6 +137,67 @@ def test_resampling_seeds_and_tasks_is_wider_than_tasks_alone() -> None:
     b = rng.normal(0.4, 0.1, (6, 1)) + rng.normal(0, 0.3, (6, 200))
     whole, tasks = crossed(a, b), t_interval((b - a).mean(0))
     assert whole.high - whole.low > 2 * (tasks.high - tasks.low)
+
+
+@pytest.mark.parametrize("seeds", [4, 8])
+def test_limits_over_published_tasks_hold_for_equal_recipes(seeds: int) -> None:
+    """Of 300 pairs of equal recipes, 5 % may be called different: 15, or 22 with two standard errors.
+
+    These are 20 and 17. Percentiles alone call 47 and 25 different.
+    """
+    rng, excluded = np.random.default_rng(3), 0
+    for _ in range(300):
+        b = rng.normal(0, 0.07, (seeds, 1)) + rng.normal(0, 0.05, (1, 20)) + rng.normal(0, 0.09, (seeds, 20))
+        over_tasks, over_seeds = crossed(np.zeros_like(b), b, draws=200), t_interval(b.mean(axis=1))
+        assert over_tasks.low <= over_seeds.low < over_seeds.high <= over_tasks.high
+        excluded += not over_tasks.low <= 0 <= over_tasks.high
+    assert excluded <= 22
+
+
+def published(seeds: int) -> pl.DataFrame:
+    """Two recipes on 5 published tasks; B is .1 better, and seed n changes each by n / 100."""
+    return pl.DataFrame(
+        [
+            {
+                "side": side,
+                "which": "best",
+                "run_id": f"{side}{seed}",
+                "seed": seed,
+                "gym": "tau",
+                "tier": "tau ",
+                "task": task,
+            }
+            | {
+                "task_id": task,
+                "source": "published:tau",
+                "scores": [score],
+                "score": score,
+                "own_score": score,
+                "shared": True,
+            }
+            for side, level, change in (("A", 0.5, 0.01), ("B", 0.6, -0.01))
+            for seed in range(seeds)
+            for task in "abcde"
+            for score in [level + change * seed]
+        ]
+    )
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_published_tasks_give_few_seeds_no_limits_either(seeds: int) -> None:
+    sides = [
+        ComparedSide(name, tuple(ComparedRun(f"{name}{seed}", name, seed, "m", "m", None) for seed in range(seeds)))
+        for name in "AB"
+    ]
+    comparison = compared(published(seeds), sides)
+    (interval,) = (difference.interval for difference in comparison.paired)
+    differences = [0.1 - 0.02 * seed for seed in range(seeds)]
+    assert interval.values == (pytest.approx(differences) if seeds < 4 else ())
+    assert comparison.to_decide[0].decided == ("" if seeds < 4 else "differ")  # type: ignore[union-attr]
+    if seeds == 4:
+        by_seed = t_interval(np.array(differences))
+        assert (interval.low, interval.high) == pytest.approx((by_seed.low, by_seed.high))
+        assert interval.method == "the wider of t, and seeds and tasks resampled"
 
 
 @given(st.floats(0.5, 0.9999), st.floats(1, 1e5))
