@@ -231,12 +231,12 @@ def _rows(table: pl.DataFrame) -> list[str]:
 
 def scores_of(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
     """Return one side's rows of a checkpoint and a row of the comparison."""
-    side_scores = _played(table, side, which, row)
+    side_scores = played_by(table, side, which, row)
     return side_scores.filter("shared") if row == ALL else side_scores
 
 
-def _played(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
-    """Return one side's rows, with the tasks that another side did not play."""
+def played_by(table: pl.DataFrame, side: ComparedSide, which: str, row: str) -> pl.DataFrame:
+    """Return one side's rows as `scores_of` does, with the tasks that another side did not play."""
     side_scores = table.filter(pl.col("side") == side.name, pl.col("which") == which)
     return side_scores if row == ALL else side_scores.filter((pl.col("gym") == row) | (pl.col("tier") == row))
 
@@ -260,7 +260,7 @@ def _pair_checkpoints(
     if both.is_empty():
         return None
     less = difference(both["scores"].to_list(), both["scores_right"].to_list())
-    a_tasks, b_tasks = (set(_played(table, side, which, row)["task"]) for side in (a, b))
+    a_tasks, b_tasks = (set(played_by(table, side, which, row)["task"]) for side in (a, b))
     left_out = len(a_tasks ^ b_tasks)
     return PairedDifference(a.name, b.name, which, row, less.interval, less.p, left_out)
 

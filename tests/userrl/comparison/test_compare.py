@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from userrl.reports.sides import find_sides
 from warehouse import TurnLog, open_warehouse
 
 
-def evaluated(root: Path, run: str, policies: dict[str, Sequence[Sequence[float]]], **fields: object) -> None:
+def evaluated(root: Path, run: str, policies: Mapping[str, Sequence[Sequence[float | None]]], **fields: object) -> None:
     """A run that evaluated policies; per task the scores of its attempts."""
     with TurnLog.open(root, run, run_fields={"recipe": "r", "recipe_hash": "h", "seed": 0, **fields}) as log:
         for policy, scores in policies.items():

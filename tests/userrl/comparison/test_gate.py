@@ -79,6 +79,57 @@ def test_three_pairs_have_three_answers(home: Path, candidate: str, answer: str,
         assert f"About {needed.tasks:,} tasks instead of 200" in gate.results[0].sentence
 
 
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A baseline that solves all of 60 tasks, also over four seeds, and candidates that did not play or score all of them."""
+    home = tmp_path_factory.mktemp("parts")
+    whole: list[list[float | None]] = [[1.0]] * 60
+    for name, scores in {
+        "base": whole,
+        "killed": whole[:40],
+        "unscored": [*whole[:40], *[[None]] * 20],
+        "attempts": [*whole[:40], *[[1.0, None]] * 20],
+        "bad": [[0.0]] * 40,
+        "more": [*whole, *whole],
+    }.items():
+        evaluated(home / "warehouse", name, {"m": scores}, recipe=name, recipe_hash=name)
+    for seed in range(4):
+        for recipe, scores in (("whole", whole), ("part", whole[:40] if seed == 2 else whole)):
+            fields = {"recipe": recipe, "recipe_hash": recipe, "seed": seed}
+            evaluated(home / "warehouse", f"{recipe}-{seed}", {"RL": scores}, **fields)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("candidate", "answer", "missing", "left_out"),
+    [
+        ("killed", "INCONCLUSIVE", 20, 20),
+        ("unscored", "INCONCLUSIVE", 20, 20),
+        ("attempts", "INCONCLUSIVE", 20, 0),
+        ("bad", "FAIL", 20, 20),
+        ("more", "PASS", 0, 60),
+    ],
+)
+@pytest.mark.parametrize("population", ["all tasks", "travel"])
+def test_a_candidate_does_not_pass_on_a_part_of_the_baselines_tasks(
+    parts: Path, candidate: str, answer: str, missing: int, left_out: int, population: str
+) -> None:
+    gate = gated(parts, "base", candidate, {"rules": [{"rule": "not worse by more than .1", "population": population}]})
+    (result,) = gate.results
+    assert (gate.answer, result.missing, result.left_out) == (answer, missing, left_out)
+    assert ("B has no score, or not all scores, of 20 tasks of A" in result.sentence) == (missing > 0)
+    assert ("so the rule does not pass" in result.sentence) == (answer == "INCONCLUSIVE")
+    assert (f"{left_out} tasks that only one side has are left out" in result.sentence) == (left_out > 0)
+
+
+def test_a_recipe_does_not_pass_where_one_seed_lacks_tasks(parts: Path) -> None:
+    policy = {"rules": [{"rule": "not worse by more than .1"}]}
+    gate = gated(parts, "recipe=whole,seed=*", "recipe=part,seed=*", policy)
+    assert (gate.answer, gate.results[0].missing) == ("INCONCLUSIVE", 20)
+    assert "of 20 tasks of A (each seed counts), so the rule does not pass" in gate.results[0].sentence
+    assert gated(parts, "recipe=part,seed=*", "recipe=whole,seed=*", policy).answer == "PASS"
+
+
 def test_a_comparison_by_hand(home: Path) -> None:
     # Means by task: A 0, .5, 1, .5; B .5, 1, 1, 1. Differences: .5, .5, 0, .5. Mean 1.5 / 4 = .375.
     gate = gated(home, "four-a", "four-b", {"rules": [{"rule": "better"}, {"rule": "better", "metric": "pass^2"}]})

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from analysis.measure.bounded import CHANCE
-from analysis.measure.comparison import ALL, ComparedSide, mean_by_seed, scores_of
+from analysis.measure.comparison import ALL, ComparedSide, mean_by_seed, played_by, scores_of
 from analysis.measure.gate import (
     Answer,
     Decision,
@@ -49,6 +49,7 @@ class RuleResult:
     decision: from the data alone. answer: the decision, or what the policy counts an undecided rule as. left_out: tasks or
     seeds that only one side has. unit: tasks, clusters or seeds. about: the data of the unit, in words. cap: the largest cost
     of a conversation of B that the test assumes. withheld: gyms of the rule that are not tested, with the settings that differ.
+    missing: tasks of A that B did not play, or of which a conversation of B has no score; over seeds, of each seed.
     """
 
     rule: GateRule
@@ -60,6 +61,7 @@ class RuleResult:
     about: str = ""
     cap: float | None = None
     withheld: str = ""
+    missing: int = 0
 
     @property
     def sentence(self) -> str:
@@ -77,6 +79,10 @@ class RuleResult:
         if self.withheld:
             text += f"; not tested at gyms whose protocols differ ({self.withheld})"
             text += ", so all tasks do not pass" if self.decision.answer == "INCONCLUSIVE" else ""
+        if self.missing:
+            over = " (each seed counts)" if self.unit == "seeds" else ""
+            text += f"; B has no score, or not all scores, of {self.missing} tasks of A{over}"
+            text += ", so the rule does not pass" if self.decision.answer == "INCONCLUSIVE" else ""
         if self.answer != self.decision.answer:
             text += f"; the policy counts an undecided rule as {self.answer}"
         more = would_decide(self.decision.needed, self.decision.interval.units) if self.decision.needed else ""
@@ -219,11 +225,26 @@ def _result(
     measured = _measured(warehouse, policy, rule, table)
     pair = _of_seeds if report.comparison.question == "recipes" else _of_tasks
     result = pair(report, policy, rule, measured)
-    if why and rule.population == ALL:
-        # A rule about all tasks does not pass on a part of them.
-        part = "INCONCLUSIVE" if result.decision.answer == "PASS" else result.decision.answer
-        result = replace(result, decision=replace(result.decision, answer=part), withheld=why)
+    result = replace(
+        result, withheld=why if rule.population == ALL else "", missing=_missing(warehouse, report, policy, rule, table)
+    )
+    if (result.withheld or result.missing) and result.decision.answer == "PASS":
+        # A rule does not pass on a part of its tasks: B may have failed at those without a score.
+        result = replace(result, decision=replace(result.decision, answer="INCONCLUSIVE"))
     return replace(result, answer=_counted(policy, rule, result.decision))
+
+
+def _missing(
+    warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy, rule: GateRule, table: pl.DataFrame
+) -> int:
+    """Count the tasks of A without a full score of B. For recipes each seed counts, of the seeds that both sides have."""
+    a, b = report.sides
+    a_scores, b_scores = (played_by(table, side, policy.checkpoint, rule.population) for side in (a, b))
+    scored = b_scores.join(_unscored(warehouse, b, policy), on=["run_id", "task"], how="anti")
+    if report.comparison.question == "checkpoints":
+        return len(a_scores.join(scored, on="task", how="anti"))
+    a_scores = a_scores.filter(pl.col("seed").is_in([run.seed for run in b.runs]))
+    return len(a_scores.join(scored, on=["seed", "task"], how="anti"))
 
 
 def _populations(table: pl.DataFrame) -> list[str]:
@@ -273,6 +294,9 @@ def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
     level = policy.level_of(rule)
     a_scores, b_scores = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
     both = a_scores.join(b_scores, on="task").sort("task")
+    a_tasks, b_tasks = (
+        set(played_by(table, side, policy.checkpoint, rule.population)["task"]) for side in report.sides
+    )
     clusters = both["cluster"].to_list() if policy.cluster is not None else None
     result = partial(
         RuleResult,
@@ -280,7 +304,7 @@ def _of_tasks(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
         level,
         "INCONCLUSIVE",
         unit="tasks" if clusters is None else "clusters",
-        left_out=len(a_scores) + len(b_scores) - 2 * len(both),
+        left_out=len(a_tasks ^ b_tasks),
         about="" if clusters is None else f" of {len(both)} tasks by {policy.cluster}",
     )
     if len(both) < 2:
@@ -352,7 +376,7 @@ def _notes(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -
         yield f"Settings differ: {settings_by_gym(different)}."
     for side in report.sides:
         yield from side.left_out
-        if count := _unscored(warehouse, side, policy):
+        if count := len(_unscored(warehouse, side, policy)):
             yield f"{side.name}: {count} conversations have no score, so they count in no rule."
     kinds = {rule.kind for rule in policy.all_rules}
     if report.comparison.question == "checkpoints" and any(side.runs[0].branch is not None for side in report.sides):
@@ -376,11 +400,13 @@ def _notes(warehouse: Warehouse, report: ComparisonReport, policy: GatePolicy) -
             yield "Seeds are the unit of recipes, so cluster and cap are not used."
 
 
-def _unscored(warehouse: Warehouse, side: ComparedSide, policy: GatePolicy) -> int:
+def _unscored(warehouse: Warehouse, side: ComparedSide, policy: GatePolicy) -> pl.DataFrame:
+    """Return the run and task of each conversation of a side without a score."""
     pairs = [(run.run_id, run.best if policy.checkpoint == "best" else run.last) for run in side.runs]
-    text = """SELECT count(*) AS unscored FROM trajectories WHERE phase = 'evaluate' AND (NOT admitted OR score IS NULL)
-              AND run_id = $run AND policy = $policy"""
-    return sum(int(warehouse.rows(text, run=run, policy=name)[0]["unscored"]) for run, name in pairs)
+    text = """SELECT run_id, concat_ws('/', gym, task_id, task_version) AS task FROM trajectories
+              WHERE phase = 'evaluate' AND (NOT admitted OR score IS NULL) AND run_id = $run AND policy = $policy"""
+    conversations: list[pl.DataFrame] = [warehouse.sql(text, run=run, policy=name).pl() for run, name in pairs]
+    return pl.concat(conversations)
 
 
 def would_decide(needed: Needed, present: int) -> str:
@@ -418,6 +444,7 @@ def _as_json(result: RuleResult) -> dict[str, Any]:
         "unit": result.unit,
         "method": decision.interval.method,
         "left_out": result.left_out,
+        "missing": result.missing,
         "cap": result.cap,
         "needed": None
         if needed is None
