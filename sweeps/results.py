@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -33,7 +33,8 @@ class Winner:
     """The best configuration.
 
     overrides: all that its run had. fresh: first-objective values on the confirmation seeds, in their order. chosen: the overrides
-    that the sweep chose.
+    that the sweep chose. failed: number of fresh seeds without a value. seeds: number of fresh seeds that it should have. among:
+    number of configurations between whose fresh means it was chosen.
     """
 
     trial: int
@@ -41,41 +42,52 @@ class Winner:
     value: float
     fresh: list[float]
     chosen: dict[str, Any] = field(default_factory=dict)
+    failed: int = 0
+    seeds: int = 0
+    among: int = 1
 
     @property
     def claim(self) -> str:
         """The sentence for reports: the fresh seeds' mean, never the selected trial's own value alone."""
+        count = max(len(self.fresh) + self.failed, self.seeds)
         if not self.fresh:
-            return f"trial {self.trial}: {number(self.value)} on its own seed; not yet confirmed on fresh seeds"
-        several = len(self.fresh) > 1
-        deviation = f" (standard deviation {number(stdev(self.fresh))})" if several else ""
-        seeds = f"{len(self.fresh)} fresh seed{'s' * several}"
-        return f"trial {self.trial}: {number(fmean(self.fresh))} over {seeds}{deviation}"
+            failures = f" ({self.failed} of {count} failed)" if self.failed else ""
+            return (
+                f"trial {self.trial}: {number(self.value)} on its own seed; not yet confirmed on fresh seeds{failures}"
+            )
+        failures = f", {self.failed} failed" if self.failed else ""
+        deviation = f" (standard deviation {number(stdev(self.fresh))})" if len(self.fresh) > 1 else ""
+        seeds = "" if len(self.fresh) == count else f"{len(self.fresh)} of "
+        seeds += f"{count} fresh seed{'s' * (count > 1)}"
+        choice = f"; the best mean of {self.among} confirmed trials" if self.among > 1 else ""
+        return f"trial {self.trial}: {number(fmean(self.fresh))} over {seeds}{failures}{deviation}{choice}"
 
 
 def winner(space: Space, study: optuna.Study) -> Winner:
-    """Return the best confirmed configuration, or the best so far. Raises ConfigError if no trial has finished."""
+    """Return the best confirmed configuration, or the best so far. Raises ConfigError if no trial has finished.
+
+    Only means over equal numbers of fresh seeds are compared: a leader with fewer ranks after those with more.
+    """
     order = ranked(study)
     if not order:
         raise ConfigError(
             "sweep.no_value", f"Sweep '{space.name}' has no finished trial yet. See `userrl sweep status {space.name}`."
         )
     leaders = [_winner(space, study, trial) for trial in order[: max(1, space.confirm.top)]]
-    confirmed = [w for w in leaders if w.fresh]
-    if not confirmed:
+    most_seeds = max(len(leader.fresh) for leader in leaders)
+    if not most_seeds:
         return leaders[0]
+    compared = [leader for leader in leaders if len(leader.fresh) == most_seeds]
     sign = 1.0 if space.objectives[0].direction == "maximize" else -1.0
-    return max(confirmed, key=lambda w: sign * fmean(w.fresh))
+    return replace(max(compared, key=lambda leader: sign * fmean(leader.fresh)), among=len(compared))
 
 
 def _winner(space: Space, study: optuna.Study, trial: FrozenTrial) -> Winner:
-    fresh = [
-        float(row["values"][0])
-        for row in study.user_attrs.get("confirmed", [])
-        if row["trial"] == trial.number and row["values"]
-    ]
-    overrides = dict(trial.user_attrs["overrides"])
-    return Winner(trial.number, overrides, float(trial.values[0]), fresh, space.found(trial))
+    reruns = [row["values"] for row in study.user_attrs.get("confirmed", []) if row["trial"] == trial.number]
+    fresh = [float(values[0]) for values in reruns if values]
+    overrides, seeds = dict(trial.user_attrs["overrides"]), len(space.confirm.seeds)
+    value, failed = float(trial.values[0]), len(reruns) - len(fresh)
+    return Winner(trial.number, overrides, value, fresh, space.found(trial), failed, seeds)
 
 
 def importance(study: optuna.Study) -> dict[str, float]:

@@ -255,7 +255,44 @@ def test_a_failed_confirmation_is_started_again_and_given_up_after_its_retries(t
     sweep.run()
     assert [seed for _, seed in launcher.started].count(101) == 2
     assert {row["seed"]: row["values"] for row in sweep.study.user_attrs["confirmed"]} == {101: None, 102: [1.0]}
-    assert winner(sweep.space, sweep.study).claim.endswith("over 1 fresh seed")
+    assert winner(sweep.space, sweep.study).claim.endswith(": 1.000 over 1 of 2 fresh seeds, 1 failed")
+
+
+def confirmed(folder: Path, *values: list[float | None]) -> str:
+    """The claim of a sweep of two trials, 0.7 and 0.65 on their own seed. values: each trial's on the fresh seeds 101 to 103."""
+    space = make_space(parameters=TWO_GAMMAS, confirm={"top": 2, "seeds": [101, 102, 103]})
+    study = open_study(space, folder, queue=False)
+    for gamma, value in ((0.6, 0.7), (0.8, 0.65)):
+        attrs, options = {"overrides": {"credit.gamma": gamma}}, {"gamma": CategoricalDistribution([0.6, 0.8])}
+        study.add_trial(
+            optuna.trial.create_trial(params={"gamma": gamma}, distributions=options, value=value, user_attrs=attrs)
+        )
+    rows = [
+        {"trial": trial, "seed": seed, "values": None if value is None else [value]}
+        for trial, of_trial in enumerate(values)
+        for seed, value in zip((101, 102, 103), of_trial, strict=False)
+    ]
+    study.set_user_attr("confirmed", rows)
+    return winner(space, study).claim
+
+
+ALL_SEEDS: list[float | None] = [0.60, 0.62, 0.64]
+
+
+@pytest.mark.parametrize("fewer", [[0.9, None, None], [0.9], [None, None, None], []])
+def test_a_mean_over_fewer_fresh_seeds_ranks_after_one_over_all(tmp_path: Path, fewer: list[float | None]) -> None:
+    assert confirmed(tmp_path, ALL_SEEDS, fewer) == "trial 0: 0.620 over 3 fresh seeds (standard deviation 0.020)"
+
+
+def test_the_claim_says_which_fresh_seeds_failed_and_between_how_many_means_it_was_chosen(tmp_path: Path) -> None:
+    assert confirmed(tmp_path / "a", ALL_SEEDS, [0.8, 0.7, 0.6]) == (
+        "trial 1: 0.700 over 3 fresh seeds (standard deviation 0.100); the best mean of 2 confirmed trials"
+    )
+    assert confirmed(tmp_path / "b", [], [0.9, None, None]) == "trial 1: 0.900 over 1 of 3 fresh seeds, 2 failed"
+    assert confirmed(tmp_path / "c", [None, None, None]) == (
+        "trial 0: 0.700 on its own seed; not yet confirmed on fresh seeds (3 of 3 failed)"
+    )
+    assert confirmed(tmp_path / "d") == "trial 0: 0.700 on its own seed; not yet confirmed on fresh seeds"
 
 
 def test_a_validation_is_placed_by_the_horizon_that_its_stage_trains_at(tmp_path: Path) -> None:

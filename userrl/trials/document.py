@@ -53,8 +53,12 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
     yield Heading("Best trial so far" if not best.fresh else "Winner")
     yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.chosen.items())))
     if not best.fresh:
+        rerun = "No fresh seed has a value." if best.failed else "Fresh seeds have not been run yet."
+        yield Text(f"The best of several trials on one seed is biased upwards by the selection. {rerun}")
+    elif best.among > 1:
         yield Text(
-            "The best of several trials on one seed is biased upwards by the selection. Fresh seeds have not been run yet."
+            f"The mean over fresh seeds is the best of {best.among} trials' means, so it too is better than the trial is by the "
+            "selection. Only means over equal numbers of fresh seeds are compared."
         )
 
 
@@ -119,8 +123,16 @@ def _trials(space: Space, study: Study, rows: list[dict[str, Any]], address: Add
     )
     if confirmed := study.user_attrs.get("confirmed", []):
         yield TableBlock(
-            ("trial", "fresh seed", *names),
-            tuple((str(row["trial"]), str(row["seed"]), *measured(row, len(names))) for row in confirmed),
+            ("trial", "fresh seed", *names, "note"),
+            tuple(
+                (
+                    str(row["trial"]),
+                    str(row["seed"]),
+                    *measured(row, len(names)),
+                    "" if row["values"] else row.get("failed", "failed"),
+                )
+                for row in confirmed
+            ),
         )
 
 

@@ -35,6 +35,12 @@ def test_a_sweep_s_page_claims_what_its_fresh_seeds_say(tmp_path: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ") and "r0." in line]
     assert [row.split("|")[3].strip() for row in rows] == ["0.300 ± 0.050", "0.900 ± 0.050", "0.500 ± 0.050"]
     assert sweep_document(space, study, at_work=False).html().count("<svg") == 2
+    study.set_user_attr("confirmed", [{"trial": 1, "seed": 101, "values": None}])
+    text = sweep_document(space, study, at_work=False).text()
+    assert "trial 1: 0.900 on its own seed; not yet confirmed on fresh seeds (1 of 1 failed)" in text
+    assert "No fresh seed has a value." in text
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["1", "101", "", "failed"] in cells
 
 
 def test_a_sweep_without_a_finished_trial_says_so(tmp_path: Path) -> None:
