@@ -21,7 +21,7 @@ from prefect.types._datetime import now
 from flows.stages.artifacts import TRIAL_TAG
 from sweeps.launcher import StartedTrial, Status
 from userrl.run.request import TrainRequest
-from userrl.run.run import host_of_flow_run, of_flow_run
+from userrl.run.run import asked_to_stop, host_of_flow_run, of_flow_run
 from userrl.trials.processes import Trials
 from userrl_core import processes
 from userrl_core.errors import TrainingError
@@ -69,20 +69,23 @@ class DeploymentLauncher(Trials):
         )
 
     def status(self, handle: str) -> Status:
-        """Return the status by the flow run's state. A flow run that the server does not know has failed."""
+        """Return the status by the flow run's state. A flow run that the server does not know has failed.
+
+        One whose run a person asked to stop is cancelled, also where it was killed because it did not stop in time.
+        """
         try:
             flow_run = self._client.read_flow_run(UUID(handle))
             if flow_run.state is None:
                 return "running"
-            if not flow_run.state.is_final():
-                if self._mark_crashed(flow_run):
-                    return "failed"
-                if run := of_flow_run(handle):
+            run = of_flow_run(handle)
+            if not flow_run.state.is_final() and not self._mark_crashed(flow_run):
+                if run is not None:
                     self.say_wait(run.id)
                 return "running"
-            if flow_run.state.is_cancelled():
-                return "cancelled"
-            return "completed" if flow_run.state.is_completed() else "failed"
+            if flow_run.state.is_completed():
+                return "completed"
+            by_hand = flow_run.state.is_cancelled() or (run is not None and asked_to_stop(run.folder))
+            return "cancelled" if by_hand else "failed"
         except ObjectNotFound:
             return "failed"
         except (httpx.TransportError, PrefectHTTPStatusError) as error:

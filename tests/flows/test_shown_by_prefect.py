@@ -22,10 +22,19 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.runtime import flow_run
+from flows.server.keyless import keyless_flow
 from flows.stages.artifacts import label, show_markdown, show_page
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
+from userrl_core.errors import TrainingError
 from warehouse import TurnLog
+
+def failed(flow, flow_run, state):
+    print("FAILED", flow_run.parameters["code"])
+
+@keyless_flow(on_failure=[failed])
+def ends(code):
+    raise TrainingError(code, f"Ended by {code}.")
 
 @flow(flow_run_name="/somewhere/own.yaml-3")
 def shown():
@@ -42,6 +51,14 @@ def shown():
         print("SHOWN", json.dumps(told))
 
 shown()
+for code in ("run.stopped", "budget.spent"):
+    state = ends(code, return_state=True)
+    with get_client(sync_client=True) as client:
+        known = client.read_flow_run(state.state_details.flow_run_id).state
+    try:
+        state.result()
+    except TrainingError as error:
+        print("ENDED", known.type.value, error.code, error)
 sys.argv[1:] = ['{"recipe": "nosuch"}']
 runpy.run_module("flows.train", run_name="__main__", alter_sys=True)  # while the temporary server is there
 """
@@ -64,6 +81,15 @@ def test_a_run_has_one_page_tags_and_a_name_that_is_no_path(done):
     assert shown["pages"] == ["# over"]
     assert shown["tags"] == ["profile:laptop", "recipe:rloo", f"run:{shown['run']}", "seed:3"]
     assert shown["name"] == "rloo-3"
+
+
+def test_a_flow_whose_run_a_person_stopped_is_cancelled_and_one_whose_budget_is_spent_has_failed(done):
+    ends = [line for line in done.stdout.splitlines() if line.startswith(("ENDED ", "FAILED "))]
+    assert ends == [
+        "ENDED CANCELLED run.stopped Ended by run.stopped.",
+        "FAILED budget.spent",
+        "ENDED FAILED budget.spent Ended by budget.spent.",
+    ]
 
 
 def test_a_flow_that_refuses_says_one_sentence_and_no_stack(done):

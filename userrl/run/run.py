@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from curricula import Recipe
 
 DIED = "died"
+STOPS = ("run.stopped", "budget.spent")
+"""Codes of the errors by which a person or the budget stops a run. It is then not called failed."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -66,7 +68,7 @@ class RunInfo(RunDescription):
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """The status of a run. state: new, running, completed, failed, stopped or died."""
+    """The status of a run. state: new, running, completed, failed, stopped (by a person, its worker or its budget) or died."""
 
     state: str = "new"
     stage: str | None = None
@@ -155,9 +157,11 @@ class Run:
         try:
             yield
         except BaseException as error:
-            state = "failed" if isinstance(error, Exception) else "stopped"
             code = error.code if isinstance(error, UserRLError) else None
-            self.set_status(state, error="".join(str(error).splitlines()[:1]), code=code)
+            is_failure = isinstance(error, Exception) and code not in STOPS
+            self.set_status(
+                "failed" if is_failure else "stopped", error="".join(str(error).splitlines()[:1]), code=code
+            )
             raise
         self.set_status("completed")
 
@@ -186,6 +190,11 @@ class Run:
     def forget_stop(self) -> None:
         """Remove an earlier request to stop, so that it does not affect a new start."""
         (self.folder / "stop").unlink(missing_ok=True)
+
+
+def asked_to_stop(folder: Path) -> bool:
+    """Return whether a person asked the run in this folder to stop since its last start."""
+    return (folder / "stop").exists()
 
 
 def read_status(folder: Path) -> RunStatus:
@@ -307,9 +316,10 @@ def goes_on_as(base: str, *, anew: bool = False) -> str:
 
 
 def of_flow_run(flow_run: str) -> Run | None:
-    """Return the run that a flow run works on, or None before it has begun."""
+    """Return the run that a flow run works on. None before it has begun, and once its folder is deleted."""
     link = read_json(home() / "flow-runs" / flow_run)
-    return None if link is None else load(runs_dir() / str(link["run"]))
+    folder = None if link is None else runs_dir() / str(link["run"])
+    return None if folder is None or not folder.exists() else load(folder)
 
 
 def host_of_flow_run(flow_run: str) -> str | None:

@@ -18,7 +18,7 @@ from userrl.run.alarms import AlarmWatch
 from userrl.run.budget import BudgetGuard
 from userrl.run.job import StageJob
 from userrl.run.results import Result
-from userrl.run.run import holder_of, set_waiting, waiting_sentence
+from userrl.run.run import asked_to_stop, holder_of, set_waiting, waiting_sentence
 from userrl.stages.workers import MODULE, Workers
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
@@ -108,7 +108,7 @@ def execute(
                 "run.stopped",
                 f"Stage {job.stage} was stopped together with the others. Start the run again to continue.",
             )
-        if (job.run_folder / "stop").exists():
+        if asked_to_stop(job.run_folder):
             raise TrainingError(
                 "run.stopped", f"Run {job.run_id} was stopped by `userrl runs stop`. Start it again to continue."
             )

@@ -18,7 +18,7 @@ from userrl.machine.home import home, quiet, runs_dir
 from userrl.run.budget import seconds_spent
 from userrl.run.plan import plan_run
 from userrl.run.request import TrainRequest
-from userrl.run.run import load, read_status, waiting_sentence
+from userrl.run.run import asked_to_stop, load, read_status, waiting_sentence
 from userrl_core import processes
 from userrl_core.seeding import content_hash
 
@@ -107,14 +107,17 @@ class ProcessLauncher(Trials):
 
     def status(self, handle: str) -> Status:
         """Return the status by pid and start time, so that a recycled pid is not taken for the trial; else by the
-        run's status.
+        run's status. cancelled: a person asked the run to stop.
         """
         process = self._process(handle)
         run_id = handle.split(":", 2)[2]
         if process is not None:
             self.say_wait(run_id)
             return "running"
-        return "completed" if read_status(runs_dir() / run_id).state == "completed" else "failed"
+        folder = runs_dir() / run_id
+        if read_status(folder).state == "completed":
+            return "completed"
+        return "cancelled" if asked_to_stop(folder) else "failed"
 
     def cancel(self, handle: str) -> None:
         """Send TERM. The flow stops its trainer, which leaves a checkpoint."""

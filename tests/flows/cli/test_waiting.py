@@ -12,7 +12,7 @@ from uuid import uuid4
 import psutil
 import pytest
 from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.states import Running
+from prefect.states import Crashed, Running
 from prefect.types._datetime import now
 from typer.testing import CliRunner
 
@@ -26,7 +26,7 @@ from tests.warehouse.makers import play
 from userrl.machine.slots import alone, lock_file, slots, take
 from userrl.reports.plots import plot_curves
 from userrl.reports.run_report import RunReport
-from userrl.run.run import RunDescription, claim, holder_of, set_waiting
+from userrl.run.run import RunDescription, claim, delete, holder_of, set_waiting
 from userrl.trials.processes import ProcessLauncher
 from userrl_core.file_lock import acquire, locked
 from userrl_core.json_files import write_json
@@ -129,6 +129,19 @@ def test_a_process_id_is_looked_up_only_on_the_machine_where_the_trial_began(tmp
     write_json(record, {"run": "a-s0-0123456789"} | ({"host": host} if host else {}))
     assert launcher.status(record.name) == status
     assert crashed == [StateType.CRASHED] * (status == "failed")
+
+
+def test_a_trial_that_userrl_runs_stop_had_to_kill_is_cancelled_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    flow_run = FlowRun(flow_id=uuid4(), state=Crashed())
+    launcher = DeploymentLauncher(load_space("gamma"), print)
+    launcher._client = SimpleNamespace(read_flow_run=lambda _: flow_run)  # in place of Prefect's client of a server
+    trial = claim("a-s0-0123456789", RunDescription(name="a"), fresh=False, flow_run=str(flow_run.id))
+    assert launcher.status(str(flow_run.id)) == "failed"
+    trial.ask_to_stop()
+    assert launcher.status(str(flow_run.id)) == "cancelled"
+    delete(trial)
+    assert launcher.status(str(flow_run.id)) == "failed"
 
 
 def test_what_waits_for_the_lock_of_a_file_says_so_before_it_waits(tmp_path):

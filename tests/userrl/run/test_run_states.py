@@ -36,7 +36,7 @@ from userrl.run.run import (
     run_fields,
 )
 from userrl.stages.stop import stop
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog
 from warehouse.files.runs import find_run, register_run
@@ -321,6 +321,16 @@ def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
         held(run.lock)
         with alone(run.lock, "it"):
             assert held(run.lock)
+
+
+@pytest.mark.parametrize("code", ["run.stopped", "budget.spent"])
+def test_a_run_that_a_person_or_its_budget_stopped_has_not_failed_and_is_the_latest(home, code):
+    make_run(home, "a", 1)
+    run = make_run(home, "b", 2)
+    with alone(run.lock, "it"), raises(code), run.at_work():
+        raise TrainingError(code, "Start it again to continue.")
+    assert (run.status.state, run.status.code, run.status.error) == ("stopped", code, "Start it again to continue.")
+    assert find("latest").id == "b"
 
 
 def test_a_run_that_failed_before_rl_is_not_the_latest_until_it_goes_on(home):

@@ -8,6 +8,7 @@ import pytest
 
 from sweeps.space import load_space
 from userrl.run.request import TrainRequest
+from userrl.run.run import RunDescription, claim
 from userrl.trials.processes import ProcessLauncher
 
 
@@ -29,3 +30,17 @@ def test_a_repeated_label_finds_the_process_of_its_own_home_alone(
     for launcher, handle in trials:
         launcher.cancel(handle)
     assert first == again != other
+
+
+def test_a_trial_that_a_person_stopped_is_cancelled_and_one_that_ended_without_a_result_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    run = claim("trial-s0", RunDescription(name="trial"), fresh=False, flow_run=None)
+    launcher, handle = ProcessLauncher(load_space("gamma")), f"0:0.0:{run.id}"
+    run.set_status("stopped")  # by the TERM of a machine that shuts down
+    assert launcher.status(handle) == "failed"
+    run.ask_to_stop()
+    assert launcher.status(handle) == "cancelled"
+    run.set_status("completed")
+    assert launcher.status(handle) == "completed"
