@@ -57,8 +57,8 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
         yield Text(f"The best of several trials on one seed is biased upwards by the selection. {rerun}")
     elif best.among > 1:
         yield Text(
-            f"The mean over fresh seeds is the best of {best.among} trials' means, so it too is better than the trial is by the "
-            "selection. Only means over equal numbers of fresh seeds are compared."
+            f"The best of {best.among} trials' means over fresh seeds is biased by this second selection. Only means over equal "
+            "numbers of fresh seeds are compared."
         )
 
 

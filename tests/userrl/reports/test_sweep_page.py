@@ -41,6 +41,10 @@ def test_a_sweep_s_page_claims_what_its_fresh_seeds_say(tmp_path: Path) -> None:
     assert "No fresh seed has a value." in text
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert ["1", "101", "", "failed"] in cells
+    study.set_user_attr("confirmed", [{"trial": trial, "seed": 101, "values": [0.5]} for trial in (1, 2)])
+    space = space.model_copy(update={"confirm": space.confirm.model_copy(update={"top": 2})})
+    text = sweep_document(space, study, at_work=False).text()
+    assert "The best of 2 trials' means over fresh seeds is biased by this second selection." in text
 
 
 def test_a_sweep_without_a_finished_trial_says_so(tmp_path: Path) -> None:
