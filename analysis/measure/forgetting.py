@@ -12,7 +12,7 @@ MIN_FALL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MeanScore:
-    """A mean score with its standard error. n: number of trajectories."""
+    """A mean score with its standard error over tasks. n: number of trajectories."""
 
     score: float
     stderr: float

@@ -264,7 +264,9 @@ def test_an_inspect_log_has_a_sample_a_conversation_and_no_score_where_there_was
         ("travel/t0", 2),
     ]
     assert (log["samples"][5]["scores"], log["samples"][5]["error"]["message"]) == ({}, "user_error")
-    assert log["results"]["scores"][0]["metrics"]["mean"]["value"] == pytest.approx((0.0 + 0.2 + 0.4 + 0.6 + 0.8) / 5)
+    results = log["results"]["scores"][0]["metrics"]
+    assert results["mean"]["value"] == pytest.approx((0.0 + 0.2 + 0.4 + 0.6 + 0.8) / 5)
+    assert results["stderr"]["value"] == pytest.approx(0.1 / 3**0.5)  # the samples' means are .3, .5 and .4
 
 
 @pytest.mark.parametrize(

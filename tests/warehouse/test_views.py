@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import random
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -534,6 +535,7 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
             chosen,
             ScriptedPolicy(0.7),
             horizon=12,
+            n=2,
             sink=log,
             context=RolloutContext(stage="evaluate", phase="evaluate", policy="p"),
         )
@@ -554,6 +556,10 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
         own = [t for t in played if t.task.payload["composition"] == name]
         assert (row["n"], row["preferences"]) == (len(own), sum(map(int, name)))
         assert row["score"] == pytest.approx(metrics.mean([t.score for t in own]))
+        means = [metrics.mean([t.score for t in own if t.task.id == key]) for key in {t.task.id for t in own}]
+        error = statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+        assert row["standard_error"] == pytest.approx(error)
+    assert any(row["standard_error"] for row in compositions.values())
     assert sum(row["n"] for row in compositions.values()) == len(played)
     shares: dict[str, list[tuple[int, dict[str, float]]]] = {}
     for t in played:

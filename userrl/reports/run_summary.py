@@ -126,7 +126,7 @@ def _by_gym(report: RunReport) -> TableBlock:
     return TableBlock(
         ("gym", *report.table),
         tuple((gym, *(_score(rows.get(gym), turns=True) for rows in report.table.values())) for gym in gyms),
-        f"Mean score on {report.test_tasks} held-out tasks, horizon {report.horizon} (± standard error; turns).",
+        f"Mean score on {report.test_tasks} held-out tasks, horizon {report.horizon} (± standard error over tasks; turns).",
     )
 
 
@@ -179,7 +179,7 @@ def by_tier(report: RunReport) -> TableBlock:
     return TableBlock(
         ("tier", *report.tiers),
         tuple((tier, *(_score(rows.get(tier), digits=2) for rows in report.tiers.values())) for tier in tiers),
-        "By tier, ± standard error.",
+        "By tier, ± standard error over tasks.",
     )
 
 

@@ -166,8 +166,10 @@ def _length(stage: PlannedStage) -> str:
 def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
     """Name the gyms where a trained checkpoint is worse than an earlier one.
 
-    The start and the cold start are the earliest. The last step is also compared with its own best checkpoint.
+    The start and the cold start are the earliest. The last step is also compared with its own best checkpoint. A gym with one task
+    has no standard error, and is left out.
     """
+    table = {actor: {gym: row for gym, row in rows.items() if row.stderr is not None} for actor, rows in table.items()}
     first = [actor for actor in ("start", "SFT") if actor in table]
     sentences: list[str] = []
     for actor in (actor for actor in table if actor not in ("demonstrator", "start")):

@@ -97,6 +97,7 @@ class GymScore(BaseModel):
 
     score: float | None = None
     stderr: float | None = None
+    """Standard error over tasks: of the mean of their mean scores. None for one task."""
     turns: float | None = None
     format_errors: float | None = None
     """Share of trajectories with a reply without a readable call."""

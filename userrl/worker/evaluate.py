@@ -274,22 +274,32 @@ def _row(played: list[Played]) -> GymScore:
         for conversation in played
         if conversation.admitted and conversation.score is not None
     ]
-    n = len(scored)
+    n, scores_by_task = len(scored), defaultdict[str, list[float]](list)
+    for conversation, score in scored:
+        scores_by_task[conversation.task].append(score)
     reasons = Counter(_reason(conversation.reject_reason) for conversation in played if not conversation.admitted)
     most_frequent = dict(reasons.most_common(TOP_REASONS))
     if n == 0:
         return GymScore(rejected=len(played), reasons=most_frequent)
-    mean = sum(score for _, score in scored) / n
-    spread = (sum((score - mean) ** 2 for _, score in scored) / (n - 1)) ** 0.5 if n > 1 else 0.0
     return GymScore(
-        score=mean,
-        stderr=spread / n**0.5,
+        score=sum(score for _, score in scored) / n,
+        stderr=_standard_error([sum(scores) / len(scores) for scores in scores_by_task.values()]),
         turns=sum(conversation.turns for conversation, _ in scored) / n,
         format_errors=sum(conversation.format_error for conversation, _ in scored) / n,
         attempts=n,
         rejected=len(played) - n,
         reasons=most_frequent,
     )
+
+
+def _standard_error(means: list[float]) -> float | None:
+    """Return the standard error of the mean over tasks, None for one task. means: the mean score of each task's attempts."""
+    n = len(means)
+    if n < 2:
+        return None
+    mean = sum(means) / n
+    error: float = (sum((value - mean) ** 2 for value in means) / (n - 1)) ** 0.5 / n**0.5
+    return error
 
 
 TOP_REASONS, LONGEST_REASON = 3, 200

@@ -1,29 +1,43 @@
 -- Scores of evaluations, as the papers report them, with the published figures.
 
--- Mean of each gym's metric per run, policy and checkpoint, over admitted trajectories of a phase.
+-- Mean of each gym's metric per run, policy and checkpoint, over admitted trajectories of a phase. The standard error is over tasks:
+-- the attempts at a task are averaged first.
 CREATE OR REPLACE MACRO gym_scores(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
-    SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym,
-           count(*) FILTER (t.admitted) AS n,
-           count(*) FILTER (NOT t.admitted) AS rejected,
-           avg(t.score) FILTER (t.admitted) AS score,
-           stddev_samp(t.score) FILTER (t.admitted) / sqrt(count(*) FILTER (t.admitted)) AS standard_error,
-           avg(t.turns) FILTER (t.admitted) AS turns,
-           avg((t.stop_reason = 'success')::INT) FILTER (t.admitted) AS success
-    FROM trajectories t
-    WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_split IS NULL OR t.split = in_split)
-    GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym
-    ORDER BY t.run_id, t.policy, t.gym;
+    WITH means AS (
+        SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym, grouping(t.task_id) = 0 AS of_task,
+               count(*) FILTER (t.admitted) AS n,
+               count(*) FILTER (NOT t.admitted) AS rejected,
+               avg(t.score) FILTER (t.admitted) AS score,
+               avg(t.turns) FILTER (t.admitted) AS turns,
+               avg((t.stop_reason = 'success')::INT) FILTER (t.admitted) AS success
+        FROM trajectories t
+        WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_split IS NULL OR t.split = in_split)
+        GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym, t.task_id, t.task_version),
+                                (t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym))
+    )
+    SELECT run_id, policy, checkpoint, phase, split, gym, any_value(n) FILTER (NOT of_task) AS n,
+           any_value(rejected) FILTER (NOT of_task) AS rejected, any_value(score) FILTER (NOT of_task) AS score,
+           stddev_samp(score) FILTER (of_task) / sqrt(count(score) FILTER (of_task)) AS standard_error,
+           any_value(turns) FILTER (NOT of_task) AS turns, any_value(success) FILTER (NOT of_task) AS success
+    FROM means GROUP BY run_id, policy, checkpoint, phase, split, gym ORDER BY run_id, policy, gym;
 
 -- gym_scores by tier: errand by depth, wish by size, other gyms by their tiers.
 CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
-    SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
-           count(*) FILTER (t.admitted) AS n, avg(t.score) FILTER (t.admitted) AS score,
-           stddev_samp(t.score) FILTER (t.admitted) / sqrt(count(*) FILTER (t.admitted)) AS standard_error,
-           avg(t.turns) FILTER (t.admitted) AS turns
-    FROM trajectories t
-    WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_split IS NULL OR t.split = in_split)
-    GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier
-    ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym, t.tier;
+    WITH means AS (
+        SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier, grouping(t.task_id) = 0 AS of_task,
+               count(*) FILTER (t.admitted) AS n, avg(t.score) FILTER (t.admitted) AS score, avg(t.turns) FILTER (t.admitted) AS turns
+        FROM trajectories t
+        WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_split IS NULL OR t.split = in_split)
+        GROUP BY GROUPING SETS (
+            (t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier, t.task_id, t.task_version),
+            (t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier))
+    )
+    SELECT run_id, policy, checkpoint, phase, split, stage, step, gym, tier,
+           any_value(n) FILTER (NOT of_task) AS n, any_value(score) FILTER (NOT of_task) AS score,
+           stddev_samp(score) FILTER (of_task) / sqrt(count(score) FILTER (of_task)) AS standard_error,
+           any_value(turns) FILTER (NOT of_task) AS turns
+    FROM means GROUP BY run_id, policy, checkpoint, phase, split, stage, step, gym, tier
+    ORDER BY run_id, stage, step, policy, gym, tier;
 
 -- Share of an evaluation's admitted trajectories that were solved within 1, 2 ... horizon turns, per gym and tier (tier null:
 -- the whole gym). If the agent is not told its number of turns (brief prompts), this is its score by turns allowed. An agent

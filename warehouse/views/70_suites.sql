@@ -87,11 +87,16 @@ CREATE OR REPLACE MACRO composition_scores(run := NULL, in_phase := 'evaluate') 
         SELECT run_id, task_id, version, payload->>'composition' AS composition,
                len(json_extract(payload, '$.aspects.*.preferences[*]')) AS preferences
         FROM tasks WHERE gym = 'travel' AND payload->>'composition' IS NOT NULL AND (run IS NULL OR run_id = run)
+    ), means AS (
+        SELECT t.run_id, t.policy, t.checkpoint, t.horizon, m.composition, grouping(t.task_id) = 0 AS of_task,
+               any_value(m.preferences) AS preferences, count(*) AS n, avg(t.score) AS score, avg(t.turns) AS turns
+        FROM trajectories t JOIN made m ON m.run_id = t.run_id AND m.task_id = t.task_id AND m.version = t.task_version
+        WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+        GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.horizon, m.composition, t.task_id, t.task_version),
+                                (t.run_id, t.policy, t.checkpoint, t.horizon, m.composition))
     )
-    SELECT t.run_id, t.policy, t.checkpoint, t.horizon, m.composition, any_value(m.preferences) AS preferences,
-           count(*) AS n, avg(t.score) AS score,
-           stddev_samp(t.score) / sqrt(count(*)) AS standard_error, avg(t.turns) AS turns
-    FROM trajectories t JOIN made m ON m.run_id = t.run_id AND m.task_id = t.task_id AND m.version = t.task_version
-    WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
-    GROUP BY t.run_id, t.policy, t.checkpoint, t.horizon, m.composition
-    ORDER BY t.run_id, t.policy, t.horizon, m.composition;
+    SELECT run_id, policy, checkpoint, horizon, composition, any_value(preferences) AS preferences,
+           any_value(n) FILTER (NOT of_task) AS n, any_value(score) FILTER (NOT of_task) AS score,
+           stddev_samp(score) FILTER (of_task) / sqrt(count(score) FILTER (of_task)) AS standard_error,
+           any_value(turns) FILTER (NOT of_task) AS turns
+    FROM means GROUP BY run_id, policy, checkpoint, horizon, composition ORDER BY run_id, policy, horizon, composition;

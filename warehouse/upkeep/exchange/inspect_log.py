@@ -41,11 +41,15 @@ def _log(policy: str, conversations: Sequence[ExportedConversation], number: int
         min(row["started_at"] or row["logged_at"] for row in rows),
         max(row["logged_at"] for row in rows),
     )
-    scores = [row["score"] for row in rows if row["admitted"] and row["score"] is not None]
+    by_sample: dict[str, list[float]] = {}
+    for row in rows:
+        if row["admitted"] and row["score"] is not None:
+            by_sample.setdefault(_id(row), []).append(row["score"])
+    scores = [score for sample_scores in by_sample.values() for score in sample_scores]
     ids = sorted({_id(row) for row in rows})
     metrics = {"mean": _metric("mean", fmean(scores))} if scores else {}
-    if len(scores) > 1:
-        metrics["stderr"] = _metric("stderr", stdev(scores) / len(scores) ** 0.5)
+    if len(by_sample) > 1:  # Inspect averages the epochs of a sample first
+        metrics["stderr"] = _metric("stderr", stdev(map(fmean, by_sample.values())) / len(by_sample) ** 0.5)
     return {
         "version": 2,
         "status": "success",
