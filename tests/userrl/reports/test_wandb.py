@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 STAGE = """
+import os
+import signal
 import sys
 from pathlib import Path
 from curricula import load
@@ -22,13 +25,15 @@ from userrl_core.records import CheckpointRecord
 home = Path(sys.argv[1])
 job = StageJob(kind="rl", stage="rl-1", run_id="r1", folder=home / "runs/r1/stages/rl-1", warehouse=home / "warehouse",
                recipe=load("equalized-r2g", profile="laptop-quick"), seed=3, backend="local", options=StageOptions(wandb="offline"))
-(home / "step-5").mkdir(parents=True)
+(home / "step-5").mkdir(parents=True, exist_ok=True)
 (home / "step-5/model.safetensors").write_bytes(b"weights")
 sink = open_sink(job)
 for n in range(100):
-    play(sink, [0.25, 1.0], task=f"t{n}", text="hello there")
+    play(sink, [0.25, None if sys.argv[2] == "kill" else 1.0], task=f"t{n}", text="hello there")
 sink.metrics({"reward/all/mean": 0.5}, stage="rl-1", step=1)
 sink.checkpoint(CheckpointRecord("c5", str(home / "step-5"), "rl-1", 5, "abc"))
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
 sink.close()
 """
 READ = """
@@ -60,6 +65,7 @@ artifacts += [record.artifact for record in kinds.get("artifact", [])]
 references = [e.ref for a in artifacts if a.type == "checkpoint" for e in a.manifest.contents if e.ref]
 config = {item.key: json.loads(item.value_json) for item in run.config.update}
 print(json.dumps({"group": run.run_group, "name": run.display_name, "tags": list(run.tags), "config": config, "notes": run.notes,
+                  "axes": {m.metric.glob_name or m.metric.name: m.metric.step_metric for m in kinds.get("metric", [])},
                   "references": references, "types": sorted({a.type for a in artifacts}),
                   "values": [{i.key or "/".join(i.nested_key): i.value_json for i in r.history.item} for r in kinds["history"]]}))
 """
@@ -68,7 +74,7 @@ print(json.dumps({"group": run.run_group, "name": run.display_name, "tags": list
 @pytest.mark.slow
 def test_a_stage_tells_weights_and_biases_its_group_config_conversations_and_checkpoints(tmp_path: Path) -> None:
     environment = {**os.environ, "USERRL_HOME": str(tmp_path), "WANDB_MODE": "offline"}
-    subprocess.run([sys.executable, "-c", STAGE, str(tmp_path)], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", STAGE, str(tmp_path), "close"], env=environment, check=True)
     (written,) = tmp_path.glob("wandb/**/*.wandb")
     done = subprocess.run([sys.executable, "-c", READ, str(written)], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
@@ -78,9 +84,27 @@ def test_a_stage_tells_weights_and_biases_its_group_config_conversations_and_che
     assert (told["config"]["recipe"]["credit"]["shaping"], told["config"]["report"]) == ("equalized", report)
     assert told["references"] == [(tmp_path / "step-5/model.safetensors").as_uri()]
     assert any(json.loads(row.get("reward/all/mean", "0")) == 0.5 for row in told["values"])
-    (table,) = tmp_path.glob("wandb/**/media/table/conversations/*.table.json")
+    assert told["axes"] == {"*": "step"}
+    *_, table = sorted(tmp_path.glob("wandb/**/media/table/conversations/*.table.json"))
     rows = json.loads(table.read_text())
-    assert rows["columns"][5:7] == ["score", "rewards"]
+    assert rows["columns"][5:] == ["score", "rewards", "ended", "admitted", "reject_reason", "conversation"]
     assert len(rows["data"]) == 64
-    assert rows["data"][0][6] == "0.25, 1"
-    assert "hello there" in rows["data"][0][8]
+    assert rows["data"][0][6:10] == ["0.25, 1", "success", True, None]
+    assert "hello there" in rows["data"][0][10]
+
+
+@pytest.mark.slow
+def test_a_killed_stage_keeps_its_conversations_and_its_next_start_is_a_run_of_its_own(tmp_path: Path) -> None:
+    environment = {**os.environ, "USERRL_HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    killed = subprocess.run([sys.executable, "-c", STAGE, str(tmp_path), "kill"], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    (table,) = tmp_path.glob("wandb/**/media/table/conversations/*.table.json")
+    rows = json.loads(table.read_text())["data"]
+    assert len(rows) == 64
+    assert rows[0][6:10] == ["0.25, null", "success", False, "user_error"]
+    (first,) = tmp_path.glob("wandb/**/*.wandb")
+    subprocess.run([sys.executable, "-c", STAGE, str(tmp_path), "close"], env=environment, check=True)
+    (second,) = set(tmp_path.glob("wandb/**/*.wandb")) - {first}
+    done = subprocess.run([sys.executable, "-c", READ, str(second)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert (told["group"], told["name"], told["config"]["start"]) == ("r1", "r1/rl-1 start 2", 2)
