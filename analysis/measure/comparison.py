@@ -41,8 +41,9 @@ Question = Literal["checkpoints", "recipes", "none"]
 class ComparedRun:
     """One run of a side.
 
-    best, last: the policies with these names in its evaluation; the same policy if the last step was best. branch:
-    the run's branch with these policies, "" for a run without branches, None for a policy that RL did not train.
+    best, last: the policies with these names in its evaluation; the same policy if the last step was best. The table has
+    no row of a last step that was not evaluated. branch: the run's branch with these policies, "" for a run without
+    branches, None for a policy that RL did not train.
     """
 
     run_id: str
@@ -270,8 +271,8 @@ def _pair_recipes(
 ) -> PairedDifference | None:
     a_scores, b_scores = (scores_of(table, side, which, row) for side in (a, b))
     a_scores, b_scores = (
-        a_scores.join(b_scores, on="task", how="semi"),
-        b_scores.join(a_scores, on="task", how="semi"),
+        a_scores.join(b_scores, on=["seed", "task"], how="semi"),
+        b_scores.join(a_scores, on=["seed", "task"], how="semi"),
     )
     by_seed = [mean_by_seed(scores) for scores in (a_scores, b_scores)]
     common = sorted(set(by_seed[0]) & set(by_seed[1]))
@@ -306,10 +307,13 @@ def _adjusted(differences: Sequence[PairedDifference | None]) -> list[PairedDiff
 
 
 def _collapses(table: pl.DataFrame, sides: Sequence[ComparedSide]) -> list[CollapsedSeeds]:
-    """Return the collapsed seeds of each side that RL trained."""
+    """Return the collapsed seeds of each side that RL trained, of the runs whose last step was evaluated."""
     collapses: list[CollapsedSeeds] = []
     for side in sides:
-        falls = {run.seed: _fall(table, side, run) for run in side.runs if run.branch is not None}
+        with_last = set(played_by(table, side, "last", ALL)["run_id"])
+        falls = {
+            run.seed: _fall(table, side, run) for run in side.runs if run.branch is not None and run.run_id in with_last
+        }
         if falls:
             collapses.append(collapsed_seeds(side.name, falls, collapses[0] if collapses else None))
     return collapses

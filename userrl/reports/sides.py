@@ -84,20 +84,27 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
                 f"Run {row['run_id']} has no held-out evaluation: {_instead(warehouse, row['run_id'])}.",
             )
         member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
-        return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
+        notes = _without_last([member], policies)
+        if _unfinished(warehouse, [row["run_id"]]):
+            notes.append(
+                f"The held-out evaluation of {row['run_id']} has not finished. Its scores are those of a part of its tasks."
+            )
+        return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,), tuple(notes))
     filters = _filters(text)
     rows = _matching(warehouse, text, filters)
     if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer run may have its seed
         rows = [row for row in rows if not (run_dir(warehouse.root, row["run_id"]) / RETIRED).exists()]
     policies = _policies(warehouse, [row["run_id"] for row in rows])
-    evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
+    started = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
+    unfinished = _unfinished(warehouse, [row["run_id"] for row in started])
+    evaluated = [row for row in started if row["run_id"] not in unfinished]
     if not evaluated:
         if not rows:
             raise ConfigError("run.no_such_run", f"No run matches '{text}'{_known_values(warehouse, filters)}.")
         newest_row = max(rows, key=lambda row: row["created"])
         raise ConfigError(
             "compare.no_evaluation",
-            f"None of the {len(rows)} runs that match '{text}' has a held-out evaluation. The newest is "
+            f"None of the {len(rows)} runs that match '{text}' has a finished held-out evaluation. The newest is "
             f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}.",
         )
     chosen = evaluated if "policy" in filters else _trained(warehouse, evaluated, policies)
@@ -105,9 +112,13 @@ def find_side(warehouse: Warehouse, text: str) -> ComparedSide:
     newest = {row["seed"]: row for row in sorted(chosen, key=lambda row: (row["created"], row["run_id"]))}
     branches = _branches(warehouse, [row["run_id"] for row in newest.values()])
     members = [_member(newest[seed], policies, branches, filters.get("policy", "")) for seed in sorted(newest)]
-    left_out = []
-    if waiting := [row["run_id"] for row in rows if row not in evaluated and "policy" not in filters]:
+    left_out = _without_last(members, policies)
+    if waiting := [row["run_id"] for row in rows if row not in started and "policy" not in filters]:
         left_out.append(f"{text}: left out, because they have no held-out evaluation: {', '.join(waiting)}.")
+    if unfinished:
+        left_out.append(
+            f"{text}: left out, because their held-out evaluation has not finished: {', '.join(sorted(unfinished))}."
+        )
     if others := [row["run_id"] for row in evaluated if row not in chosen]:
         left_out.append(
             f"{text}: left out, because they are evaluations of one checkpoint or arms of claims: {', '.join(others)}."
@@ -143,7 +154,7 @@ def _matching(warehouse: Warehouse, text: str, filters: Mapping[str, str]) -> li
 
 
 def _trained(
-    warehouse: Warehouse, rows: list[dict[str, Any]], policies: Mapping[str, Sequence[str]]
+    warehouse: Warehouse, rows: list[dict[str, Any]], policies: Mapping[str, Mapping[str, int]]
 ) -> list[dict[str, Any]]:
     """Return the runs that trained the recipe itself, or all runs if there are none.
 
@@ -173,11 +184,13 @@ def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
-    if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
-        evaluated = _policies(warehouse, [run_id]).get(run_id, [])
+    branches = sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch})
+    if branches and not _unfinished(warehouse, [run_id]):
+        evaluated = _policies(warehouse, [run_id]).get(run_id, {})
         if choices := [branch for branch in branches if branch in evaluated]:
             return f"it has branches, each evaluated by its name; add {' or '.join(f'policy={branch}' for branch in choices)}"
-    text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
+    text = """SELECT max(run_id) AS found FROM trajectories
+              WHERE phase = 'evaluate' AND run_id <> $run AND starts_with(checkpoint, $run || '@')"""
     if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
         return f"its checkpoint was evaluated in a separate run, so compare {evaluation} instead"
     run = next((candidate for candidate in all_runs() if candidate.id == run_id), None)
@@ -230,43 +243,74 @@ def _fits(row: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
     return True
 
 
-def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    text = """SELECT run_id, list(DISTINCT policy ORDER BY policy) FROM trajectories
-              WHERE phase = 'evaluate' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id"""
-    return dict(warehouse.sql(text, runs=list(run_ids)).fetchall())
-
-
-def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
-    text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
-    by_run: dict[str, set[str]] = {}
-    for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():
-        by_run.setdefault(run_id, set()).add(branch_of(stage))
+def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return each run's evaluated policies, with the training step of each."""
+    text = """SELECT run_id, policy, coalesce(max(step), 0) FROM trajectories
+              WHERE phase = 'evaluate' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id, policy ORDER BY run_id, policy"""
+    by_run: dict[str, dict[str, int]] = {}
+    for run_id, policy, step in warehouse.sql(text, runs=list(run_ids)).fetchall():
+        by_run.setdefault(run_id, {})[policy] = step
     return by_run
 
 
-def _evaluated(row: Mapping[str, Any], policies: Mapping[str, Sequence[str]], policy: str | None) -> bool:
+def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return each run's branches, with the step of the last validation, which is the branch's last step; 0 without one."""
+    text = """SELECT run_id, stage, coalesce(max(step) FILTER (phase = 'validate'), 0) FROM trajectories
+              WHERE phase IN ('train', 'validate') AND run_id IN (SELECT unnest($runs)) GROUP BY run_id, stage"""
+    by_run: dict[str, dict[str, int]] = {}
+    for run_id, stage, step in warehouse.sql(text, runs=list(run_ids)).fetchall():
+        branches = by_run.setdefault(run_id, {})
+        branches[branch_of(stage)] = max(branches.get(branch_of(stage), 0), step)
+    return by_run
+
+
+def _unfinished(warehouse: Warehouse, run_ids: Sequence[str]) -> set[str]:
+    """Return the runs whose evaluation began and has not finished since its last rewind.
+
+    A run without events of its evaluation, such as an import, counts as finished.
+    """
+    text = """WITH last_rewind AS (SELECT run_id, max(incarnation) AS incarnation FROM events
+                                  WHERE kind = 'rewind' AND stage = 'evaluate' GROUP BY run_id)
+              SELECT s.run_id FROM stages s LEFT JOIN last_rewind r USING (run_id)
+              WHERE s.stage = 'evaluate' AND s.run_id IN (SELECT unnest($runs)) GROUP BY s.run_id
+              HAVING NOT bool_or(s.status NOT IN ('started', 'failed') AND s.incarnation >= coalesce(r.incarnation, 0))"""
+    return {run_id for (run_id,) in warehouse.sql(text, runs=list(run_ids)).fetchall()}
+
+
+def _without_last(members: Sequence[ComparedRun], policies: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a sentence about the runs whose last step was not evaluated, if there are any."""
+    run_ids = [run.run_id for run in members if run.last not in policies[run.run_id]]
+    text = f"The last step was not evaluated, so it counts in no mean and no share of collapses: {', '.join(run_ids)}."
+    return [text] if run_ids else []
+
+
+def _evaluated(row: Mapping[str, Any], policies: Mapping[str, Mapping[str, int]], policy: str | None) -> bool:
     run_policies = policies.get(row["run_id"], ())
     return policy in run_policies if policy else TRAINED in run_policies or len(run_policies) == 1
 
 
 def _member(
     row: Mapping[str, Any],
-    policies: Mapping[str, Sequence[str]],
-    branches: Mapping[str, set[str]],
+    policies: Mapping[str, Mapping[str, int]],
+    branches: Mapping[str, Mapping[str, int]],
     policy: str,
 ) -> ComparedRun:
-    run_id, run_policies = row["run_id"], policies.get(row["run_id"], ())
+    run_id = row["run_id"]
+    run_policies, run_branches = policies.get(run_id, {}), branches.get(run_id, {})
     # A training run calls its own policy RL. A separate evaluation has one policy with any name.
-    best = policy or (TRAINED if TRAINED in run_policies else run_policies[0] if len(run_policies) == 1 else "")
+    best = policy or (
+        TRAINED if TRAINED in run_policies else next(iter(run_policies)) if len(run_policies) == 1 else ""
+    )
     if best not in run_policies:
         raise ConfigError(
             "compare.bad_sides",
             f"Run {run_id} evaluated {', '.join(run_policies)}. Name one of them, as in "
-            f"{run_id}:{run_policies[0]}{nearest(best, run_policies) if best else ''}.",
+            f"{run_id}:{next(iter(run_policies))}{nearest(best, run_policies) if best else ''}.",
         )
-    last = last_step(best)
-    branch = "" if best == TRAINED else best if best in branches.get(run_id, ()) else None
-    return ComparedRun(run_id, row["recipe"], row["seed"] or 0, best, last if last in run_policies else best, branch)
+    branch = "" if best == TRAINED else best if best in run_branches else None
+    went_on = branch is not None and run_branches.get(branch, 0) > run_policies[best]
+    last = last_step(best) if went_on or last_step(best) in run_policies else best
+    return ComparedRun(run_id, row["recipe"], row["seed"] or 0, best, last, branch)
 
 
 def _published(warehouse: Warehouse, text: str) -> PublishedRows:

@@ -20,7 +20,7 @@ from tests.makers import raises
 from tests.warehouse.makers import play
 from userrl.comparison.document import comparison_document, comparison_sentences
 from userrl.comparison.report import ComparisonReport, comparison_report
-from userrl.reports.sides import find_sides
+from userrl.reports.sides import find_side, find_sides
 from warehouse import TurnLog, open_warehouse
 
 
@@ -134,6 +134,69 @@ def test_tasks_that_only_one_side_played_count_in_no_comparison(tmp_path: Path) 
     runs = reported(tmp_path, "few-s0", "more-s0")
     assert {each.left_out for each in runs.comparison.paired if each.row == ALL} == {4}
     assert comparison_sentences(runs)[0].endswith("Left out: tasks of travel (more-s0).")
+
+
+def test_a_seed_is_paired_over_the_tasks_that_both_of_its_runs_have(tmp_path: Path) -> None:
+    whole, part = [[1.0], [1.0], [0.0], [0.0]], [[1.0], [1.0]]
+    for recipe, by_seed in (("a", [whole, whole]), ("b", [whole, part])):
+        for seed, scores in enumerate(by_seed):
+            fields = {"recipe": recipe, "recipe_hash": recipe, "seed": seed}
+            evaluated(tmp_path / "warehouse", f"{recipe}-s{seed}", {"RL": scores}, **fields)
+    paired = reported(tmp_path, "recipe=a,seed=*", "recipe=b,seed=*").comparison.paired[0]
+    assert paired.interval.values == (0.0, 0.0)  # not 1 less .5 in seed 1
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_finished"),
+    [
+        ([], True),  # an import has no events of stages
+        (["started"], False),  # killed
+        (["started failed"], False),
+        (["started", "started finished"], True),
+        (["started finished", "started failed"], True),  # rejected conversations could not be played again
+        (["started finished", "started rewind"], False),  # other weights are evaluated
+        (["started finished", "started rewind finished"], True),
+    ],
+)
+def test_runs_whose_evaluation_has_not_finished_are_left_out(
+    tmp_path: Path, starts: list[str], is_finished: bool
+) -> None:
+    for seed in range(3):
+        evaluated(tmp_path / "warehouse", f"r-s{seed}", {"RL": [[1.0], [0.0]]}, seed=seed)
+    for start in starts:
+        with TurnLog.open(tmp_path / "warehouse", "r-s2") as log:
+            for event in start.split():
+                if event == "rewind":
+                    log.event(event, stage="evaluate")
+                    play(log, [1.0], task="t000", split="test", stage="evaluate", phase="evaluate", policy="RL")
+                else:
+                    log.stage("evaluate", event)
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        side, alone = find_side(warehouse, "recipe=r,seed=*"), find_side(warehouse, "r-s2")
+    assert [run.seed for run in side.runs] == ([0, 1, 2] if is_finished else [0, 1])
+    sentence = "recipe=r,seed=*: left out, because their held-out evaluation has not finished: r-s2."
+    assert side.left_out == (() if is_finished else (sentence,))
+    assert any("of r-s2 has not finished" in note for note in alone.left_out) != is_finished
+
+
+def test_the_best_checkpoint_does_not_stand_for_a_last_step_that_was_not_evaluated(tmp_path: Path) -> None:
+    root, best = tmp_path / "warehouse", [[1.0]] * 20
+    for seed, last_validation in enumerate((1, 2, 2)):  # the best checkpoint is that of step 1
+        fallen = {"RL last step": [[0.0]] * 20} if seed == 2 else {}
+        evaluated(root, f"r-s{seed}", {"RL": best, **fallen}, seed=seed)
+        with TurnLog.open(root, f"r-s{seed}") as log:
+            play(log, [1.0], phase="validate", step=last_validation)
+    with open_warehouse(root) as warehouse:
+        side = find_side(warehouse, "recipe=r,seed=*")
+        report = comparison_report(warehouse, [side])
+    assert [run.last for run in side.runs] == ["RL", "RL last step", "RL last step"]
+    assert side.left_out == (
+        "The last step was not evaluated, so it counts in no mean and no share of collapses: r-s1.",
+    )
+    (collapses,) = report.comparison.collapses
+    assert (collapses.share.units, list(collapses.seeds)) == (2, [2])
+    last = next(score for score in report.comparison.scores if score.which == "last")
+    assert last.interval.values == (1.0, 0.0)
 
 
 def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:

@@ -328,8 +328,8 @@ def _of_seeds(report: ComparisonReport, policy: GatePolicy, rule: GateRule, tabl
     level = policy.level_of(rule)
     a_scores, b_scores = (scores_of(table, side, policy.checkpoint, rule.population) for side in report.sides)
     a_scores, b_scores = (
-        a_scores.join(b_scores, on="task", how="semi"),
-        b_scores.join(a_scores, on="task", how="semi"),
+        a_scores.join(b_scores, on=["seed", "task"], how="semi"),
+        b_scores.join(a_scores, on=["seed", "task"], how="semi"),
     )
     fallen = {collapse.side: set(collapse.seeds) for collapse in report.comparison.collapses}
     a, b = mean_by_seed(a_scores), mean_by_seed(b_scores)
