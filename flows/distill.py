@@ -13,6 +13,7 @@ from prefect.runtime import flow_run  # noqa: E402
 
 from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.stage import run_stage  # noqa: E402
+from userrl.run.budget import check_budget  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 
@@ -30,11 +31,15 @@ def distill(request: DistillRequest) -> dict[str, Any]:
             name=request.name or "distill",
             overrides=request.with_overrides("demonstrations", "policy", "user", "top_k"),
             fresh=request.fresh,
+            budget=request.budget,
         ),
         only="distill",
     )
     with plan.begin(flow_run.id, get_run_logger().info) as run, run.at_work():
-        result = run_stage(run, plan.job(run, "distill"))
+        job = plan.job(run, "distill")
+        if job.finished() is None:
+            check_budget(job)
+        result = run_stage(run, job)
     return {"run": run.id, **result.model_dump(mode="json")}
 
 

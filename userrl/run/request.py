@@ -164,6 +164,9 @@ class DistillRequest(RunRequest):
     top_k: int | None = None
     """Number of demonstrations to keep."""
 
+    budget: RunBudget | None = None
+    """Limits after which the demonstrations stop. They continue once they are raised."""
+
 
 class EvaluateRequest(RunRequest):
     """The request of ``evaluate``. None keeps the value of recipe and profile."""

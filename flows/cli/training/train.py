@@ -25,6 +25,9 @@ def train(
     init_from: Annotated[str | None, typer.Option(help="A checkpoint to start from.")] = None,
     until: Annotated[str | None, typer.Option(help="The last stage to run.")] = None,
     hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work, with a checkpoint.")] = None,
+    dollars: Annotated[
+        float | None, typer.Option(help="Stop when model calls have cost this much, with a checkpoint.")
+    ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +65,7 @@ def train(
         )
     options: dict[str, Any] = {
         "profile": profile, "seed": seed, "name": name, "overrides": parse_changes(values or []), "init_from": init_from,
-        "until": until, "hours": hours,
+        "until": until, "hours": hours, "dollars": dollars,
     }  # fmt: skip
     if dry_run:
         print(plain(str(planned(recipe, **options))))

@@ -36,6 +36,7 @@ def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
     [
         (["--hours", "nan"], "nan is not a finite number"),
         (["--hours", "0"], "budget.hours: input should be greater than 0"),
+        (["--dollars", "0"], "budget.money: input should be greater than 0"),
         (["--until", "sft"], "only distill -> sft"),
         (["--until", "ppo"], "until is 'ppo'. The stages are distill, sft"),
     ],

@@ -3,11 +3,16 @@
 import json
 
 import pytest
+from prefect.logging import disable_run_logger
 
+from flows.distill import distill
 from tests.makers import raises
 from tests.userrl.run.test_runs_and_jobs import make_job
 from userrl.run.budget import BudgetGuard, check_budget, money_spent, seconds_spent
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
 from userrl.run.results import Result, TrainResult
+from userrl.run.run import load
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
 from userrl_core.training.jobs import begun_marker
 from warehouse import TurnLog
@@ -70,6 +75,17 @@ def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path):
     assert money_spent("r", job.warehouse) == pytest.approx(0.55)
     with raises("budget.spent", "0.5", "0.55"):
         guard()
+
+
+def test_demonstrations_have_the_budget_that_was_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    run_id = plan_run(TrainRequest(profile="laptop", backend="local", name="distill"), only="distill").run_id
+    progress = tmp_path / "runs" / run_id / "stages" / "distill" / "progress.jsonl"
+    progress.parent.mkdir(parents=True)
+    progress.write_text('{"step": 50, "total": 60, "seconds": 1800.0}\n')
+    with disable_run_logger(), raises("budget.spent", "0.5 hours is spent before stage distill"):
+        distill.fn(profile="laptop", budget={"hours": 0.5, "money": 3})
+    assert load(tmp_path / "runs" / run_id).status.state == "stopped"
 
 
 def test_a_stage_that_has_just_finished_is_not_thrown_away(tmp_path):
