@@ -16,6 +16,7 @@ import pytest
 from tests.makers import raises
 from tests.places import ROOT
 from tests.userrl.comparison.test_compare import evaluated
+from tests.warehouse.makers import play
 from userrl.comparison.document import comparison_sentences
 from userrl.comparison.gate.answer import GateAnswer, apply_gate
 from userrl.comparison.gate.policy import read_policy
@@ -120,6 +121,21 @@ def test_a_candidate_does_not_pass_on_a_part_of_the_baselines_tasks(
     assert ("B has no score, or not all scores, of 20 tasks of A" in result.sentence) == (missing > 0)
     assert ("so the rule does not pass" in result.sentence) == (answer == "INCONCLUSIVE")
     assert (f"{left_out} tasks that only one side has are left out" in result.sentence) == (left_out > 0)
+
+
+@pytest.mark.parametrize("metric", ["score", "pass^1"])
+def test_a_rule_about_last_steps_that_were_not_evaluated_is_not_tested(tmp_path: Path, metric: str) -> None:
+    for name in ("a", "b"):
+        evaluated(tmp_path / "warehouse", name, {"RL": [[1.0]] * 60}, recipe=name, recipe_hash=name)
+        with TurnLog.open(tmp_path / "warehouse", name) as log:
+            play(log, [1.0], phase="validate", step=2)  # the evaluated checkpoint is of step 1
+    policy = {"checkpoint": "last", "rules": [{"rule": "not worse by more than .1", "metric": metric}]}
+    gate = gated(tmp_path, "a", "b", policy)
+    assert (gate.answer, gate.results[0].sentence) == (
+        "INCONCLUSIVE",
+        "not tested: the sides share fewer than two tasks.",
+    )
+    assert "The last step was not evaluated, so it counts in no mean and no share of collapses: b." in gate.notes
 
 
 def test_a_recipe_does_not_pass_where_one_seed_lacks_tasks(parts: Path) -> None:

@@ -280,7 +280,7 @@ def _measured(warehouse: Warehouse, policy: GatePolicy, rule: GateRule, table: p
             )
         return table
     k = int(rule.measured.removeprefix("pass^"))
-    fewest = min(len(row) for row in table["scores"].to_list())
+    fewest = min((len(row) for row in table["scores"].to_list()), default=k)
     if fewest < k:
         raise ConfigError(
             "gate.bad_policy",
