@@ -111,6 +111,10 @@ class Confirmation:
             rerun.failures += status == "failed"
             if status == "failed" and rerun.failures <= self.space.retries:
                 again.append(rerun)
+            elif status == "cancelled":
+                self.say(
+                    f"trial {rerun.trial.number} on fresh seed {rerun.seed}: stopped by hand, runs at the next start"
+                )
             else:
                 self._finish(rerun, completed=status == "completed")
         return again

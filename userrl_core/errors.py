@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 LINE = "error: "
 """The beginning of the line that a process writes about its error (`UserRLError.line`)."""
 
-_OURS = str(Path(__file__).parent)
-_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
+_ROOMS = ("analysis", "curricula", "flows", "sweeps", "userrl", "userrl_core", "warehouse")
+_OURS = tuple(f"{Path(__file__).parents[1] / room}/" for room in _ROOMS)
+_STDLIB, *_INSTALLED = (sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
 _LINE = re.compile(rf"(?:{LINE})?(?P<sentence>.*?)(?: \[(?P<code>[a-z_]+\.[a-z_]+)\])?\s*", re.DOTALL)
 
 
@@ -64,14 +65,15 @@ def in_one_line(error: BaseException) -> str:
 def place(error: BaseException) -> str:
     """Return `` at FILE:LINE``, where somebody else's code failed. Empty for errors that this product raised.
 
-    It is the innermost line that is neither ours nor a library's, and without one the innermost that is not ours.
+    It is the innermost line outside of packages, else of a package. Lines of ours and of Python's own library do not count.
     """
     if isinstance(error, UserRLError):
         return ""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    foreign = [(file, line) for file, line in lines if not file.startswith((_OURS, "<"))]
-    own = [(file, line) for file, line in foreign if not file.startswith(_LIBRARIES)]
-    return next((f" at {Path(file).name}:{line}" for file, line in reversed(own or foreign)), "")
+    lines = [(file, line) for file, line in lines if not file.startswith((*_OURS, "<"))]
+    own = [(file, line) for file, line in lines if not file.startswith((_STDLIB, *_INSTALLED))]
+    installed = [(file, line) for file, line in lines if file.startswith(tuple(_INSTALLED))]
+    return next((f" at {Path(file).name}:{line}" for file, line in reversed(own or installed)), "")
 
 
 def _text(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from userrl_core.episode import GYM_FAULTS, Episode, EpisodeRules, Verifier, is_cancellation
@@ -174,10 +175,9 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
         episode.fail(
             PolicyError("policy.no_reply", f"the conversation took longer than {timeout:g} s"), _open_calls(session)
         )
-    except LogError:
-        raise
-    except BaseException:  # cancelled: what was asked so far was paid for
-        episode.fail(PolicyError("policy.no_reply", "the conversation was cancelled"), _open_calls(session))
+    except asyncio.CancelledError:  # what was asked so far was paid for
+        with suppress(LogError):  # the log may be why all are cancelled
+            episode.fail(PolicyError("policy.no_reply", "the conversation was cancelled"), _open_calls(session))
         raise
     finally:
         await _close(episode.gym)

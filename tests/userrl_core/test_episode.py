@@ -412,7 +412,8 @@ async def test_the_cancellation_of_a_batch_is_none_of_a_gym_s_faults():
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
-    assert not episode.finished
+    rejected = (episode.trajectory.admitted, episode.trajectory.reject_reason)
+    assert rejected == (False, "policy: the conversation was cancelled")
 
 
 async def test_an_error_while_closing_a_gym_is_only_a_warning():

@@ -323,12 +323,13 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     selected = _between(stages, request.from_stage, request.until)
     start = _checked_start(request.init_from)
     missing = ""
-    plays = only or ("distill" if selected == ("distill",) else None)
-    if plays is not None:
-        playing_verdict(recipe, here(), plays).enforce()
+    if only is not None:
+        playing_verdict(recipe, here(), only).enforce()
     else:
         trained = [planned for planned in recipe.planned_stages if planned.name in selected]
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
+        if selected == ("distill",) and answer.reason not in HOPELESS:
+            answer = playing_verdict(recipe, here(), "distill")  # which needs no GPU
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
         missing = answer.sentence

@@ -27,7 +27,7 @@ from userrl_core.records import RolloutContext, Trajectory, mean_score
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import content_hash
 from userrl_core.served.client import shown_address
-from userrl_core.served.health import check_server, check_users
+from userrl_core.served.health import check_server, check_users, served_users
 from userrl_core.sharegpt import read_conversations
 from userrl_core.sink import Sink
 from userrl_core.user_path import user_path
@@ -62,7 +62,7 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
             check_server(policy.server, "demonstrator")
         check_users(users_of(recipe, tuple(plan), role="demonstrate"))
     played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate", before=before)
-    _refuse_unanswered(played, before)
+    _refuse_unanswered(job, played)
     chosen = select_top_k(played, setup.top_k)
     if not chosen.kept:
         why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
@@ -75,7 +75,10 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
 
 def _played_before(job: StageJob, sink: Sink, plan: Mapping[str, tuple[list[Any], int]]) -> list[Trajectory]:
     """Return the admitted demonstrations of earlier attempts at this job. They were paid for, and are not played again."""
-    address = shown_address(os.environ.get("OPENAI_BASE_URL") or "")
+    setup, users = job.recipe.demonstrations, users_of(job.recipe, tuple(plan), role="demonstrate")
+    servers = [*served_users(users), *([] if setup.policy == "scripted" else [setup.chat_server])]
+    asks_default = any(server.base_url is None for server in servers)
+    address = shown_address(os.environ.get("OPENAI_BASE_URL") or "") if asks_default else ""
     keys = [content_hash([key, address]) if address else key for key in job.accepted_keys]
     if not continues(job, sink, keys, "distill"):
         return []
@@ -84,16 +87,16 @@ def _played_before(job: StageJob, sink: Sink, plan: Mapping[str, tuple[list[Any]
     return [t for t in stored if t.context.stage == job.stage and (t.task.key, t.attempt) in planned]
 
 
-def _refuse_unanswered(played: Sequence[Trajectory], before: Sequence[Trajectory]) -> None:
-    """Raise TrainingError if a served model failed too often, unless playing these conversations again changed nothing."""
+def _refuse_unanswered(job: StageJob, played: Sequence[Trajectory]) -> None:
+    """Raise TrainingError if served models failed in many conversations."""
     reasons = Counter(t.reject_reason for t in played if (t.reject_reason or "").startswith(NO_REPLY))
-    changed = not before or sum(t.admitted for t in played) > len(before)
-    if changed and reasons.total() > MOST_UNANSWERED * len(played):
+    if reasons.total() > MOST_UNANSWERED * len(played):
         raise TrainingError(
             "demonstrations.unanswered",
             f"{reasons.total()} of {len(played)} demonstrations have no score, because a model did not answer "
-            f"({reasons.most_common(1)[0][0]}). Start the same command again: only these are played again. If none of them can "
-            "be played then, the run goes on without them.",
+            f"({reasons.most_common(1)[0][0]}). Start the same command again: only these are played again. Or train on the others: "
+            f"userrl warehouse export chats.jsonl --format messages --phase distill --run {job.run_id}, then "
+            "cold_start.data=chats.jsonl.",
         )
 
 

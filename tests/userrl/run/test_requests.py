@@ -273,6 +273,26 @@ def test_a_dry_run_says_what_a_start_on_this_machine_would_be_refused_for(tmp_pa
     assert "cannot start" not in plan_run(TrainRequest(dry_run=True)).describe()
 
 
+def test_distillation_alone_needs_no_gpu_and_a_dry_run_of_it_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked: dict[str, Any] = {
+        "recipe": "equalized-r2g",
+        "profile": "h200-1",
+        "until": "distill",
+        "wandb": "off",
+        "overrides": {"data": "ours", "demonstrations.policy": "gpt-4o"},
+    }
+    with raises("model.no_key", "OPENAI_API_KEY"):
+        plan_run(TrainRequest(**asked))
+    assert "It cannot start here. The demonstrator" in plan_run(TrainRequest(**asked, dry_run=True)).describe()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    assert plan_run(TrainRequest(**asked)).selected == ("distill",)
+    with raises("profile.none_fits"):
+        plan_run(TrainRequest(**asked | {"until": "sft"}))
+
+
 def test_a_run_names_the_values_of_a_file_of_ones_own_that_the_profile_replaces(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
     own.write_text("{name: mine, extends: equalized-r2g, algorithm: {lr: 2.0e-3, critic_lr: 1e-3}}")

@@ -101,17 +101,25 @@ def test_a_second_start_plays_only_what_was_not_answered_and_keeps_what_one_star
     assert paid == [(before + len(asked) - 2,)], "the ledger has every request but the two probes"
 
 
-def test_conversations_that_can_never_be_played_stop_the_first_start_alone(
-    tmp_path: Path, address: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_gives_out_again_fails_the_stage_again(tmp_path: Path, address: pytest.MonkeyPatch) -> None:
     job = job_in(tmp_path)
     with MockServer(Agent(down=True)) as server:
         address.setenv("OPENAI_BASE_URL", server.base_url)
-        with raises("demonstrations.unanswered", "the run goes on without them"):
-            run(job)
-        result = finished(job)
-    assert result.kept == 5
-    assert 0 < result.dropped["not_admitted"] < EPISODES
+        for _ in range(2):
+            with raises("demonstrations.unanswered", "userrl warehouse export chats.jsonl"):
+                run(job)
+    assert job.result() is None
+
+
+def test_an_address_that_no_server_uses_voids_no_demonstrations(tmp_path: Path, address: pytest.MonkeyPatch) -> None:
+    with MockServer(Agent(down=False)) as server:
+        job = job_in(tmp_path, base_url=server.base_url)
+        finished(job)
+        before = len(server.requests)
+        (job.folder / "result.json").unlink()
+        address.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+        assert finished(job).kept == 5
+        assert len(server.requests) == before
 
 
 def test_a_served_demonstrator_has_the_options_of_a_served_user(tmp_path: Path, address: pytest.MonkeyPatch) -> None:

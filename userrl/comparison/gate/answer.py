@@ -83,6 +83,7 @@ class RuleResult:
             over = " (each seed counts)" if self.unit == "seeds" else ""
             text += f"; B has no score, or not all scores, of {self.missing} tasks of A{over}"
             text += ", so the rule does not pass" if self.decision.answer == "INCONCLUSIVE" else ""
+            text += ". The same evaluation again plays only these"
         if self.answer != self.decision.answer:
             text += f"; the policy counts an undecided rule as {self.answer}"
         more = would_decide(self.decision.needed, self.decision.interval.units) if self.decision.needed else ""
