@@ -373,8 +373,10 @@ def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) 
     assert set(rows) == {*PLAYED_HERE, "all"}
     assert rows["all"]["trajectories"] == 400
     with open_warehouse(here / "warehouse") as warehouse:
-        text = "select count(*), count(distinct (gym, task_id, attempt)) from trajectories_all"
-        assert warehouse.sql(text).fetchall() == [(400, 400)]
+        text = "select count(*), count(distinct (gym, task_id, attempt)) from "
+        assert warehouse.sql(f"{text} trajectories").fetchall() == [(400, 400)]
+        # Those that were cut off are logged as rejected, and hidden.
+        assert warehouse.sql(f"{text} trajectories_all where admitted").fetchall() == [(400, 400)]
 
 
 @pytest.mark.slow
