@@ -69,7 +69,10 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
             key, text = _problem(problem, kind)
             by_key.setdefault(key or text, {})[text] = None
     # A key that may have several types has a problem for each.
-    texts = [key if key in said else f"{key}: {_alternatives(said)}" for key, said in by_key.items()]
+    texts = [
+        key if key in problem_texts else f"{key}: {_alternatives(problem_texts)}"
+        for key, problem_texts in by_key.items()
+    ]
     if missing_keys:
         are = "is" if len(missing_keys) == 1 else "are"
         texts.insert(0, f"{', '.join(map(repr, missing_keys))} {are} missing")
@@ -89,10 +92,8 @@ def _problem(problem: Mapping[str, Any], kind: type[BaseModel]) -> tuple[str, st
     where = _where(problem)
     if problem["type"] == "extra_forbidden":
         known_keys = _known_keys(kind, problem["loc"])
-        return (
-            "",
-            f"unknown key '{where}'{nearest(str(problem['loc'][-1]), known_keys)}; known here: {', '.join(sorted(known_keys))}",
-        )
+        near = nearest(str(problem["loc"][-1]), known_keys)
+        return "", f"unknown key '{where}'{near}; known here: {', '.join(sorted(known_keys))}"
     if problem["type"] == "union_tag_not_found":
         return "", f"'{where}.kind' is missing; docs/reference/recipe-keys.md has the kinds"
     if problem["type"] == "union_tag_invalid":
@@ -112,9 +113,9 @@ def _where(problem: Mapping[str, Any]) -> str:
 def _alternatives(texts: Iterable[str]) -> str:
     """Join what is wrong for each type that a key may have. They share the beginning and the given value."""
     first, *others = texts
-    given = first[first.rindex(" (given: ") :] if others and " (given: " in first else ""
-    wanted = [first, *(text.removeprefix("input should be ") for text in others)]
-    return " or ".join(text.removesuffix(given) for text in wanted) + given
+    input_text = first[first.rindex(" (given: ") :] if others and " (given: " in first else ""
+    rules = [first, *(text.removeprefix("input should be ") for text in others)]
+    return " or ".join(text.removesuffix(input_text) for text in rules) + input_text
 
 
 def _given(value: object) -> str:

@@ -93,8 +93,7 @@ def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_0
     """Return the mean difference if all seeds play the same published tasks, with limits that hold for other tasks too.
 
     a, b: scores of shape [S seeds, M tasks]; at least two seeds. Each limit is the wider of two: Student's t over seeds, and a
-    percentile of seeds and tasks resampled together by a fixed generator. Percentiles alone are too narrow for few seeds: of
-    95 % limits, 20 % miss the truth at 4 seeds.
+    percentile of seeds and tasks resampled together by a fixed generator. Percentiles alone are too narrow for few seeds.
     """
     difference_SM = b - a
     by_seed = t_interval(difference_SM.mean(axis=1), level)

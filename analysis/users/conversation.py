@@ -87,11 +87,11 @@ def conversation(trajectory: Trajectory, key: str = "") -> Conversation:
 
 def words_of(observation: str) -> str:
     """Return a user's words without stop tokens. Of several speakers, the words of a tool or a developer are left out."""
-    words = observation or ""
-    if _SPEAKER.match(words):
-        _, *parts = _SPEAKER.split(words)
-        words = "".join(text for speaker, text in zip(parts[::2], parts[1::2], strict=True) if speaker == "user")
-    return STOP_TOKEN.sub("", words).strip()
+    reply = observation or ""
+    if _SPEAKER.match(reply):
+        _, *parts = _SPEAKER.split(reply)
+        reply = "".join(text for speaker, text in zip(parts[::2], parts[1::2], strict=True) if speaker == "user")
+    return STOP_TOKEN.sub("", reply).strip()
 
 
 def imported_call(turn: Turn) -> tuple[str, dict[str, Any]] | None:

@@ -154,11 +154,11 @@ def _away(error: Exception) -> bool:
 
 
 def _is_gone(flow_run: FlowRun) -> bool:
-    """Return whether a flow run's process has certainly ended. A recycled process id counts as alive; then the
-    automation decides, after 90 s without a heartbeat.
+    """Return whether a flow run's process has certainly ended. A recycled process id counts as alive.
 
-    It also decides for a flow run of another machine, which a loopback address of the server does not exclude (an SSH
-    tunnel), and where no machine is recorded: a wrong answer would start a second process beside one that trains.
+    Where this returns False, the automation decides, after 90 s without a heartbeat. It returns False for a flow run of
+    another machine, and where no machine is recorded. Behind an SSH tunnel the server's address does not tell which machine it
+    is, and a wrong answer would start a second process beside one that trains.
     """
     pid, host = flow_run.infrastructure_pid, host_of_flow_run(str(flow_run.id))
     here = host == socket.gethostname()

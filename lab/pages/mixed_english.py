@@ -63,7 +63,9 @@ def main() -> None:
     for home in homes:
         print(f"{home}: {append(home)} rows")
     text = CONVERSATIONS.read_text() if CONVERSATIONS.is_file() else HEAD
-    CONVERSATIONS.write_text("\n".join([text, *(line for home in homes for line in conversations(home, known=text))]))
+    CONVERSATIONS.write_text(
+        "\n".join([text, *(line for home in homes for line in conversations(home, page_text=text))])
+    )
     PAGE.write_text(page(PAGE.read_text()))
 
 
@@ -118,24 +120,25 @@ def tables(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterat
     yield f"| gain over the cold start | {' | '.join(gyms)} | mean of the gyms |"
     yield "| --- |" + " ---: |" * (len(gyms) + 1)
     for of_seeds, level in looks(plan):
-        if not (ran := [seed for seed in seeds if seed in of_seeds]):
+        if not (ended_seeds := [seed for seed in seeds if seed in of_seeds]):
             continue
         for policy, title in ((LAST, "last step"), (BEST, "best on validation")):
             gains = [
-                [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in ran] for gym in gyms
+                [ended[seed, gym, policy]["score"] - played[seed, gym, BEFORE]["score"] for seed in ended_seeds]
+                for gym in gyms
             ]
             columns = (*gains, [fmean(of_seed) for of_seed in zip(*gains, strict=True)])
             limits = (with_limits(t_interval(np.array(column), level), sign=True) for column in columns)
-            yield f"| {title}, seeds {ran[0]} to {ran[-1]}, {100 * level:g} % | {' | '.join(limits)} |"
+            yield f"| {title}, seeds {ended_seeds[0]} to {ended_seeds[-1]}, {100 * level:g} % | {' | '.join(limits)} |"
 
 
-def conversations(home: Path, known: str = "") -> Iterator[str]:
+def conversations(home: Path, page_text: str = "") -> Iterator[str]:
     """Yield two test tasks of each gym of a home's runs, before RL and after the last step: the first that differ, by task id.
 
-    Seeds that the text ``known`` has already are left out.
+    Seeds that the page has already are left out.
     """
     for run, seed in sorted({(row["run"], row["seed"]) for row in evaluated(home)}):
-        if f"## Seed {seed}, " in known:
+        if f"## Seed {seed}, " in page_text:
             continue
         with open_warehouse(home / "warehouse", run=frozenset([run])) as warehouse:
             rows = warehouse.rows(TALKS, run=run)

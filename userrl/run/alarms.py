@@ -181,8 +181,8 @@ from numbers join replies using (step) left join scored using (step) left join v
      left join calls using (step)
 where step > 0 order by step
 """
-"""What the alarms read: a row per finished step. The metrics of a step are written once it is complete. The first conversations
-to end are no sample of a step: they are the shortest, and a group of one has no variance.
+"""What the alarms read: a row for each finished step. A step has metrics once it is complete. Its first conversations to end are
+the shortest, so they are no sample of the step. A group of one conversation has no variance.
 """
 
 

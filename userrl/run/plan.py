@@ -155,12 +155,15 @@ class RunPlan:
             f"{len(replaced)} values of the recipe were replaced ({by}); the report and `userrl recipe show` list them."
         )
         shipped = {f"recipe {name}" for name in recipe_names()}
-        own = [row for row in replaced if row.where.startswith("recipe ") and row.where not in shipped]
-        lost = [f"{row.key} {row.old} by {row.new}" for row in own if row.by.startswith("profile ")]
-        if lost and is_path(self.request.recipe):
+        by_profile = [
+            f"{row.key} {row.old} by {row.new}"
+            for row in replaced
+            if row.where.startswith("recipe ") and row.where not in shipped and row.by.startswith("profile ")
+        ]
+        if by_profile and is_path(self.request.recipe):
             name = stem(self.recipe.profile or "")
             also.append(
-                f"Profile {name} replaces values of your recipe: {', '.join(lost)}. To keep one, write it below "
+                f"Profile {name} replaces values of your recipe: {', '.join(by_profile)}. To keep one, write it below "
                 f"'profiles: {{{name}: ...}}' in your file, or use --set."
             )
         untrained = (

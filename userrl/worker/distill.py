@@ -117,17 +117,17 @@ def play(
     """
     recipe = job.recipe
     total = sum(len(tasks) * n for tasks, n in plan.values())
-    trajectories = list(before)
+    finished = list(before)
 
     def count(trajectory: Trajectory) -> None:
-        trajectories.append(trajectory)
-        if len(trajectories) % 50 == 0 or len(trajectories) == total:
-            progress(len(trajectories), total, score=mean_score(t.score for t in trajectories if t.admitted))
+        finished.append(trajectory)
+        if len(finished) % 50 == 0 or len(finished) == total:
+            progress(len(finished), total, score=mean_score(t.score for t in finished if t.admitted))
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)
     # All gyms together, so that a served demonstrator stays busy while the last conversations of one gym end.
-    asyncio.run(
+    played = asyncio.run(
         run_episodes(
             [task for tasks, _ in plan.values() for task in tasks],
             policy,
@@ -145,7 +145,7 @@ def play(
             skip={(trajectory.task.key, trajectory.attempt) for trajectory in before},
         )
     )
-    return [trajectory for gym in plan for trajectory in trajectories if trajectory.task.gym == gym]
+    return [trajectory for gym in plan for trajectory in (*before, *played) if trajectory.task.gym == gym]
 
 
 def keep(

@@ -32,6 +32,7 @@ class WandbRun:
         self._draw = random.Random(job.seed)
         self._played = 0
         self._samples: list[Trajectory] = []
+        self._shown = 0
 
     def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
         """Log one step."""
@@ -62,9 +63,11 @@ class WandbRun:
             self._run.finish()
 
     def _log_samples(self) -> None:
-        if self._samples:
+        """Log the table, if a conversation was played since the last time."""
+        if self._played > self._shown:
             import wandb
 
+            self._shown = self._played
             table = wandb.Table(columns=[*TABLE])
             for trajectory in self._samples:  # rows given as a list would import pandas, for half a second
                 table.add_data(*_row(trajectory))

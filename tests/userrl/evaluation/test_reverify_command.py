@@ -27,6 +27,14 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return home, demonstrated(home, ["intention", "function"])
 
 
+@pytest.fixture
+def rescored(evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
+    """The home, the run, and the run that scored its conversations again with a changed rule of intention."""
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    return home, run, userrl.reverify(run, changes={"intention": {"high": 2.0}}).reverified
+
+
 def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
     evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,11 +64,9 @@ def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
 
 
 def test_conversations_that_were_scored_again_do_not_take_the_place_of_their_run_in_groups_and_seed_scores(
-    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+    rescored: tuple[Path, str, str],
 ) -> None:
-    home, run = evaluated
-    monkeypatch.setenv("USERRL_HOME", str(home))
-    rescored = userrl.reverify(run, changes={"intention": {"high": 2.0}}).reverified
+    home, run, again_id = rescored
     with open_warehouse(home / "warehouse") as warehouse:
         [(recipe, seed)] = warehouse.sql("select recipe, seed from runs where run_id = $run", run=run).fetchall()
 
@@ -69,22 +75,20 @@ def test_conversations_that_were_scored_again_do_not_take_the_place_of_their_run
 
         assert members(f"recipe={recipe},seed=*") == members(f"run_id={run}*") == [run]
         assert find_side(warehouse, f"recipe={recipe},seed=*").left_out == ()
-        assert members(f"run_id={rescored}") == members(f"run_id={run}-reverify-*") == members(rescored) == [rescored]
+        assert members(f"run_id={again_id}") == members(f"run_id={run}-reverify-*") == members(again_id) == [again_id]
         rows = warehouse.query("seed_scores", of_recipe=recipe).pl().select("run_id", "seed", "tasks").rows()
     assert rows == [(run, seed, 20)]
 
 
 def test_a_comparison_withholds_the_gym_whose_rules_were_changed(
-    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+    rescored: tuple[Path, str, str],
 ) -> None:
-    home, run = evaluated
-    monkeypatch.setenv("USERRL_HOME", str(home))
-    rescored = userrl.reverify(run, changes={"intention": {"high": 2.0}}).reverified
+    home, run, again_id = rescored
     with open_warehouse(home / "warehouse") as warehouse:
-        report = comparison_report(warehouse, find_sides(warehouse, [run, rescored])[0])
-        rows = warehouse.rows("FROM evaluation_protocols() ORDER BY gym, run_id = $run", run=rescored)
+        report = comparison_report(warehouse, find_sides(warehouse, [run, again_id])[0])
+        rows = warehouse.rows("FROM evaluation_protocols() ORDER BY gym, run_id = $run", run=again_id)
     assert withheld_gyms(report) == {"intention": ("gym settings",)}
-    function, again, intention, changed = (row["protocol_hash"] for row in rows if row["run_id"] in (run, rescored))
+    function, again, intention, changed = (row["protocol_hash"] for row in rows if row["run_id"] in (run, again_id))
     assert function == again
     assert len({function, intention, changed, None}) == 4
 
